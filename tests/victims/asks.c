@@ -27,7 +27,7 @@ static const char *name_of(CUmemoryPool pool) {
     return !pool ? "none" : pool == standard ? "the device's" : pool == own ? "own" : "another";
 }
 
-static unsigned long long id_of(CUdeviceptr address) {
+static unsigned long long buffer_id_of(CUdeviceptr address) {
     unsigned long long id = 0;
 
     CU(cuda.cuPointerGetAttribute(&id, BUFFER_ID, address));
@@ -50,7 +50,7 @@ static void show_pointer(const char *what, CUdeviceptr block, size_t bytes) {
         void *values[] = {&start, &size, &pool, &id};
 
         CU(more.cuPointerGetAttributes(4, attributes, values, block + at[i]));
-        HOLDS(start == block && size == bytes && id == id_of(block));
+        HOLDS(start == block && size == bytes && id == buffer_id_of(block));
         CU(cuda.cuMemGetAddressRange(&range_base, &range_bytes, block + at[i]));
         HOLDS(range_base == block && range_bytes == bytes);
         CU(cuda.cuMemGetAddressRange(NULL, &range_bytes, block + at[i]));
@@ -71,7 +71,7 @@ static void show_pointer(const char *what, CUdeviceptr block, size_t bytes) {
     }
 }
 
-static CUdeviceptr take(size_t bytes) {
+static CUdeviceptr alloc_on_stream(size_t bytes) {
     CUdeviceptr block = 0;
 
     CU(cuda.cuMemAllocAsync(&block, bytes, stream));
@@ -85,16 +85,18 @@ static CUdeviceptr take_own(size_t bytes) {
     return block;
 }
 
-static void pointers(void) {
+static void ask_pointers(void) {
     char handle[64];
-    CUdeviceptr a = take(1000), b = take_own(3 * MIB + 5), c = take(64 * MIB), plain, again;
-    CUdeviceptr direct = take(5000);
-    unsigned long long was = id_of(a);
+    CUdeviceptr a = alloc_on_stream(1000), b = take_own(3 * MIB + 5), c = alloc_on_stream(64 * MIB),
+                plain, again;
+    CUdeviceptr direct = alloc_on_stream(5000);
+    unsigned long long was = buffer_id_of(a);
 
     show_pointer("small", a, 1000);
     show_pointer("large, own pool", b, 3 * MIB + 5);
     show_pointer("larger", c, 64 * MIB);
-    HOLDS(was == id_of(a) && was != id_of(b) && was != id_of(c) && id_of(b) != id_of(c));
+    HOLDS(was == buffer_id_of(a) && was != buffer_id_of(b) && was != buffer_id_of(c) &&
+          buffer_id_of(b) != buffer_id_of(c));
     CU(cuda.cuMemAlloc(&plain, 5000));
     show_pointer("plain", plain, 5000);
     printf("ipc: %u %u %u\n", more.cuIpcGetMemHandle(handle, a), more.cuIpcGetMemHandle(handle, b),
@@ -102,8 +104,8 @@ static void pointers(void) {
     printf("export: %u %u\n", more.cuMemPoolExportPointer(handle, a),
            more.cuMemPoolExportPointer(handle, b));
     CU(cuda.cuMemFreeAsync(a, stream));
-    again = take(1000);
-    HOLDS(id_of(again) != was);
+    again = alloc_on_stream(1000);
+    HOLDS(buffer_id_of(again) != was);
     CU(cuda.cuMemFreeAsync(again, stream));
     CU(cuda.cuMemFreeAsync(b, stream));
     CU(cuda.cuMemFreeAsync(plain, stream)); /* either free works for either memory */
@@ -115,7 +117,7 @@ static void pointers(void) {
 /* ---- invalid requests and frees ------------------------------------------------------------------ */
 
 static void failed_requests(void) {
-    CUdeviceptr block = take(3000), large = take(5 * MIB), plain, nothing = 7;
+    CUdeviceptr block = alloc_on_stream(3000), large = alloc_on_stream(5 * MIB), plain, nothing = 7;
     unsigned char host = 0;
 
     CU(cuda.cuMemAlloc(&plain, 4096));
@@ -135,7 +137,7 @@ static void failed_requests(void) {
     printf("too much: %u %u\n", cuda.cuMemAllocAsync(&nothing, (size_t)1 << 50, stream),
            cuda.cuMemAllocFromPoolAsync(&nothing, (size_t)1 << 50, own, stream));
     CU(cuda.cuMemFree(plain));
-    block = take(3000); /* requests still work */
+    block = alloc_on_stream(3000); /* requests still work */
     CU(cuda.cuMemsetD8Async(block, 1, 3000, stream));
     CU(cuda.cuMemFreeAsync(block, stream));
     CU(cuda.cuCtxSynchronize());
@@ -143,7 +145,7 @@ static void failed_requests(void) {
 
 /* ---- pools --------------------------------------------------------------------------------------- */
 
-static uint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
+static uint64_t ask_pool_figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
     uint64_t value = 77;
 
     CU(cuda.cuMemPoolGetAttribute(pool, attribute, &value));
@@ -152,13 +154,13 @@ static uint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
 
 /* Prints used memory.  Reserved memory differs among allocators, but is never less than used memory. */
 static void show_figures(const char *when, CUmemoryPool pool) {
-    uint64_t used = figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-    uint64_t high = figure(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
-    uint64_t reserve = figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    uint64_t used = ask_pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    uint64_t high = ask_pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+    uint64_t reserve = ask_pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 
     printf("%s: used %llu, at most %llu\n", when, (unsigned long long)used,
            (unsigned long long)high);
-    HOLDS(reserve >= used && figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= reserve);
+    HOLDS(reserve >= used && ask_pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= reserve);
 }
 
 static void attributes(void) {
@@ -175,11 +177,11 @@ static void attributes(void) {
         CU(cuda.cuMemPoolGetAttribute(own, i, &on));
         printf(", %d\n", on);
     }
-    threshold = figure(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+    threshold = ask_pool_figure(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
     printf("threshold %llu", (unsigned long long)threshold);
     threshold = 3 * MIB;
     CU(cuda.cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
-    printf(", %llu\n", (unsigned long long)figure(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD));
+    printf(", %llu\n", (unsigned long long)ask_pool_figure(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD));
     CU(cuda.cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
     CU(cuda.cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
     show_figures("empty", own);
@@ -201,9 +203,10 @@ static void attributes(void) {
     CU(cuda.cuMemPoolTrimTo(own, 0));
     show_figures("none", own);
     printf("after a trim: %llu\n",
-           (unsigned long long)figure(own, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+           (unsigned long long)ask_pool_figure(own, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
     CU(cuda.cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
-    printf("at most: %llu\n", (unsigned long long)figure(own, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
+    printf("at most: %llu\n",
+           (unsigned long long)ask_pool_figure(own, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
     printf("unknown: %u\n", cuda.cuMemPoolGetAttribute(own, 99, &zero));
 }
 
@@ -227,13 +230,13 @@ static void ends(void) {
         CU(more.cuDeviceSetMemPool(0, pool));
         CU(more.cuDeviceGetMemPool(&current, 0));
         HOLDS(current == pool);
-        a = take(2000);
-        b = take(9 * MIB);
-        HOLDS(figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 2000 + 9 * MIB);
+        a = alloc_on_stream(2000);
+        b = alloc_on_stream(9 * MIB);
+        HOLDS(ask_pool_figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 2000 + 9 * MIB);
         CU(cuda.cuMemPoolDestroy(pool));
         CU(more.cuDeviceGetMemPool(&current, 0));
         printf("current then: %s\n", name_of(current));
-        c = take(2000);
+        c = alloc_on_stream(2000);
         fill_and_check(a, 2000, 1);
         fill_and_check(b, 9 * MIB, 2);
         fill_and_check(c, 2000, 3);
@@ -247,7 +250,7 @@ static void ends(void) {
 }
 
 /* Uses a pool that other processes may open, if the driver has such pools. */
-static void shared(void) {
+static void ask_shared_pool(void) {
     CUmemPoolProps p = pool_properties();
     CUmemoryPool pool, was = own;
     CUdeviceptr block;
@@ -282,7 +285,7 @@ static void of_a_size(void) {
            cuda.cuMemAllocFromPoolAsync(&more_of_it, 40 * MIB, pool, stream));
     CU(cuda.cuMemFreeAsync(block, stream));
     CU(cuda.cuStreamSynchronize(stream));
-    pair(pool, 40 * MIB, stream); /* there is room again */
+    alloc_and_free_in(pool, 40 * MIB, stream); /* there is room again */
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuMemPoolDestroy(pool));
     own = was;
@@ -290,9 +293,9 @@ static void of_a_size(void) {
 
 /* ---- capture ------------------------------------------------------------------------------------- */
 
-static void capture(void) {
+static void ask_capture(void) {
     CUstreamCaptureStatus status;
-    CUdeviceptr before = take(3000), inside, late;
+    CUdeviceptr before = alloc_on_stream(3000), inside, late;
     CUgraphExec exec;
     CUgraph graph;
 
@@ -313,7 +316,7 @@ static void capture(void) {
     CU(cuda.cuGraphExecDestroy(exec));
     CU(cuda.cuGraphDestroy(graph));
     CU(cuda.cuStreamSynchronize(stream));
-    before = take(3000);
+    before = alloc_on_stream(3000);
     fill_and_check(before, 3000, 7);
     CU(cuda.cuMemFreeAsync(before, stream));
 }
@@ -384,31 +387,31 @@ static void own_context(void) {
     FIND("cuCtxCreate_v2", "cuCtxDestroy_v2");
     if (!more.cuCtxCreate_v2 || !more.cuCtxDestroy_v2)
         return;
-    ours = take(5000);
+    ours = alloc_on_stream(5000);
     CU(more.cuCtxCreate_v2(&made, 0, 0));
     far = new_stream();
     for (int i = 0; i < 3; i++) {
         CU(cuda.cuMemAllocAsync(&block, MIB, far));
         CU(cuda.cuMemsetD8Async(block, 11, MIB, far));
         CU(cuda.cuMemFreeAsync(block, far));
-        pair(NULL, MIB, NULL);
+        alloc_and_free_in(NULL, MIB, NULL);
     }
     CU(cuda.cuMemFreeAsync(ours, far));
     CU(cuda.cuStreamSynchronize(far));
     CU(cuda.cuStreamDestroy(far));
     CU(more.cuCtxDestroy_v2(made));
     CU(cuda.cuCtxSetCurrent(context));
-    block = take(5000);
+    block = alloc_on_stream(5000);
     fill_and_check(block, 5000, 12);
     CU(cuda.cuMemFreeAsync(block, stream));
 }
 
 /* Frees blocks of a destroyed context after new blocks may have got their addresses.  The new blocks must stay. */
-static void free_late(const CUdeviceptr *old) {
+static void free_late_blocks(const CUdeviceptr *old) {
     CUdeviceptr now[LATE];
 
     for (int i = 0; i < LATE; i++)
-        now[i] = take(MIB);
+        now[i] = alloc_on_stream(MIB);
     for (int i = 0; i < LATE; i += 2)
         CU(cuda.cuMemFreeAsync(now[i], stream));
     CU(cuda.cuCtxSynchronize());
@@ -426,12 +429,12 @@ static void free_late(const CUdeviceptr *old) {
     }
 }
 
-static void reset(void) {
-    CUdeviceptr block = take(3000), plain[PLAIN], old[LATE], base;
+static void reset_while_blocks_live(void) {
+    CUdeviceptr block = alloc_on_stream(3000), plain[PLAIN], old[LATE], base;
     size_t bytes;
 
     for (int i = 0; i < LATE; i++)
-        old[i] = take(MIB);
+        old[i] = alloc_on_stream(MIB);
     CU(cuda.cuCtxSynchronize());
     FIND("cuDevicePrimaryCtxReset_v2");
     if (more.cuDevicePrimaryCtxReset_v2) {
@@ -440,7 +443,7 @@ static void reset(void) {
         stream = new_stream();
         other = new_stream();
     }
-    free_late(old);
+    free_late_blocks(old);
     CU(cuda.cuMemFreeAsync(block, stream));
     for (int i = 0; i < PLAIN; i++) /* maybe at addresses of other blocks */
         CU(cuda.cuMemAlloc(&plain[i], MIB));
@@ -449,7 +452,7 @@ static void reset(void) {
         HOLDS(cuda.cuMemGetAddressRange(&base, &bytes, plain[i]) != CUDA_SUCCESS ||
               base != plain[i] || bytes != MIB); /* the block is freed */
     }
-    block = take(3000);
+    block = alloc_on_stream(3000);
     fill_and_check(block, 3000, 10);
     CU(cuda.cuMemFreeAsync(block, stream));
     printf("another context\n");
@@ -466,17 +469,17 @@ int main(int argc, char **argv) {
     other = new_stream();
     CU(cuda.cuDeviceGetDefaultMemPool(&standard, 0));
     own = new_pool(NULL);
-    pointers();
+    ask_pointers();
     failed_requests();
     attributes();
     ends();
-    shared();
+    ask_shared_pool();
     of_a_size();
-    capture();
+    ask_capture();
     streams();
     access();
     own_context();
-    reset();
+    reset_while_blocks_live();
     CU(cuda.cuMemPoolDestroy(own));
     CU(cuda.cuStreamDestroy(stream));
     CU(cuda.cuStreamDestroy(other));

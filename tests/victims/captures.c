@@ -6,7 +6,7 @@
 
 enum { PAIRS = 300, BYTES = 4096 };
 
-static void look(void) {
+static void look_up_begin_capture(void) {
     (void)dlsym(library, "cuStreamBeginCapture_v3");
 }
 
@@ -15,7 +15,7 @@ static CUdeviceptr pairs(CUstream stream) {
     CUdeviceptr block = 0;
 
     for (int i = 0; i < PAIRS; i++)
-        block = pair(NULL, BYTES, stream);
+        block = alloc_and_free_in(NULL, BYTES, stream);
     return block;
 }
 
@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
 
     start_driver();
     if (is_told(argc, argv, "--looks-early"))
-        look();
+        look_up_begin_capture();
     stream = new_stream();
     if (argc < 2) {
         allocate_after_failed_end(stream);
@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
     (void)pairs(stream);
     (void)pairs(NULL);
     if (strcmp(argv[1], "--looks") == 0)
-        look();
+        look_up_begin_capture();
     if (strcmp(argv[1], "--recaptures") == 0)
         allocate_in_recapture(stream);
     (void)pairs(stream);

@@ -8,14 +8,14 @@ int main(int argc, char **argv) {
 
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     HOLDS(library);
-    victim_load(&first, find, 0);
+    victim_load(&first, find_by_symbol, 0);
     victim_start(&first);
     victim_work(&first, "open", 13);
     CU(first.cuMemAllocAsync(&block, 4096, NULL));
     HOLDS(dlclose(library) == 0);
     library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL);
     HOLDS(library);
-    victim_load(&second, find, 0);
+    victim_load(&second, find_by_symbol, 0);
     CU(second.cuMemFreeAsync(block, NULL));
     victim_work(&second, "open again", 14);
     victim_work(&first, "from before", 15);

@@ -8,7 +8,7 @@ enum { IS_CAPABLE = 21 };
 
 static CUstream stream;
 
-static void show(size_t bytes, CUmemoryPool pool) {
+static void show_decompression(size_t bytes, CUmemoryPool pool) {
     unsigned is_capable = 0; /* the driver writes only a part */
     CUdeviceptr block;
 
@@ -20,7 +20,7 @@ static void show(size_t bytes, CUmemoryPool pool) {
     CU(cuda.cuMemFreeAsync(block, stream));
 }
 
-static void try(unsigned usage) {
+static void try_usage(unsigned usage) {
     uint64_t kept = 3 * MIB;
     CUmemPoolProps properties = pool_properties();
     CUmemoryPool pool;
@@ -30,10 +30,10 @@ static void try(unsigned usage) {
     result = cuda.cuMemPoolCreate(&pool, &properties);
     printf("for %u: %u", usage, result);
     if (result == CUDA_SUCCESS) {
-        show(1000, pool);
-        show(3 * MIB, pool);
+        show_decompression(1000, pool);
+        show_decompression(3 * MIB, pool);
         for (int i = 0; i < 100; i++)
-            show(64 * MIB, pool);
+            show_decompression(64 * MIB, pool);
         CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept));
         kept = 0;
         CU(cuda.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept));
@@ -52,9 +52,9 @@ int main(int argc, char **argv) {
     find_call(&fail, "cuModelFail");
     if (is_told(argc, argv, "--refuse") && fail)
         HOLDS(fail("cuMemCreate", 1, CUDA_ERROR_INVALID_VALUE));
-    try(2);
-    try(0);
-    try(2);
-    try(1);
+    try_usage(2);
+    try_usage(0);
+    try_usage(2);
+    try_usage(1);
     return victim_status(argc, argv);
 }

@@ -26,7 +26,7 @@ __attribute__((visibility("default"))) ssize_t write(int file, const void *bytes
     return syscall(SYS_write, file, bytes, count);
 }
 
-static CUresult ask(void) {
+static CUresult alloc_early(void) {
     CUdeviceptr block;
 
     return cuda.cuMemAllocFromPoolAsync(&block, BYTES, pool, NULL);
@@ -34,7 +34,7 @@ static CUresult ask(void) {
 
 static void *ask_first(void *context) {
     CU(cuda.cuCtxSetCurrent(context));
-    CU(ask());
+    CU(alloc_early());
     return NULL;
 }
 
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
     child = fork();
     if (child == 0) {
         alarm(10); /* ends a child that waits for a lock for ever */
-        _exit(ask() != CUDA_SUCCESS ? 3 : 4);
+        _exit(alloc_early() != CUDA_SUCCESS ? 3 : 4);
     }
     sem_post(&may_say);
     HOLDS(pthread_join(thread, NULL) == 0);

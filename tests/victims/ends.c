@@ -17,7 +17,7 @@ static void raise_again(int number) {
     raise(number);
 }
 
-static void end(const char *how, int status) {
+static void end_process_by(const char *how, int status) {
     if (strcmp(how, "exit") == 0)
         exit(status);
     if (strcmp(how, "kill") == 0) {
@@ -38,7 +38,7 @@ static void end(const char *how, int status) {
 }
 
 static void *end_first(void *how) {
-    end(how, 5);
+    end_process_by(how, 5);
     return NULL;
 }
 
@@ -64,5 +64,5 @@ int main(int argc, char **argv) {
             CU(cuda.cuMemAllocAsync(&block, BYTES, NULL));
     }
     usleep((useconds_t)atoi(argv[3]));
-    end(argv[2], 6);
+    end_process_by(argv[2], 6);
 }

@@ -16,7 +16,7 @@ static size_t most_of_the_device(void) {
 }
 
 /* Fills the device with one block, and frees it. */
-static void fill(const char *how, CUmemoryPool pool, int is_plain, size_t bytes) {
+static void fill_device_by(const char *how, CUmemoryPool pool, int is_plain, size_t bytes) {
     CUdeviceptr block;
 
     if (is_plain)
@@ -44,15 +44,15 @@ int main(int argc, char **argv) {
     pool = new_pool(NULL);
     stream = new_stream();
     for (int i = 0; i < 2; i++) {
-        fill("the device's pool", NULL, 0, bytes);
-        fill("a pool", pool, 0, bytes);
-        fill("no pool", NULL, 1, bytes);
+        fill_device_by("the device's pool", NULL, 0, bytes);
+        fill_device_by("a pool", pool, 0, bytes);
+        fill_device_by("no pool", NULL, 1, bytes);
     }
     CU(cuda.cuMemPoolDestroy(pool));
     properties.handleTypes = HANDLE_FD;
-    fill("the device's pool", NULL, 0, bytes);
+    fill_device_by("the device's pool", NULL, 0, bytes);
     if (cuda.cuMemPoolCreate(&pool, &properties) == CUDA_SUCCESS) {
-        fill("a shared pool", pool, 0, bytes);
+        fill_device_by("a shared pool", pool, 0, bytes);
         CU(cuda.cuMemPoolDestroy(pool));
     }
     CU(cuda.cuStreamDestroy(stream));

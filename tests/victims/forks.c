@@ -9,7 +9,7 @@
 
 enum { BYTES = 100000, MORE = 64 << 20, STATUS_CHILD = 7 };
 
-static int status_of(pid_t child) {
+static int exit_code_of_fork(pid_t child) {
     int status = 0;
 
     HOLDS(child > 0);
@@ -17,7 +17,7 @@ static int status_of(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static void load(void) {
+static void load_before_main(void) {
     start_driver();
 }
 
@@ -27,30 +27,30 @@ int main(int argc, char **argv) {
     pid_t child;
 
     if (is_told(argc, argv, "child")) {
-        load();
+        load_before_main();
         victim_work(&cuda, "child", 11);
         return STATUS_CHILD;
     }
-    load();
+    load_before_main();
     CU(cuda.cuMemAllocAsync(&block, BYTES, NULL));
     CU(cuda.cuMemsetD8Async(block, 0x5a, BYTES, NULL));
     fflush(stdout);
     child = fork();
     if (child == 0)
         _exit(cuda.cuMemAllocAsync(&other, MORE, NULL) != CUDA_SUCCESS ? 3 : 4);
-    printf("a child that asks: %d\n", status_of(child));
+    printf("a child that asks: %d\n", exit_code_of_fork(child));
     fflush(stdout);
     child = fork();
     if (child == 0)
         exit(5); /* runs all functions of atexit */
-    printf("a child that does not: %d\n", status_of(child));
+    printf("a child that does not: %d\n", exit_code_of_fork(child));
     fflush(stdout);
     child = fork();
     if (child == 0) {
         execl("/proc/self/exe", argv[0], "child", (char *)NULL);
         _exit(98);
     }
-    printf("a child that becomes another: %d\n", status_of(child));
+    printf("a child that becomes another: %d\n", exit_code_of_fork(child));
     CU(cuda.cuMemcpyDtoH(host, block, BYTES));
     for (size_t i = 0; i < BYTES; i++)
         HOLDS(host[i] == 0x5a);

@@ -7,14 +7,14 @@ enum { HANDLE_FD = 1 }; /* a handle type: the pool can be shared by a file descr
 
 static CUstream stream;
 
-static CUmemoryPool make_pool(unsigned handle_types) {
+static CUmemoryPool make_gone_pool(unsigned handle_types) {
     CUmemPoolProps properties = pool_properties();
 
     properties.handleTypes = handle_types;
     return new_pool(&properties);
 }
 
-static CUdeviceptr take(CUmemoryPool pool, size_t bytes) {
+static CUdeviceptr alloc_and_clear(CUmemoryPool pool, size_t bytes) {
     CUdeviceptr block = 0;
 
     CU(cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
@@ -25,7 +25,7 @@ static CUdeviceptr take(CUmemoryPool pool, size_t bytes) {
 /* Uses a block of the shared pool at its address in the imported pool, and frees it there and in the shared pool. */
 static void use_imported(CUmemoryPool shared, CUmemoryPool imported) {
     enum { BYTES = 1000 };
-    CUdeviceptr block = take(shared, BYTES), there = 0;
+    CUdeviceptr block = alloc_and_clear(shared, BYTES), there = 0;
     CUmemPoolPtrExportData data;
     unsigned char bytes[BYTES] = {0};
     CUresult result;
@@ -75,10 +75,10 @@ static void name(const char *what, CUmemoryPool pool) {
 }
 
 /* Uses and destroys a pool whose handle may have been another pool's. */
-static void use(const char *what, CUmemoryPool pool) {
+static void use_gone_pool(const char *what, CUmemoryPool pool) {
     uint64_t value = 5;
 
-    CU(cuda.cuMemFreeAsync(take(pool, 1000), stream));
+    CU(cuda.cuMemFreeAsync(alloc_and_clear(pool, 1000), stream));
     CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
     value = 0;
     CU(cuda.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
@@ -101,13 +101,13 @@ int main(int argc, char **argv) {
     stream = new_stream();
 
     /* The driver may make the device's pool when it is first requested.  The imported pool may get an old handle. */
-    unused = make_pool(0);
-    shared = make_pool(HANDLE_FD);
+    unused = make_gone_pool(0);
+    shared = make_gone_pool(HANDLE_FD);
     CU(cuda.cuMemPoolDestroy(unused));
     CU(cuda.cuDeviceGetDefaultMemPool(&standard, 0));
-    CU(cuda.cuMemFreeAsync(take(standard, 1000), stream));
+    CU(cuda.cuMemFreeAsync(alloc_and_clear(standard, 1000), stream));
     CU(more.cuMemPoolExportToShareableHandle(&file, shared, HANDLE_FD, 0));
-    unused = make_pool(0);
+    unused = make_gone_pool(0);
     CU(cuda.cuMemPoolDestroy(unused));
     CU(more.cuMemPoolImportFromShareableHandle(&imported, (void *)(intptr_t)file, HANDLE_FD, 0));
     printf("imported: attribute %u\n",
@@ -116,19 +116,19 @@ int main(int argc, char **argv) {
     CU(cuda.cuMemPoolDestroy(imported));
     name("imported", imported);
 
-    unused = make_pool(0);
-    used = make_pool(0);
-    busy = make_pool(0);
-    other = make_pool(0);
-    CU(cuda.cuMemFreeAsync(take(used, 1000), stream));
-    block = take(busy, 3 * MIB);
+    unused = make_gone_pool(0);
+    used = make_gone_pool(0);
+    busy = make_gone_pool(0);
+    other = make_gone_pool(0);
+    CU(cuda.cuMemFreeAsync(alloc_and_clear(used, 1000), stream));
+    block = alloc_and_clear(busy, 3 * MIB);
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuMemPoolDestroy(unused));
     CU(cuda.cuMemPoolDestroy(used));
     CU(cuda.cuMemPoolDestroy(busy));
     CU(cuda.cuMemPoolDestroy(shared));
     /* This request makes the allocator grow. */
-    large = take(other, 700 * MIB);
+    large = alloc_and_clear(other, 700 * MIB);
     name("never used", unused);
     name("used", used);
     name("with a live block", busy);
@@ -138,8 +138,8 @@ int main(int argc, char **argv) {
     CU(cuda.cuMemFreeAsync(large, stream));
     CU(cuda.cuStreamSynchronize(stream));
     name("without it", busy);
-    use("the other", other);
+    use_gone_pool("the other", other);
     for (int i = 0; i < 3; i++)
-        use("again", make_pool(0));
+        use_gone_pool("again", make_gone_pool(0));
     return victim_status(argc, argv);
 }

@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-static void *wait_for_memory(void *context) {
+static void *hang_in_alloc(void *context) {
     CUdeviceptr block;
 
     CU(cuda.cuCtxSetCurrent(context));
@@ -18,7 +18,7 @@ static void *wait_for_memory(void *context) {
     victim_fail("the call has ended");
 }
 
-static void *trim(void *context) {
+static void *hang_in_trim(void *context) {
     CUmemoryPool pool;
 
     CU(cuda.cuCtxSetCurrent(context));
@@ -31,7 +31,7 @@ static void trim_beside(CUcontext context, CUstream stream) {
     pthread_t thread;
     CUgraph graph;
 
-    HOLDS(pthread_create(&thread, NULL, trim, context) == 0);
+    HOLDS(pthread_create(&thread, NULL, hang_in_trim, context) == 0);
     (void)usleep(100000);
     CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     CU(cuda.cuStreamEndCapture(stream, &graph));
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     CUstream stream;
     pthread_t thread;
 
-    open_driver();
+    open_cuda_library();
     find_call(&stop, "cuModelStop");
     find_call(&stopped, "cuModelStopped");
     FIND("cuDevicePrimaryCtxReset_v2");
@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
     if (is_told(argc, argv, "beside"))
         CU(cuda.cuMemAllocAsync(&block, 200 * MIB, NULL));
     else
-        HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
+        HOLDS(pthread_create(&thread, NULL, hang_in_alloc, context) == 0);
     for (int i = 0; i < 10000 && stopped() == 0; i++)
         (void)usleep(1000);
     HOLDS(stopped() > 0);

@@ -41,7 +41,7 @@ static const struct kind {
 };
 
 /* Prints the value of each attribute, except reserved memory. */
-static void show(CUmemoryPool pool) {
+static void show_attributes(CUmemoryPool pool) {
     for (unsigned attribute = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
          attribute <= CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID + 1; attribute++) {
         uint64_t value = 0; /* the driver may write only 4 of the 8 bytes */
@@ -57,7 +57,7 @@ static void show(CUmemoryPool pool) {
     }
 }
 
-static void set(CUmemoryPool pool, CUmemPool_attribute attribute, uint64_t value) {
+static void set_kind_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, uint64_t value) {
     uint64_t is = 0;
     CUresult result = cuda.cuMemPoolSetAttribute(pool, attribute, &value);
 
@@ -68,15 +68,16 @@ static void set(CUmemoryPool pool, CUmemPool_attribute attribute, uint64_t value
 }
 
 static void set_all(CUmemoryPool pool) {
-    set(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0);
-    set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
-    set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 1); /* 0 leaves a pool to the driver */
-    set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
-    set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * MIB + 1);
-    set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
+    set_kind_attribute(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0);
+    set_kind_attribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
+    set_kind_attribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+                       1); /* 0 leaves a pool to the driver */
+    set_kind_attribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+    set_kind_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * MIB + 1);
+    set_kind_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
 }
 
-static CUmemAccess_flags access_of(CUmemoryPool pool, CUmemLocationType type, int id) {
+static CUmemAccess_flags kind_access(CUmemoryPool pool, CUmemLocationType type, int id) {
     CUmemLocation location = {type, id};
     CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     CUresult result = more.cuMemPoolGetAccess(&flags, pool, &location);
@@ -89,9 +90,9 @@ static int give_access(CUmemoryPool pool) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUresult result = more.cuMemPoolSetAccess(pool, &access, 1);
 
-    printf(", access %u: %u %u", result, access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0),
-           access_of(pool, CU_MEM_LOCATION_TYPE_HOST, 0));
-    return access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    printf(", access %u: %u %u", result, kind_access(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0),
+           kind_access(pool, CU_MEM_LOCATION_TYPE_HOST, 0));
+    return kind_access(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
 static int is_of_host(const CUmemPoolProps *properties) {
@@ -100,7 +101,7 @@ static int is_of_host(const CUmemPoolProps *properties) {
 }
 
 /* Fills and reads a block on one stream, and frees it on another. */
-static void use(CUmemoryPool pool, int by_host, CUstream on, CUstream other) {
+static void use_kind(CUmemoryPool pool, int by_host, CUstream on, CUstream other) {
     static unsigned char bytes[BYTES];
     CUdeviceptr block;
 
@@ -117,7 +118,7 @@ static void use(CUmemoryPool pool, int by_host, CUstream on, CUstream other) {
 }
 
 static void use_across(CUmemoryPool pool, CUstream on, CUstream other) {
-    use(pool, 0, on, other);
+    use_kind(pool, 0, on, other);
 }
 
 static void share(CUmemoryPool pool, const CUmemPoolProps *properties) {
@@ -130,7 +131,7 @@ static void share(CUmemoryPool pool, const CUmemPoolProps *properties) {
     HOLDS(close(file) == 0);
 }
 
-static void try(const struct kind *kind) {
+static void try_pool_kind(const struct kind *kind) {
     CUmemPoolProps properties = kind->properties;
     CUmemoryPool pool;
     CUresult result;
@@ -140,13 +141,13 @@ static void try(const struct kind *kind) {
     result = cuda.cuMemPoolCreate(&pool, &properties);
     printf("%s: %u", kind->name, result);
     if (result == CUDA_SUCCESS) {
-        show(pool);
+        show_attributes(pool);
         set_all(pool);
         if (give_access(pool))
             for (int i = 0; i < 3; i++)
-                use(pool, is_of_host(&properties), stream, stream);
+                use_kind(pool, is_of_host(&properties), stream, stream);
         share(pool, &properties);
-        show(pool);
+        show_attributes(pool);
         CU(cuda.cuMemPoolDestroy(pool));
     }
     printf("\n");
@@ -165,7 +166,7 @@ static void try_place(CUmemLocationType type, CUmemAllocationType kind) {
     result = more.cuMemGetDefaultMemPool(&standard, &location, kind);
     printf("in %u, of %u: %u", type, kind, result);
     if (result == CUDA_SUCCESS) {
-        show(standard);
+        show_attributes(standard);
         CU(cuda.cuMemPoolCreate(&own, &properties));
         printf(", set %u", more.cuMemSetMemPool(&location, kind, own));
         (void)more.cuMemGetMemPool(&is, &location, kind);
@@ -223,7 +224,7 @@ static void try_peer(void) {
     use_across(pool, stream, stream);
     result = more.cuMemPoolSetAccess(pool, &access, 1);
     printf("access of a peer: %u\n", result);
-    HOLDS(access_of(pool, CU_MEM_LOCATION_TYPE_DEVICE, 1) ==
+    HOLDS(kind_access(pool, CU_MEM_LOCATION_TYPE_DEVICE, 1) ==
           (result == CUDA_SUCCESS ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                   : CU_MEM_ACCESS_FLAGS_PROT_NONE));
     use_across(pool, stream, stream);
@@ -243,7 +244,7 @@ int main(int argc, char **argv) {
     }
     try_place(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, CU_MEM_ALLOCATION_TYPE_PINNED);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        try(&kinds[i]);
+        try_pool_kind(&kinds[i]);
     for (CUmemLocationType type = 0; type <= CU_MEM_LOCATION_TYPE_HOST_NUMA; type++) {
         try_place(type, CU_MEM_ALLOCATION_TYPE_PINNED);
         try_place(type, CU_MEM_ALLOCATION_TYPE_MANAGED);

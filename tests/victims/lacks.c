@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
 
     CU(cuda.cuCtxSetCurrent(NULL));
     try_all("no context", pool, block);
-    pair(pool, BYTES, created);
+    alloc_and_free_in(pool, BYTES, created);
     CU(cuda.cuStreamBeginCapture(created, CU_STREAM_CAPTURE_MODE_GLOBAL));
     try_all("beside a capture", pool, block);
     CU(cuda.cuStreamEndCapture(created, &graph));
@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
     CU(cuda.cuCtxSetCurrent(context));
     CU(cuda.cuMemFreeAsync(block, NULL));
     for (int i = 0; i < 100; i++)
-        pair(pool, BYTES, NULL);
+        alloc_and_free_in(pool, BYTES, NULL);
     CU(cuda.cuStreamSynchronize(created));
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     return victim_status(argc, argv);

@@ -13,7 +13,7 @@ enum { HANDLE_FD = 1 }; /* a handle type: the pool can be shared by a file descr
 static CUstream stream;
 static unsigned pools;
 
-static CUmemoryPool make_pool(unsigned type, unsigned handle_types) {
+static CUmemoryPool make_left_pool(unsigned type, unsigned handle_types) {
     CUmemPoolProps properties = pool_properties();
 
     properties.allocType = type;
@@ -21,7 +21,7 @@ static CUmemoryPool make_pool(unsigned type, unsigned handle_types) {
     return new_pool(&properties);
 }
 
-static void use(CUmemoryPool pool) {
+static void use_left_pool(CUmemoryPool pool) {
     CUdeviceptr block;
 
     pools++;
@@ -34,15 +34,15 @@ static void use(CUmemoryPool pool) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
-static void use_device(void) {
-    CUmemoryPool pool = make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, 0);
+static void use_second_device(void) {
+    CUmemoryPool pool = make_left_pool(CU_MEM_ALLOCATION_TYPE_PINNED, 0);
     CUcontext peer;
     CUstream far;
 
     CU(cuda.cuDevicePrimaryCtxRetain(&peer, 1));
     CU(cuda.cuCtxSetCurrent(peer));
     far = new_stream();
-    pair(pool, 1000, far);
+    alloc_and_free_in(pool, 1000, far);
     CU(cuda.cuStreamSynchronize(far));
 }
 
@@ -62,20 +62,20 @@ int main(int argc, char **argv) {
     stream = new_stream();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "managed") == 0)
-            use(make_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, 0));
+            use_left_pool(make_left_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, 0));
         else if (strcmp(argv[i], "shared") == 0)
-            use(make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, HANDLE_FD));
+            use_left_pool(make_left_pool(CU_MEM_ALLOCATION_TYPE_PINNED, HANDLE_FD));
         else if (strcmp(argv[i], "other") == 0)
-            use(make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, 0));
+            use_left_pool(make_left_pool(CU_MEM_ALLOCATION_TYPE_PINNED, 0));
         else if (strcmp(argv[i], "unused") == 0)
-            (void)make_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, 0);
+            (void)make_left_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, 0);
         else if (strcmp(argv[i], "device") == 0)
-            use_device();
+            use_second_device();
         else if (strcmp(argv[i], "fork") == 0)
             bear();
         else if (strcmp(argv[i], "wrong") == 0)
             HOLDS(cuda.cuMemAllocFromPoolAsync(&block, (size_t)1 << 50,
-                                               make_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, 0),
+                                               make_left_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, 0),
                                                stream) == CUDA_ERROR_OUT_OF_MEMORY);
     }
     printf("done\n");

@@ -32,7 +32,7 @@ static struct taken {
 static int count;
 
 /* Launches the graph once, and waits for it. */
-static void launch(CUgraph graph) {
+static void launch_once(CUgraph graph) {
     CUgraphExec exec;
 
     CU(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -41,7 +41,7 @@ static void launch(CUgraph graph) {
 }
 
 /* Maps memory and releases its handle at once, as NCCL does, so that the mapping keeps the memory. */
-static CUresult create(struct taken *t) {
+static CUresult create_physical_block(struct taken *t) {
     CUmemAllocationProp kind;
     CUresult result;
 
@@ -57,7 +57,7 @@ static CUresult create(struct taken *t) {
     return CUDA_SUCCESS;
 }
 
-static CUresult capture(struct taken *t) {
+static CUresult alloc_in_capture(struct taken *t) {
     CUresult result;
     CUgraph graph;
 
@@ -67,7 +67,7 @@ static CUresult capture(struct taken *t) {
         CU(cuda.cuMemFreeAsync(t->block, stream));
     CU(cuda.cuStreamEndCapture(stream, &graph));
     if (result == CUDA_SUCCESS)
-        launch(graph);
+        launch_once(graph);
     return result;
 }
 
@@ -84,11 +84,11 @@ static CUresult add_node(struct taken *t, char form) {
              : form == '1' ? more.cuGraphAddNode(NULL, graph, NULL, 0, &any)
                            : more.cuGraphAddMemAllocNode(NULL, graph, NULL, 0, &any.alloc);
     if (result == CUDA_SUCCESS)
-        launch(graph);
+        launch_once(graph);
     return result;
 }
 
-static CUresult take(const char *how, struct taken *t) {
+static CUresult alloc_by_way(const char *how, struct taken *t) {
     t->how = how[0];
     if (strncmp(how, "node", 4) == 0) {
         t->how = 'g';
@@ -101,13 +101,13 @@ static CUresult take(const char *how, struct taken *t) {
         return cuda.cuMemAlloc(&t->block, t->bytes);
     }
     if (strcmp(how, "create") == 0)
-        return create(t);
+        return create_physical_block(t);
     if (strcmp(how, "managed") == 0)
         return more.cuMemAllocManaged(&t->block, t->bytes, 1);
-    return capture(t);
+    return alloc_in_capture(t);
 }
 
-static void give(const struct taken *t) {
+static void free_by_way(const struct taken *t) {
     if (t->how == 'a')
         CU(cuda.cuMemFreeAsync(t->block, stream));
     else if (t->how == 'c')
@@ -117,7 +117,7 @@ static void give(const struct taken *t) {
     CU(cuda.cuStreamSynchronize(stream));
 }
 
-static void request(const char *how, const char *number) {
+static void request_by_way(const char *how, const char *number) {
     struct taken *t = &taken[count];
     char *end;
     CUresult result;
@@ -125,7 +125,7 @@ static void request(const char *how, const char *number) {
     t->bytes = (size_t)strtoull(number, &end, 10);
     if (*end != 'b')
         t->bytes <<= 20;
-    result = take(how, t);
+    result = alloc_by_way(how, t);
     printf("%s %s: %d\n", how, number, (int)result);
     fflush(stdout);
     if (result == CUDA_SUCCESS)
@@ -147,7 +147,7 @@ static void begin_again(void) {
     count = 0;
 }
 
-static void wait_for(const char *file) {
+static void wait_for_file(const char *file) {
     for (int i = 0; i < 3000 && access(file, F_OK) != 0; i++)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
 }
@@ -155,7 +155,7 @@ static void wait_for(const char *file) {
 int main(int argc, char **argv) {
     FILE *mark;
 
-    open_driver();
+    open_cuda_library();
     NEED("cuMemCreate", "cuMemRelease", "cuMemAddressReserve", "cuMemMap", "cuMemUnmap",
          "cuDevicePrimaryCtxReset_v2", "cuMemAllocManaged", "cuGraphAddMemAllocNode",
          "cuGraphAddNode", "cuGraphAddNode_v2");
@@ -163,10 +163,10 @@ int main(int argc, char **argv) {
     stream = new_stream();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "free") == 0 && count > 0) {
-            give(&taken[--count]);
+            free_by_way(&taken[--count]);
         } else if (strcmp(argv[i], "trim") == 0) {
             while (count > 0)
-                give(&taken[--count]);
+                free_by_way(&taken[--count]);
         } else if (strcmp(argv[i], "reset") == 0) {
             CU(more.cuDevicePrimaryCtxReset_v2(0));
             count = 0;
@@ -185,9 +185,9 @@ int main(int argc, char **argv) {
             mark = fopen(argv[++i], "w");
             HOLDS(mark && fclose(mark) == 0);
         } else if (strcmp(argv[i], "wait") == 0) {
-            wait_for(argv[++i]);
+            wait_for_file(argv[++i]);
         } else {
-            request(argv[i], argv[i + 1]);
+            request_by_way(argv[i], argv[i + 1]);
             i++;
         }
     }

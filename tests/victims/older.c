@@ -13,7 +13,7 @@ static void *library;
 static resolver resolve; /* NULL if there is none */
 static uint64_t flags;
 
-static void *find(const char *name, int version, const char *symbol) {
+static void *find_at_version(const char *name, int version, const char *symbol) {
     void *address = NULL;
 
     if (!resolve)
@@ -21,7 +21,7 @@ static void *find(const char *name, int version, const char *symbol) {
     return resolve(name, &address, version, flags) == CUDA_SUCCESS ? address : NULL;
 }
 
-static int version_of_driver(void) {
+static int opened_version(void) {
     CUresult (*ask)(int *version);
     void *address = dlsym(library, "cuDriverGetVersion");
     int version = 0;
@@ -55,16 +55,16 @@ int main(int argc, char **argv) {
     HOLDS(library);
     address = dlsym(library, "cuGetProcAddress");
     HOLDS(address);
-    if (version_of_driver() >= 11030) {
+    if (opened_version() >= 11030) {
         memcpy(&resolve, &address, sizeof address);
         CU(resolve("cuGetProcAddress", &own, 11030, 0));
         HOLDS(own);
         memcpy(&resolve, &own, sizeof own);
         check_flags();
     }
-    victim_load(&legacy, find, 0);
+    victim_load(&legacy, find_at_version, 0);
     flags = 2;
-    victim_load(&per_thread, find, 1);
+    victim_load(&per_thread, find_at_version, 1);
     victim_start(&legacy);
     CU(legacy.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     printf("stream: %08x\n", victim_churn(&legacy, stream, 21));

@@ -19,7 +19,7 @@ static struct cuda cuda;
 
 /* ---- Calls ---- */
 
-static inline void *find(const char *name, int version, const char *symbol) {
+static inline void *find_by_symbol(const char *name, int version, const char *symbol) {
     (void)name;
     (void)version;
     return dlsym(library, symbol);
@@ -127,15 +127,15 @@ static inline void find_more(int are_needed, const char *const *names) {
 #define NEED(...) find_more(1, (const char *const[]){__VA_ARGS__, NULL})
 #define FIND(...) find_more(0, (const char *const[]){__VA_ARGS__, NULL})
 
-static inline void open_driver(void) {
+static inline void open_cuda_library(void) {
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
-    victim_load(&cuda, find, 0);
+    victim_load(&cuda, find_by_symbol, 0);
 }
 
 /* Opens the driver, and makes device 0's context current. */
 static inline void start_driver(void) {
-    open_driver();
+    open_cuda_library();
     victim_start(&cuda);
 }
 
@@ -172,7 +172,7 @@ static inline CUmemoryPool new_pool(const CUmemPoolProps *properties) {
 }
 
 /* Allocates a block and frees it at once.  If `pool` is NULL, uses the device's current pool. */
-static inline CUdeviceptr pair(CUmemoryPool pool, size_t bytes, CUstream stream) {
+static inline CUdeviceptr alloc_and_free_in(CUmemoryPool pool, size_t bytes, CUstream stream) {
     CUdeviceptr block;
 
     CU(pool ? cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream)

@@ -8,12 +8,13 @@
 
 enum { MANY = 300, SLOTS = 2000, SLOT = 65536, SMALL = 4096 };
 
-static void take(CUmemoryPool pool, CUdeviceptr *blocks, int count, size_t bytes, CUstream stream) {
+static void alloc_blocks(CUmemoryPool pool, CUdeviceptr *blocks, int count, size_t bytes,
+                         CUstream stream) {
     for (int i = 0; i < count; i++)
         CU(cuda.cuMemAllocFromPoolAsync(&blocks[i], bytes, pool, stream));
 }
 
-static void give(const CUdeviceptr *blocks, int count, CUstream stream) {
+static void free_blocks(const CUdeviceptr *blocks, int count, CUstream stream) {
     for (int i = 0; i < count; i++)
         CU(cuda.cuMemFreeAsync(blocks[i], stream));
 }
@@ -33,8 +34,8 @@ static void free_much_and_end(CUmemoryPool pool) {
     CUstream stream = new_stream();
 
     for (int i = 0; i < 3; i++) {
-        take(pool, blocks, MANY, MIB, stream);
-        give(blocks, MANY, stream);
+        alloc_blocks(pool, blocks, MANY, MIB, stream);
+        free_blocks(blocks, MANY, stream);
     }
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuStreamDestroy(stream));
@@ -46,13 +47,13 @@ static void end_before_the_blocks(CUmemoryPool pool, CUstream other) {
     CUstream stream = new_stream();
 
     for (int i = 0; i < MANY; i++) {
-        pair(pool, SLOT, stream);
-        pair(pool, SLOT, other);
+        alloc_and_free_in(pool, SLOT, stream);
+        alloc_and_free_in(pool, SLOT, other);
     }
-    take(pool, blocks, SLOTS, SLOT, stream);
+    alloc_blocks(pool, blocks, SLOTS, SLOT, stream);
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuStreamDestroy(stream));
-    give(blocks, SLOTS, other);
+    free_blocks(blocks, SLOTS, other);
     show_stays("of blocks that outlive their stream", pool);
 }
 
@@ -61,10 +62,10 @@ static void use_own(CUmemoryPool pool, CUmemoryPool another, CUstream stream) {
     static CUdeviceptr blocks[MANY];
 
     for (int i = 0; i < 3; i++) {
-        take(pool, blocks, MANY, i % 2 ? MIB : MIB / 4, own);
-        give(blocks, MANY, own);
+        alloc_blocks(pool, blocks, MANY, i % 2 ? MIB : MIB / 4, own);
+        free_blocks(blocks, MANY, own);
     }
-    pair(another, SMALL, stream);
+    alloc_and_free_in(another, SMALL, stream);
     show_stays("of the thread's own stream", pool);
 }
 
@@ -73,7 +74,7 @@ static void end_beside_a_capture(CUmemoryPool pool) {
     CUdeviceptr plain;
     CUgraph graph;
 
-    pair(pool, 64 * MIB, stream);
+    alloc_and_free_in(pool, 64 * MIB, stream);
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuMemAlloc(&plain, SMALL));
     CU(cuda.cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -82,7 +83,7 @@ static void end_beside_a_capture(CUmemoryPool pool) {
     CU(cuda.cuStreamEndCapture(captured, &graph));
     CU(cuda.cuGraphDestroy(graph));
     CU(cuda.cuMemFree(plain));
-    pair(pool, 64 * MIB, captured);
+    alloc_and_free_in(pool, 64 * MIB, captured);
     show_stays("of a stream that ended beside a capture", pool);
 }
 
@@ -94,7 +95,7 @@ static void end_after_a_reset(void) {
     (void)enter_context(0);
     pool = victim_pool(&cuda);
     stream = new_stream();
-    pair(pool, 64 * MIB, stream);
+    alloc_and_free_in(pool, 64 * MIB, stream);
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuStreamDestroy(stream));
     show_stays("of a stream that has ended after a reset", pool);
@@ -110,7 +111,7 @@ int main(int argc, char **argv) {
         HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status));
         return WEXITSTATUS(status);
     }
-    open_driver();
+    open_cuda_library();
     NEED("cuDevicePrimaryCtxReset_v2");
     victim_start(&cuda);
     (void)new_stream(); /* this stream ends with the context */
@@ -119,7 +120,7 @@ int main(int argc, char **argv) {
     pool = victim_pool(&cuda);
     another = victim_pool(&cuda);
     stream = new_stream();
-    pair(pool, SMALL, stream);
+    alloc_and_free_in(pool, SMALL, stream);
     free_much_and_end(pool);
     end_before_the_blocks(pool, stream);
     use_own(pool, another, stream);

@@ -13,7 +13,7 @@ static void take_blocks(int count, size_t bytes) {
         CU(cuda.cuMemAllocAsync(&block[blocks++], bytes, stream));
 }
 
-static void reset(void) {
+static void reset_primary_context(void) {
     NEED("cuDevicePrimaryCtxReset_v2");
     CU(more.cuDevicePrimaryCtxReset_v2(0));
     (void)enter_context(0);
@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
     take_blocks(WEIGHTS, 4 * MIB);
     take_blocks(ACTIVATIONS, 20 * MIB);
     if (is_told(argc, argv, "--reset"))
-        reset();
+        reset_primary_context();
     while (blocks > WEIGHTS)
         CU(cuda.cuMemFreeAsync(block[--blocks], stream));
     return victim_status(argc, argv);

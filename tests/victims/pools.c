@@ -16,7 +16,7 @@ static struct parcel {
     size_t bytes;
 } parcels[THREADS][BLOCKS];
 
-static void check(CUdeviceptr block, size_t bytes) {
+static void check_base(CUdeviceptr block, size_t bytes) {
     CUdeviceptr base = 0;
     size_t is = 0;
 
@@ -27,7 +27,7 @@ static void check(CUdeviceptr block, size_t bytes) {
 }
 
 /* Waits until the parcel has a block, or has none if `is_there` is 0. */
-static CUdeviceptr wait_for(const struct parcel *p, int is_there) {
+static CUdeviceptr wait_for_parcel(const struct parcel *p, int is_there) {
     CUdeviceptr block;
 
     while ((block = atomic_load_explicit(&p->block, memory_order_acquire)) ? !is_there : is_there)
@@ -35,10 +35,10 @@ static CUdeviceptr wait_for(const struct parcel *p, int is_there) {
     return block;
 }
 
-static void receive(struct parcel *p, CUstream stream) {
-    CUdeviceptr block = wait_for(p, 1);
+static void receive_parcel(struct parcel *p, CUstream stream) {
+    CUdeviceptr block = wait_for_parcel(p, 1);
 
-    check(block, p->bytes);
+    check_base(block, p->bytes);
     CU(cuda.cuMemFreeAsync(block, stream));
     atomic_store_explicit(&p->block, 0, memory_order_release);
 }
@@ -52,9 +52,9 @@ static void round_of(unsigned self, unsigned round, CUstream stream) {
     for (unsigned i = 0; i < BLOCKS; i++) {
         size_t bytes = 100 + (self * 37 + round * 11 + i * 5000) % 900000;
 
-        (void)wait_for(&out[i], 0);
+        (void)wait_for_parcel(&out[i], 0);
         CU(cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
-        check(block, bytes);
+        check_base(block, bytes);
         CU(cuda.cuMemsetD8Async(block, (unsigned char)self, bytes, stream));
         CU(cuda.cuStreamSynchronize(stream));
         out[i].bytes = bytes;
@@ -62,10 +62,10 @@ static void round_of(unsigned self, unsigned round, CUstream stream) {
     }
     CU(cuda.cuMemPoolDestroy(pool)); /* while some of its blocks live */
     for (unsigned i = 0; i < BLOCKS; i++)
-        receive(&in[i], stream);
+        receive_parcel(&in[i], stream);
 }
 
-static void *run(void *pointer) {
+static void *pass_parcels(void *pointer) {
     unsigned self = (unsigned)(uintptr_t)pointer;
 
     CU(cuda.cuCtxSetCurrent(context));
@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
     start_driver();
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     for (unsigned i = 0; i < THREADS; i++)
-        HOLDS(pthread_create(&threads[i], NULL, run, (void *)(uintptr_t)i) == 0);
+        HOLDS(pthread_create(&threads[i], NULL, pass_parcels, (void *)(uintptr_t)i) == 0);
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     printf("pools came and went\n");

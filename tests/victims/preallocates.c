@@ -32,7 +32,7 @@ static void let_at(CUmemoryPool pool, CUdevice of, CUdevice peer) {
 }
 
 /* Makes the calls of the allocator's constructor. */
-static void make_allocator(int device, uint64_t threshold) {
+static void make_pool_on_device(int device, uint64_t threshold) {
     struct device *d = &devices[device];
     int version = 0, has_pools = 0;
 
@@ -49,7 +49,7 @@ static void make_allocator(int device, uint64_t threshold) {
 }
 
 /* Makes the calls of AllocateRaw.  Returns 0 if there is no memory. */
-static CUdeviceptr allocate(const struct device *d, size_t bytes) {
+static CUdeviceptr alloc_from_device_pool(const struct device *d, size_t bytes) {
     CUdeviceptr block = 0;
     CUresult result = cuda.cuMemAllocFromPoolAsync(&block, bytes, d->pool, d->stream);
 
@@ -61,7 +61,7 @@ static CUdeviceptr allocate(const struct device *d, size_t bytes) {
 }
 
 /* Makes the calls of SetStreamAndPreallocateMemory.  Returns the preallocated bytes. */
-static uint64_t preallocate(const struct device *d) {
+static uint64_t preallocate_device_pool(const struct device *d) {
     const char *value = getenv("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC");
     long long wanted = value ? strtoll(value, NULL, 10) : 0;
     uint64_t pool_bytes = 0, bytes;
@@ -71,7 +71,7 @@ static uint64_t preallocate(const struct device *d) {
     bytes = wanted == -1 ? pool_bytes : (uint64_t)wanted;
     if (bytes == 0)
         return 0;
-    block = allocate(d, bytes);
+    block = alloc_from_device_pool(d, bytes);
     HOLDS(block);
     CU(cuda.cuMemFreeAsync(block, d->stream));
     return bytes;
@@ -87,7 +87,7 @@ static unsigned train(const struct device *d) {
         for (int i = 0; i < TENSORS; i++) {
             size_t bytes = ((size_t)1 << (8 + i % 17)) + (size_t)step * 512;
 
-            tensor[i] = allocate(d, bytes);
+            tensor[i] = alloc_from_device_pool(d, bytes);
             HOLDS(tensor[i]);
             CU(cuda.cuMemsetD8Async(tensor[i], (unsigned char)(i + step), bytes, d->stream));
         }
@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
     size_t unused = 0, total = 0;
     int count = 0;
 
-    open_driver();
+    open_cuda_library();
     NEED("cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGetAttribute", "cuDeviceCanAccessPeer",
          "cuMemPoolSetAccess", "cuMemGetInfo_v2");
     CU(cuda.cuInit(0));
@@ -117,14 +117,14 @@ int main(int argc, char **argv) {
         CU(cuda.cuDevicePrimaryCtxRetain(&devices[i].context, i));
         CU(cuda.cuCtxSetCurrent(devices[i].context));
         CU(more.cuMemGetInfo_v2(&unused, &total));
-        make_allocator(i, unused / 16 * 15);
+        make_pool_on_device(i, unused / 16 * 15);
     }
     for (int i = 0; i < count; i++) {
         struct device *d = &devices[i];
 
         CU(cuda.cuCtxSetCurrent(d->context));
         CU(cuda.cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING));
-        bytes = preallocate(d);
+        bytes = preallocate_device_pool(d);
         CU(cuda.cuMemPoolGetAttribute(d->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
         CU(cuda.cuMemPoolGetAttribute(d->pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
         HOLDS(reserved >= bytes && used == 0);

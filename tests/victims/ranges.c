@@ -84,7 +84,7 @@ typedef int domain_pop(const void *domain);
 typedef const void *register_text(const void *domain, const char *name);
 
 /* Allocates between two iterations. */
-static void work(void) {
+static void alloc_between_ranges(void) {
     CUdeviceptr block;
 
     CU(cuda.cuMemAlloc(&block, 4096));
@@ -92,27 +92,27 @@ static void work(void) {
     told++;
 }
 
-static void iterate(void) {
+static void iterate_ranges(void) {
     struct attributes attributes = {.version = 3, .bytes = sizeof attributes};
     const void *registered = NULL, *other = NULL;
 
     TELL(push_text, core, 9, "load data"); /* a name that does not count */
     TELL(push_text, core, 9, "step 1");
-    work();
+    alloc_between_ranges();
     TELL(push_wide, core, 10, L"step \u00e9");
-    work();
+    alloc_between_ranges();
     TELL(start_text, core, 5, "step 3");
-    work();
+    alloc_between_ranges();
     TELL(mark_text, core, 2, "step 4");
-    work();
+    alloc_between_ranges();
     attributes.message_type = 1;
     attributes.message = "step 5";
     TELL(push_attributes, core, 8, &attributes);
-    work();
+    alloc_between_ranges();
     attributes.message_type = 2;
     attributes.message = L"step 6";
     TELL(domain_push, core2, 4, NULL, &attributes);
-    work();
+    alloc_between_ranges();
     if (core2[10]) {
         register_text *call = (register_text *)core2[10];
 
@@ -122,19 +122,19 @@ static void iterate(void) {
     attributes.message_type = 3;
     attributes.message = registered;
     TELL(domain_push, core2, 4, NULL, &attributes);
-    work();
+    alloc_between_ranges();
     attributes.message = other;
     TELL(domain_push, core2, 4, NULL, &attributes);
     attributes.message_type = 0; /* without a name */
     TELL(domain_push, core2, 4, NULL, &attributes);
     TELL(push_attributes, core, 8, NULL);
     TELL(push_text, core, 9, NULL);
-    work();
+    alloc_between_ranges();
     for (int i = 0; i < 5; i++) /* back to the first step, by both calls */
         TELL(range_pop, core, 11);
     for (int i = 0; i < 3; i++)
         TELL(domain_pop, core2, 5, NULL);
-    work();
+    alloc_between_ranges();
 }
 
 int main(int argc, char **argv) {
@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
         victim_clear_environment(argv[0]);
     start_driver();
     CU(cuda.cuMemAlloc(&block, 1000));
-    iterate();
+    iterate_ranges();
     CU(cuda.cuMemFree(block));
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     printf("steps %d\n", told);

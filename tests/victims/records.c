@@ -59,7 +59,7 @@ static void *churn(void *seed) {
 }
 
 /* Maps two physical allocations side by side, and releases one before the unmap, the other after it. */
-static void map(void) {
+static void map_two_handles(void) {
     CUmemAllocationProp properties;
     CUmemGenericAllocationHandle handles[2];
     CUdeviceptr at;
@@ -98,7 +98,7 @@ static void ask_otherwise(void) {
 }
 
 /* Allocates in captures that begin in each possible way, and then outside a capture. */
-static void capture(void) {
+static void capture_each_way(void) {
     CUstream stream;
     CUgraph graph;
 
@@ -119,7 +119,7 @@ static void capture(void) {
                                                      CU_STREAM_CAPTURE_MODE_RELAXED));
         if (way == 4)
             CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-        pair(NULL, 4000 + (size_t)way, stream);
+        alloc_and_free_in(NULL, 4000 + (size_t)way, stream);
         if (way < 5) {
             CU(cuda.cuStreamEndCapture(stream, &graph));
             CU(cuda.cuGraphDestroy(graph));
@@ -136,7 +136,7 @@ static void set_marks(void) {
         mark(i == 2 ? "with blanks in it" : "step");
 }
 
-static void refuse(void) {
+static void request_too_much(void) {
     CUdeviceptr block;
 
     HOLDS(cuda.cuMemAlloc(&block, (size_t)1 << 50) == CUDA_ERROR_OUT_OF_MEMORY);
@@ -152,7 +152,7 @@ static const char *word_behind(int argc, char **argv, const char *flag, const ch
     return without;
 }
 
-static void end(const char *how) {
+static void end_record_by(const char *how) {
     if (strcmp(how, "quick") == 0)
         _exit(42);
     if (strcmp(how, "abort") == 0)
@@ -169,7 +169,7 @@ int main(int argc, char **argv) {
     CUdeviceptr plain;
     void *mark_address;
 
-    open_driver();
+    open_cuda_library();
     NEED("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemRelease",
          "cuMemAllocPitch_v2", "cuMemAllocManaged", "cuStreamBeginCapture",
          "cuStreamBeginCapture_ptsz", "cuStreamBeginCaptureToGraph",
@@ -189,11 +189,11 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    map();
+    map_two_handles();
     ask_otherwise();
-    capture();
+    capture_each_way();
     set_marks();
-    refuse();
+    request_too_much();
     CU(cuda.cuMemFree(plain));
     freed++;
     CU(cuda.cuMemAlloc(&plain, 1000)); /* this block stays, as the last event */
@@ -201,6 +201,6 @@ int main(int argc, char **argv) {
     printf("a %d\nf %d\nx %d\nm %d\n", handed_out, freed, refused, marks);
     fflush(stdout);
     usleep((useconds_t)atoi(word_behind(argc, argv, "--wait", "0")) * 1000);
-    end(word_behind(argc, argv, "--end", "exit"));
+    end_record_by(word_behind(argc, argv, "--end", "exit"));
     return victim_status(argc, argv);
 }

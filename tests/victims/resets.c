@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static void *wait_for_memory(void *context) {
+static void *wait_in_alloc(void *context) {
     CUdeviceptr block;
 
     CU(cuda.cuCtxSetCurrent(context));
@@ -23,7 +23,7 @@ static void hang(CUcontext context, const char *entry) {
     find_call(&stop, "cuModelStop");
     find_call(&stopped, "cuModelStopped");
     HOLDS(stop && stopped && stop(entry));
-    HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
+    HOLDS(pthread_create(&thread, NULL, wait_in_alloc, context) == 0);
     for (int i = 0; i < 10000 && stopped() == 0; i++)
         (void)usleep(1000);
     HOLDS(stopped() == 1 && stop("cuMemImportFromShareableHandle")); /* later calls do not hang */
@@ -46,13 +46,13 @@ int main(int argc, char **argv) {
     int times = argc > 1 && argv[1][0] != '-' ? atoi(argv[1]) : 3;
     int hung = argc > 2 && argv[2][0] != '-' ? atoi(argv[2]) : 0;
 
-    open_driver();
+    open_cuda_library();
     FIND("cuDevicePrimaryCtxReset_v2");
     victim_start(&cuda);
     for (int i = 0; i < times && more.cuDevicePrimaryCtxReset_v2; i++) {
         context = enter_context(0);
         stream = new_stream();
-        pair(NULL, 4096, stream);
+        alloc_and_free_in(NULL, 4096, stream);
         CU(cuda.cuStreamSynchronize(stream));
         if (i + 1 == hung)
             hang(context, "cuMemAlloc_v2");

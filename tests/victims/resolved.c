@@ -13,7 +13,7 @@ typedef CUresult (*resolver_v1)(const char *name, void **address, int version, u
 static resolver resolve;
 static uint64_t flags;
 
-static void *find(const char *name, int version, const char *symbol) {
+static void *find_resolved(const char *name, int version, const char *symbol) {
     void *address = NULL;
 
     (void)symbol;
@@ -21,7 +21,7 @@ static void *find(const char *name, int version, const char *symbol) {
 }
 
 /* Checks other answers of the resolver. */
-static void ask(void *library) {
+static void ask_resolver(void *library) {
     unsigned status = 77;
     void *address = &status, *other = NULL, *symbol;
     resolver_v1 old;
@@ -58,10 +58,10 @@ int main(int argc, char **argv) {
     CU(resolve("cuGetProcAddress", &own, 12000, 0, NULL));
     HOLDS(own);
     memcpy(&resolve, &own, sizeof own);
-    ask(library);
-    victim_load(&legacy, find, 0);
+    ask_resolver(library);
+    victim_load(&legacy, find_resolved, 0);
     flags = 2;
-    victim_load(&per_thread, find, 1);
+    victim_load(&per_thread, find_resolved, 1);
     victim_start(&legacy);
     victim_work(&legacy, "resolved 0", 3);
     victim_graph(&legacy, "resolved 0", 4);

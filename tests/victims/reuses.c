@@ -6,13 +6,13 @@
 
 enum { LAUNCHES = 20, SMALL = 4096 };
 
-static void set_policies(CUmemoryPool pool, int value) {
+static void set_reuse_policies(CUmemoryPool pool, int value) {
     for (CUmemPool_attribute policy = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
          policy <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES; policy++)
         CU(cuda.cuMemPoolSetAttribute(pool, policy, &value));
 }
 
-static CUdeviceptr take(CUmemoryPool pool, size_t bytes, CUstream stream) {
+static CUdeviceptr alloc_and_fill(CUmemoryPool pool, size_t bytes, CUstream stream) {
     CUdeviceptr block;
 
     CU(cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
@@ -23,16 +23,17 @@ static CUdeviceptr take(CUmemoryPool pool, size_t bytes, CUstream stream) {
 /* One stream frees a block, and its work completes, but the host does not wait for it.  Prints whether the next request
  * on `to` gets that block, unless `what` is NULL.  If `policies` is negative, the policies are left unchanged. */
 static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream to, int policies) {
-    CUdeviceptr small = take(pool, SMALL, from), first = take(pool, LARGE, from), second;
+    CUdeviceptr small = alloc_and_fill(pool, SMALL, from),
+                first = alloc_and_fill(pool, LARGE, from), second;
 
     if (policies >= 0)
-        set_policies(pool, policies);
+        set_reuse_policies(pool, policies);
     for (int i = 0; i < LAUNCHES; i++)
         CU(more.cuLaunchHostFunc(from, victim_take_time, NULL));
     CU(cuda.cuMemFreeAsync(first, from));
     while (more.cuStreamQuery(from) == CUDA_ERROR_NOT_READY)
         continue;
-    second = take(pool, LARGE, to);
+    second = alloc_and_fill(pool, LARGE, to);
     if (what)
         printf("%s: %s\n", what, first == second ? "the same" : "another");
     CU(cuda.cuMemFreeAsync(second, to));
@@ -58,12 +59,12 @@ static void late(CUstream from, CUstream to) {
 static void early(CUstream from, CUstream to) {
     CUmemoryPool pool = victim_pool(&cuda);
 
-    set_policies(pool, 0);
+    set_reuse_policies(pool, 0);
     reuse("none is allowed from the beginning", pool, from, to, 0);
     CU(cuda.cuMemPoolDestroy(pool));
     pool = victim_pool(&cuda);
-    set_policies(pool, 0);
-    set_policies(pool, 1);
+    set_reuse_policies(pool, 0);
+    set_reuse_policies(pool, 1);
     reuse("all are allowed before the first request", pool, from, to, 1);
     CU(cuda.cuMemPoolDestroy(pool));
 }
@@ -75,16 +76,16 @@ static void trimmed(CUstream to, int ends) {
     CUstream from;
 
     from = new_stream();
-    small = take(pool, SMALL, to);
-    set_policies(pool, 0);
-    first = take(pool, LARGE, from);
+    small = alloc_and_fill(pool, SMALL, to);
+    set_reuse_policies(pool, 0);
+    first = alloc_and_fill(pool, LARGE, from);
     CU(cuda.cuMemFreeAsync(first, from));
     while (more.cuStreamQuery(from) == CUDA_ERROR_NOT_READY)
         continue;
     CU(cuda.cuMemPoolTrimTo(pool, (size_t)1 << 40));
     if (ends)
         CU(cuda.cuStreamDestroy(from));
-    second = take(pool, LARGE, to);
+    second = alloc_and_fill(pool, LARGE, to);
     printf("none is allowed, after %s: %s\n", ends ? "the end of the stream" : "a trim",
            first == second ? "the same" : "another");
     CU(cuda.cuMemFreeAsync(second, to));
@@ -109,7 +110,7 @@ static void after_reset(CUstream from, CUstream to) {
 int main(int argc, char **argv) {
     CUstream from, to;
 
-    open_driver();
+    open_cuda_library();
     NEED("cuStreamQuery", "cuLaunchHostFunc", "cuDevicePrimaryCtxReset_v2", "cuDeviceGetMemPool");
     victim_start(&cuda);
     from = new_stream();

@@ -16,16 +16,16 @@ static CUstream stream;
 static CUdeviceptr held[MOST_HELD];
 static int held_count;
 
-static void work(void) {
+static void churn_small_pairs(void) {
 
     for (int i = 0; i < PAIRS; i++)
-        pair(NULL, 65536, stream);
+        alloc_and_free_in(NULL, 65536, stream);
 }
 
 static char bytes[FILE_BYTES];
 static struct stat mine[MOST_FILES]; /* by descriptor */
 
-static void close_files(void) {
+static void replace_files(void) {
     char name[32], leads[16];
     int file;
 
@@ -73,7 +73,7 @@ static void wait_for_end(void) {
         ;
 }
 
-static void obey(char letter, char **argv) {
+static void obey_letter(char letter, char **argv) {
     CUdeviceptr block;
     pid_t child;
 
@@ -99,7 +99,7 @@ static void obey(char letter, char **argv) {
         printf("child %ld\n", (long)child);
         break;
     case 'c':
-        close_files();
+        replace_files();
         break;
     case 'd':
         look_at_files();
@@ -120,16 +120,16 @@ int main(int argc, char **argv) {
 
     start_driver();
     stream = new_stream();
-    work();
+    churn_small_pairs();
     puts("ready");
     fflush(stdout);
     for (;;) {
         if (poll(&input, 1, PAUSE_MS) > 0) {
             if (read(STDIN_FILENO, &letter, 1) < 1)
                 break;
-            obey(letter, argv);
+            obey_letter(letter, argv);
         }
-        work();
+        churn_small_pairs();
     }
     while (held_count > 0)
         CU(cuda.cuMemFreeAsync(held[--held_count], stream));

@@ -15,7 +15,7 @@ struct worker {
     CUdeviceptr left;
 };
 
-static void *run(void *pointer) {
+static void *churn_in_thread(void *pointer) {
     struct worker *self = pointer;
 
     CU(cuda.cuCtxSetCurrent(context));
@@ -34,12 +34,12 @@ int main(int argc, char **argv) {
 
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
-    victim_load(&cuda, find, 1);
+    victim_load(&cuda, find_by_symbol, 1);
     CU(cuda.cuInit(0));
     context = enter_context(0);
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.seed = 10 + i};
-        HOLDS(pthread_create(&workers[i].thread, NULL, run, &workers[i]) == 0);
+        HOLDS(pthread_create(&workers[i].thread, NULL, churn_in_thread, &workers[i]) == 0);
     }
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(workers[i].thread, NULL);

@@ -13,7 +13,7 @@ static void keep_busy(CUstream stream) {
         CU(more.cuLaunchHostFunc(stream, victim_take_time, NULL));
 }
 
-static void show(const char *what, int is) {
+static void show_yes_or_no(const char *what, int is) {
     printf("%s: %s\n", what, is ? "yes" : "no");
 }
 
@@ -21,10 +21,10 @@ static void show_work(const char *what, CUstream stream) {
     CUresult result = more.cuStreamQuery(stream);
 
     HOLDS(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY);
-    show(what, result == CUDA_ERROR_NOT_READY);
+    show_yes_or_no(what, result == CUDA_ERROR_NOT_READY);
 }
 
-static uint64_t reserved(CUmemoryPool pool) {
+static uint64_t reserved_in(CUmemoryPool pool) {
     uint64_t bytes = 0;
 
     CU(cuda.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes));
@@ -32,14 +32,14 @@ static uint64_t reserved(CUmemoryPool pool) {
 }
 
 /* Trims the pool.  Returns the freed bytes. */
-static uint64_t trim(CUmemoryPool pool, size_t keep) {
-    uint64_t before = reserved(pool);
+static uint64_t trimmed_bytes(CUmemoryPool pool, size_t keep) {
+    uint64_t before = reserved_in(pool);
 
     CU(cuda.cuMemPoolTrimTo(pool, keep));
-    return before - reserved(pool);
+    return before - reserved_in(pool);
 }
 
-static CUstream make_stream(unsigned flags) {
+static CUstream make_stream_with(unsigned flags) {
     CUstream stream;
 
     CU(cuda.cuStreamCreate(&stream, flags));
@@ -55,13 +55,13 @@ static void at_work(const char *who, CUstream stream) {
     printf("%s\n", who);
     CU(cuda.cuMemAllocFromPoolAsync(&large, 64 * MIB, pool, stream));
     CU(cuda.cuMemAllocFromPoolAsync(&small, SMALL, pool, stream));
-    (void)trim(pool, 0); /* memory that was preallocated */
+    (void)trimmed_bytes(pool, 0); /* memory that was preallocated */
     keep_busy(stream);
     CU(cuda.cuMemFreeAsync(large, stream));
-    show("a trim gives back what is at work", trim(pool, SMALL) > 0);
+    show_yes_or_no("a trim gives back what is at work", trimmed_bytes(pool, SMALL) > 0);
     show_work("the work goes on", stream);
     CU(cuda.cuStreamSynchronize(stream));
-    show("a trim gives back what is done", trim(pool, 0) >= 64 * MIB);
+    show_yes_or_no("a trim gives back what is done", trimmed_bytes(pool, 0) >= 64 * MIB);
     keep_busy(stream);
     CU(cuda.cuMemPoolDestroy(pool));
     show_work("the work goes on as the pool ends", stream);
@@ -72,20 +72,20 @@ static void at_work(const char *who, CUstream stream) {
 
 /* ---- Memory of streams that end, and of other threads' streams ---- */
 
-static void ended(const char *who, unsigned flags) {
-    CUstream stream = make_stream(flags);
+static void show_ended_stream(const char *who, unsigned flags) {
+    CUstream stream = make_stream_with(flags);
     CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr block;
 
     printf("%s\n", who);
     CU(cuda.cuMemAllocFromPoolAsync(&block, 64 * MIB, pool, stream));
-    (void)trim(pool, 0);
+    (void)trimmed_bytes(pool, 0);
     keep_busy(stream);
     CU(cuda.cuMemFreeAsync(block, stream));
     CU(cuda.cuStreamDestroy(stream));
-    show("a trim gives back what is at work", trim(pool, 0) > 0);
+    show_yes_or_no("a trim gives back what is at work", trimmed_bytes(pool, 0) > 0);
     CU(cuda.cuCtxSynchronize());
-    show("a trim gives back what is done", trim(pool, 0) >= 64 * MIB);
+    show_yes_or_no("a trim gives back what is done", trimmed_bytes(pool, 0) >= 64 * MIB);
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
@@ -101,7 +101,7 @@ static void *use_streams(void *argument) {
 
     CU(cuda.cuCtxSetCurrent(u->context));
     for (int i = 0; i < 3; i++) {
-        u->streams[i] = make_stream(i == 0 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+        u->streams[i] = make_stream_with(i == 0 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
         for (int turn = 0; turn < 100; turn++) { /* so that the stream has a cache */
             CU(cuda.cuMemAllocFromPoolAsync(&block, 24 * MIB, u->pool, u->streams[i]));
             CU(cuda.cuMemFreeAsync(block, u->streams[i]));
@@ -120,9 +120,9 @@ static void others(CUcontext context) {
     HOLDS(pthread_create(&thread, NULL, use_streams, &u) == 0);
     HOLDS(pthread_join(thread, NULL) == 0);
     CU(cuda.cuCtxSynchronize());
-    (void)trim(u.pool, 0);
-    (void)trim(u.pool, 0); /* small blocks that were freed on another stream */
-    show("trims give all back", reserved(u.pool) == 0);
+    (void)trimmed_bytes(u.pool, 0);
+    (void)trimmed_bytes(u.pool, 0); /* small blocks that were freed on another stream */
+    show_yes_or_no("trims give all back", reserved_in(u.pool) == 0);
     for (int i = 0; i < 3; i++)
         CU(cuda.cuStreamDestroy(u.streams[i]));
     CU(cuda.cuMemPoolDestroy(u.pool));
@@ -131,24 +131,24 @@ static void others(CUcontext context) {
 /* ---- Beside a capture ---- */
 
 static void captured(CUstream stream) {
-    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
+    CUstream other = make_stream_with(CU_STREAM_NON_BLOCKING);
     CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr plain;
     CUgraph graph = NULL;
 
     printf("beside a capture\n");
     for (int i = 0; i < 100; i++)
-        pair(pool, SMALL, other);
-    pair(pool, 64 * MIB, stream);
+        alloc_and_free_in(pool, SMALL, other);
+    alloc_and_free_in(pool, 64 * MIB, stream);
     CU(cuda.cuMemAlloc(&plain, SMALL));
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
-    (void)trim(pool, 0);
+    (void)trimmed_bytes(pool, 0);
     CU(cuda.cuMemsetD8Async(plain, 1, SMALL, other));
-    show("the capture ends well",
-         cuda.cuStreamEndCapture(other, &graph) == CUDA_SUCCESS && graph != NULL);
-    (void)trim(pool, 0);
-    show("then a trim has given all back", reserved(pool) == 0);
+    show_yes_or_no("the capture ends well",
+                   cuda.cuStreamEndCapture(other, &graph) == CUDA_SUCCESS && graph != NULL);
+    (void)trimmed_bytes(pool, 0);
+    show_yes_or_no("then a trim has given all back", reserved_in(pool) == 0);
     CU(cuda.cuGraphDestroy(graph));
     CU(cuda.cuMemFree(plain));
     CU(cuda.cuStreamDestroy(other));
@@ -168,7 +168,7 @@ static void earn_cache(CUmemoryPool pool, CUstream stream) {
 }
 
 static void captured_to_its_end(CUstream stream) {
-    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
+    CUstream other = make_stream_with(CU_STREAM_NON_BLOCKING);
     CUmemoryPool pool = victim_pool(&cuda);
     CUgraph graph;
 
@@ -179,14 +179,14 @@ static void captured_to_its_end(CUstream stream) {
         (void)cuda.cuStreamEndCapture(other, &graph);
         printf("it does not end before its capture\n");
     }
-    (void)trim(pool, 0);
-    show("a trim has given all back", reserved(pool) == 0);
+    (void)trimmed_bytes(pool, 0);
+    show_yes_or_no("a trim has given all back", reserved_in(pool) == 0);
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
 /* A trim frees memory of an idle stream while another stream is at work. */
 static void beside(CUstream busy) {
-    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
+    CUstream other = make_stream_with(CU_STREAM_NON_BLOCKING);
     CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr block;
 
@@ -196,7 +196,7 @@ static void beside(CUstream busy) {
     CU(cuda.cuMemFreeAsync(block, other));
     CU(cuda.cuStreamSynchronize(other));
     keep_busy(busy);
-    show("a trim gives back what is done", trim(pool, 0) >= 64 * MIB);
+    show_yes_or_no("a trim gives back what is done", trimmed_bytes(pool, 0) >= 64 * MIB);
     show_work("the work goes on", busy);
     CU(cuda.cuMemPoolDestroy(pool));
     show_work("the work goes on as the pool ends", busy);
@@ -206,7 +206,8 @@ static void beside(CUstream busy) {
 
 /* A trim queues nothing on the legacy stream, since blocking streams would wait for it. */
 static void beside_legacy(void) {
-    CUstream busy = make_stream(CU_STREAM_DEFAULT), other = make_stream(CU_STREAM_DEFAULT);
+    CUstream busy = make_stream_with(CU_STREAM_DEFAULT),
+             other = make_stream_with(CU_STREAM_DEFAULT);
     CUmemoryPool pool = victim_pool(&cuda);
 
     printf("of the legacy stream, beside a blocking one at work\n");
@@ -219,7 +220,7 @@ static void beside_legacy(void) {
     show_work("that work goes on as another's ends", busy);
     CU(cuda.cuStreamSynchronize(busy));
     CU(cuda.cuMemPoolTrimTo(pool, 0));
-    show("then a trim has given all back", reserved(pool) == 0);
+    show_yes_or_no("then a trim has given all back", reserved_in(pool) == 0);
     CU(cuda.cuMemPoolDestroy(pool));
     CU(cuda.cuStreamDestroy(other));
     CU(cuda.cuStreamDestroy(busy));
@@ -237,7 +238,7 @@ static void *turn_streams(void *argument) {
     CU(cuda.cuCtxSetCurrent(u->context));
     CU(cuda.cuMemAlloc(&plain, SMALL));
     for (int turn = 0; turn < TURNS; turn++) {
-        CUstream stream = make_stream(turn % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+        CUstream stream = make_stream_with(turn % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
 
         for (int i = 0; i < 4; i++) {
             CU(cuda.cuMemAllocFromPoolAsync(&block, i % 2 ? SMALL : MIB, u->pool, stream));
@@ -248,7 +249,7 @@ static void *turn_streams(void *argument) {
         CU(cuda.cuMemsetD8Async(plain, 1, SMALL, stream));
         CU(cuda.cuStreamEndCapture(stream, &graph));
         CU(cuda.cuGraphDestroy(graph));
-        pair(u->pool, MIB, stream);
+        alloc_and_free_in(u->pool, MIB, stream);
         CU(cuda.cuStreamDestroy(stream));
     }
     CU(cuda.cuMemFree(plain));
@@ -270,7 +271,7 @@ static void at_once(CUcontext context) {
         HOLDS(pthread_join(threads[i], NULL) == 0);
     CU(cuda.cuCtxSynchronize());
     CU(cuda.cuMemPoolTrimTo(u.pool, 0));
-    show("then a trim has given all back", reserved(u.pool) == 0);
+    show_yes_or_no("then a trim has given all back", reserved_in(u.pool) == 0);
     CU(cuda.cuMemPoolDestroy(u.pool));
 }
 
@@ -278,22 +279,22 @@ int main(int argc, char **argv) {
     CUcontext context;
     CUstream stream;
 
-    open_driver();
+    open_cuda_library();
     NEED("cuStreamQuery", "cuLaunchHostFunc");
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    stream = make_stream(CU_STREAM_NON_BLOCKING);
+    stream = make_stream_with(CU_STREAM_NON_BLOCKING);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0)); /* the release below is not the last one */
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     at_work("a stream", stream);
     at_work("the same once more", stream);
-    at_work("a blocking stream", make_stream(CU_STREAM_DEFAULT));
+    at_work("a blocking stream", make_stream_with(CU_STREAM_DEFAULT));
     at_work("the legacy stream", NULL);
     at_work("the thread's own", (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE);
     beside(stream);
     beside_legacy();
-    ended("a stream that has ended", CU_STREAM_NON_BLOCKING);
-    ended("a blocking one", CU_STREAM_DEFAULT);
+    show_ended_stream("a stream that has ended", CU_STREAM_NON_BLOCKING);
+    show_ended_stream("a blocking one", CU_STREAM_DEFAULT);
     others(context);
     captured(stream);
     captured_to_its_end(stream);

@@ -94,7 +94,7 @@ static unsigned next(unsigned *state) {
     return *state >> 8;
 }
 
-static unsigned add(unsigned sum, const void *bytes, size_t count) {
+static unsigned add_to_checksum(unsigned sum, const void *bytes, size_t count) {
     const unsigned char *byte = bytes;
 
     for (size_t i = 0; i < count; i++)
@@ -130,7 +130,7 @@ static unsigned read_block(const struct cuda *cuda, CUdeviceptr block, size_t by
     CU(cuda->cuStreamSynchronize(stream));
     if (memcmp(host, want, bytes) != 0)
         victim_fail("a block holds what was written");
-    sum = add(sum, host, bytes < 4 * KIB ? bytes : 4 * KIB);
+    sum = add_to_checksum(sum, host, bytes < 4 * KIB ? bytes : 4 * KIB);
     free(want);
     free(host);
     return sum;
@@ -233,7 +233,7 @@ static unsigned own_pool(const struct cuda *cuda, unsigned seed) {
 }
 
 /* Uses memory of cuMemAlloc on the default stream. */
-static unsigned plain(const struct cuda *cuda, unsigned seed) {
+static unsigned checksum_of_plain(const struct cuda *cuda, unsigned seed) {
     unsigned char host[5000];
     CUdeviceptr block;
 
@@ -243,7 +243,7 @@ static unsigned plain(const struct cuda *cuda, unsigned seed) {
     for (size_t i = 0; i < sizeof host; i++)
         HOLDS(host[i] == (unsigned char)seed);
     CU(cuda->cuMemFree(block));
-    return add(2166136261u, host, sizeof host);
+    return add_to_checksum(2166136261u, host, sizeof host);
 }
 
 void victim_work(const struct cuda *cuda, const char *who, unsigned seed) {
@@ -258,7 +258,7 @@ void victim_work(const struct cuda *cuda, const char *who, unsigned seed) {
     printf("%s default pool: %08x\n", who, victim_churn(cuda, stream, seed));
     printf("%s null stream: %08x\n", who, victim_churn(cuda, NULL, seed + 1));
     printf("%s own pool: %08x\n", who, own_pool(cuda, seed + 2));
-    printf("%s plain: %08x\n", who, plain(cuda, seed + 3));
+    printf("%s plain: %08x\n", who, checksum_of_plain(cuda, seed + 3));
     CU(cuda->cuMemPoolTrimTo(pool, 0));
     CU(cuda->cuStreamDestroy(stream));
     CU(cuda->cuCtxSynchronize());
@@ -287,7 +287,7 @@ void victim_graph(const struct cuda *cuda, const char *who, unsigned seed) {
         CU(cuda->cuStreamSynchronize(stream));
         for (size_t byte = 0; byte < sizeof host; byte++)
             HOLDS(host[byte] == (unsigned char)seed);
-        sum = add(sum, host, sizeof host);
+        sum = add_to_checksum(sum, host, sizeof host);
     }
     write_block(cuda, before, sizeof host, seed, stream);
     sum = read_block(cuda, before, sizeof host, seed, stream, sum);

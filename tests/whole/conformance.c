@@ -14,11 +14,11 @@
 
 /* ---- creation and destruction ---------------------------------------------------------------- */
 
-CASE("each engine", 120, open_device_with_caches, close_device);
-CASE_TOO("each engine alone", 120, open_device_without_caches, close_device);
+CASE("each engine", 120, open_device_with_caches, close_tested_device);
+CASE_TOO("each engine alone", 120, open_device_without_caches, close_tested_device);
 
 TEST_EACH(KIND_COUNT, create_needs_a_place_to_write) {
-    weir_options options = options_for(_i, ARENA_BYTES);
+    weir_options options = tested_options(_i, ARENA_BYTES);
 
     EXPECT(WEIR_E_INVALID, weir_allocator_create(&options, NULL));
     EXPECT(WEIR_E_INVALID, weir_allocator_create(NULL, NULL));
@@ -36,7 +36,7 @@ TEST_EACH(KIND_COUNT, create_refuses_options_out_of_range) {
     size_t count = 0, before = device_free();
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        bad[i] = options_for(_i, ARENA_BYTES);
+        bad[i] = tested_options(_i, ARENA_BYTES);
     bad[count++].device = "gpu";
     bad[count++].device = "";
     bad[count++].engine = 99;
@@ -115,7 +115,7 @@ TEST_EACH(KIND_COUNT, create_accepts_every_size_from_version_1) {
     ck_assert_uint_eq(newer.options.size, sizeof newer);
     for (int i = 0; i < 4; i++)
         ck_assert_uint_eq(newer.later[i], 0);
-    newer.options = options_for(_i, ARENA_BYTES);
+    newer.options = tested_options(_i, ARENA_BYTES);
     for (size_t size = VERSION_1_BYTES; size <= sizeof newer; size++) {
         newer.options.size = size;
         if (!is_end_of_options(size)) {
@@ -142,7 +142,7 @@ TEST_EACH(KIND_COUNT, create_finds_no_such_device) {
 }
 
 TEST_EACH(KIND_COUNT, create_refuses_an_impossible_preallocation) {
-    weir_options options = options_for(_i, ARENA_BYTES);
+    weir_options options = tested_options(_i, ARENA_BYTES);
     size_t before = device_free();
     weir_allocator *a = NULL;
 
@@ -157,17 +157,17 @@ TEST_EACH(KIND_COUNT, create_refuses_an_impossible_preallocation) {
 }
 
 TEST_EACH(KIND_COUNT, destroy_waits_for_no_live_block) {
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
     weir_statistics before, after;
-    void *block = take(a, 100000, s), *other;
+    void *block = alloc_tested(a, 100000, s), *other;
 
-    fill(block, 100000, 0x5a, s);
+    fill_with_pattern(block, 100000, 0x5a, s);
     before = stats_of(a);
     EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
     after = stats_of(a);
     ck_assert_mem_eq(&before, &after, sizeof before);
     expect_pattern(block, 100000, 0x5a, s);
-    other = take(a, 5000, s);
+    other = alloc_tested(a, 5000, s);
     OK(weir_free(a, other, s));
     OK(weir_free(a, block, s));
     OK(weir_allocator_destroy(a));
@@ -180,12 +180,12 @@ TEST_EACH(KIND_COUNT, destroy_gives_all_back_behind_pending_frees) {
     size_t before = device_free();
 
     for (int streams = 1; streams <= 3; streams++) {
-        weir_allocator *a = make(_i);
+        weir_allocator *a = make_tested(_i);
 
         for (int i = 0; i < 30; i++) {
-            void *block = take(a, (size_t)(i + 1) * 50000, on[i % streams]);
+            void *block = alloc_tested(a, (size_t)(i + 1) * 50000, on[i % streams]);
 
-            busy(on[i % streams]);
+            submit_short_work(on[i % streams]);
             if (i % 3 == 0)
                 OK(weir_use(a, block, on[(i + 1) % streams]));
             OK(weir_free(a, block, on[i % streams]));
@@ -201,8 +201,8 @@ TEST_EACH(KIND_COUNT, create_and_destroy_a_hundred_times) {
     size_t before = device_free();
 
     for (int i = 0; i < 100; i++) {
-        weir_allocator *a = make(_i);
-        void *block = take(a, (size_t)i * 1000 + 1, s);
+        weir_allocator *a = make_tested(_i);
+        void *block = alloc_tested(a, (size_t)i * 1000 + 1, s);
 
         OK(weir_free(a, block, s));
         OK(weir_allocator_destroy(a));
@@ -215,9 +215,9 @@ TEST(several_allocators_beside_each_other) {
     void *block[KIND_COUNT];
 
     for (int k = 0; k < KIND_COUNT; k++) {
-        a[k] = make_limited(k, 128 * MIB);
-        block[k] = take(a[k], MIB, s);
-        fill(block[k], MIB, (unsigned char)k, s);
+        a[k] = make_tested_with_limit(k, 128 * MIB);
+        block[k] = alloc_tested(a[k], MIB, s);
+        fill_with_pattern(block[k], MIB, (unsigned char)k, s);
     }
     for (int k = 0; k < KIND_COUNT; k++) {
         expect_pattern(block[k], MIB, (unsigned char)k, s);
@@ -230,7 +230,7 @@ TEST(several_allocators_beside_each_other) {
 /* ---- requests -------------------------------------------------------------------------------- */
 
 TEST_EACH(KIND_COUNT, nothing_asked_nothing_given) {
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
     void *block = a;
 
     OK(weir_alloc(a, 0, s, &block));
@@ -247,13 +247,13 @@ TEST_EACH(KIND_COUNT, every_size_is_aligned_and_whole) {
                                    512, 513,     4095,         4096,     4097,         MIB - 1,
                                    MIB, MIB + 1, 3 * MIB + 77, 32 * MIB, 32 * MIB + 1, 33 * MIB};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
     void *block[COUNT];
 
     for (int i = 0; i < COUNT; i++) {
-        block[i] = take(a, sizes[i], s);
+        block[i] = alloc_tested(a, sizes[i], s);
         ck_assert_uint_eq((uintptr_t)block[i] % 256, 0);
-        fill(block[i], sizes[i], (unsigned char)(i + 1), s);
+        fill_with_pattern(block[i], sizes[i], (unsigned char)(i + 1), s);
         check_identities(a);
     }
     for (int i = 0; i < COUNT; i++) {
@@ -266,16 +266,16 @@ TEST_EACH(KIND_COUNT, every_size_is_aligned_and_whole) {
 
 /* A busy stream gets its freed memory at once, since stream order alone orders the reuse. */
 TEST_EACH(KIND_COUNT, own_stream_reuses_at_once) {
-    weir_allocator *a = make(_i);
-    void *block = take(a, 24 * MIB, s);
+    weir_allocator *a = make_tested(_i);
+    void *block = alloc_tested(a, 24 * MIB, s);
     uint64_t reserve = stats_of(a).reserved;
 
     for (int i = 0; i < 20; i++) {
         if (_i != KIND_DIRECT)
-            busy(s);
-        fill(block, 24 * MIB, (unsigned char)i, s);
+            submit_short_work(s);
+        fill_with_pattern(block, 24 * MIB, (unsigned char)i, s);
         OK(weir_free(a, block, s));
-        block = take(a, 24 * MIB, s);
+        block = alloc_tested(a, 24 * MIB, s);
     }
     ck_assert_uint_eq(stats_of(a).reserved, reserve);
     ck_assert_uint_eq(stats_of(a).reserved_peak, reserve);
@@ -288,12 +288,12 @@ TEST_EACH(KIND_COUNT, own_stream_reuses_at_once) {
 /* These are the wrong frees in which a real driver has a part; test_misuse.c has the rest.  Only the pool engine
  * without caches frees every address that the driver accepts. */
 TEST_EACH(KIND_COUNT, only_live_blocks_are_freed) {
-    weir_allocator *a = make(_i), *stranger = make(_i);
-    char *block = take(a, 100000, s), *other = take(a, 5000, s);
+    weir_allocator *a = make_tested(_i), *stranger = make_tested(_i);
+    char *block = alloc_tested(a, 100000, s), *other = alloc_tested(a, 5000, s);
     weir_statistics before;
 
-    fill(block, 100000, 0x11, s);
-    fill(other, 5000, 0x22, s);
+    fill_with_pattern(block, 100000, 0x11, s);
+    fill_with_pattern(other, 5000, 0x22, s);
     before = stats_of(a);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 256, s));
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 1, s));
@@ -322,11 +322,11 @@ TEST_EACH(KIND_COUNT, only_live_blocks_are_freed) {
 
 /* A second free is a double free even while the first one waits for a noted use. */
 TEST_EACH(KIND_COUNT, a_pending_free_is_a_free) {
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
     CUstream t = make_stream();
-    void *block = take(a, MIB, s);
+    void *block = alloc_tested(a, MIB, s);
 
-    busy(t);
+    submit_short_work(t);
     OK(weir_use(a, block, t));
     OK(weir_use(a, block, t));
     OK(weir_use(a, block, s));
@@ -344,26 +344,26 @@ TEST_EACH(KIND_COUNT, a_pending_free_is_a_free) {
 /* The limit has room for one block, so each block reuses the memory of the last one, to which late work writes. */
 TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
     const size_t bytes = 20 * MIB;
-    weir_allocator *a = make_limited(_i, 32 * MIB);
+    weir_allocator *a = make_tested_with_limit(_i, 32 * MIB);
     CUstream t = make_stream(), u = make_stream();
 
     for (unsigned char i = 0; i < 10; i++) {
-        void *block = take(a, bytes, s), *any = NULL;
+        void *block = alloc_tested(a, bytes, s), *any = NULL;
 
-        busy(s);
-        fill(block, bytes, 0x10 + i, s);
+        submit_short_work(s);
+        fill_with_pattern(block, bytes, 0x10 + i, s);
         OK(weir_free(a, block, s));
         OK(weir_alloc_any(a, bytes, &any));
-        fill(any, bytes, 0x20 + i, t);
+        fill_with_pattern(any, bytes, 0x20 + i, t);
         order_streams(u, t);
         expect_pattern(any, bytes, 0x20 + i, u);
-        busy(t);
-        fill(any, bytes, 0x30 + i, t);
-        busy(u);
-        fill(any, bytes / 2, 0x40 + i, u);
+        submit_short_work(t);
+        fill_with_pattern(any, bytes, 0x30 + i, t);
+        submit_short_work(u);
+        fill_with_pattern(any, bytes / 2, 0x40 + i, u);
         OK(weir_free_any(a, any));
-        block = take(a, bytes, s);
-        fill(block, bytes, 0x50 + i, s);
+        block = alloc_tested(a, bytes, s);
+        fill_with_pattern(block, bytes, 0x50 + i, s);
         CU(driver->cuCtxSynchronize());
         expect_pattern(block, bytes, 0x50 + i, s);
         OK(weir_free(a, block, s));
@@ -376,7 +376,7 @@ TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
 
 /* The handles NULL, 0x1 and 0x2 are valid with the thread's context and without a context. */
 TEST_EACH(KIND_COUNT, default_streams) {
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
     CUcontext popped;
 
     for (int current = 1; current >= 0; current--) {
@@ -386,10 +386,10 @@ TEST_EACH(KIND_COUNT, default_streams) {
             weir_stream given = (weir_stream)handle;
 
             for (int i = 0; i < 40; i++) {
-                void *block = take(a, 70000, given), *other = take(a, 500, given);
+                void *block = alloc_tested(a, 70000, given), *other = alloc_tested(a, 500, given);
 
                 if (current)
-                    fill(block, 70000, (unsigned char)i, given);
+                    fill_with_pattern(block, 70000, (unsigned char)i, given);
                 OK(weir_free(a, other, given));
                 if (current && i % 10 == 0)
                     expect_pattern(block, 70000, (unsigned char)i, given);
@@ -408,25 +408,25 @@ TEST_EACH(KIND_COUNT, default_streams) {
 /* weir_use names many streams, each of them twice, which have not used the block before. */
 TEST_EACH(KIND_COUNT, many_uses_of_one_block) {
     enum { STREAMS = 20 };
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
     CUstream streams[STREAMS];
     void *block;
 
     for (int i = 0; i < STREAMS; i++)
         streams[i] = make_stream();
     for (int round = 0; round < 5; round++) {
-        block = take(a, 3 * MIB, streams[0]);
-        fill(block, 3 * MIB, 0x33, streams[0]);
+        block = alloc_tested(a, 3 * MIB, streams[0]);
+        fill_with_pattern(block, 3 * MIB, 0x33, streams[0]);
         for (int i = 1; i < STREAMS; i++) {
             order_streams(streams[i], streams[0]);
             OK(weir_use(a, block, streams[i]));
             OK(weir_use(a, block, streams[i]));
-            busy(streams[i]);
+            submit_short_work(streams[i]);
         }
-        fill(block, 3 * MIB, 0x44, streams[STREAMS - 1]);
+        fill_with_pattern(block, 3 * MIB, 0x44, streams[STREAMS - 1]);
         OK(weir_free(a, block, streams[0]));
-        block = take(a, 3 * MIB, streams[1]);
-        fill(block, 3 * MIB, 0x55, streams[1]);
+        block = alloc_tested(a, 3 * MIB, streams[1]);
+        fill_with_pattern(block, 3 * MIB, 0x55, streams[1]);
         CU(driver->cuCtxSynchronize());
         expect_pattern(block, 3 * MIB, 0x55, streams[1]);
         OK(weir_free(a, block, streams[1]));
@@ -439,19 +439,19 @@ TEST_EACH(KIND_COUNT, many_uses_of_one_block) {
 
 /* A free may name any stream that is ordered after the block's uses. */
 TEST_EACH(KIND_COUNT, freed_on_another_stream) {
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
     CUstream t = make_stream();
 
     for (int i = 0; i < 50; i++) {
-        void *block = take(a, 200000, s), *next;
+        void *block = alloc_tested(a, 200000, s), *next;
 
-        busy(s);
-        fill(block, 200000, 0x66, s);
+        submit_short_work(s);
+        fill_with_pattern(block, 200000, 0x66, s);
         order_streams(t, s);
-        fill(block, 200000, 0x77, t);
+        fill_with_pattern(block, 200000, 0x77, t);
         OK(weir_free(a, block, t));
-        next = take(a, 200000, s);
-        fill(next, 200000, (unsigned char)i, s);
+        next = alloc_tested(a, 200000, s);
+        fill_with_pattern(next, 200000, (unsigned char)i, s);
         CU(driver->cuStreamSynchronize(t));
         expect_pattern(next, 200000, (unsigned char)i, s);
         OK(weir_free(a, next, s));
@@ -473,7 +473,7 @@ TEST_EACH(KIND_COUNT, freed_on_another_stream) {
     } while (0)
 
 static void one_of_each_call(int kind, CUstream t) {
-    weir_options options = options_for(kind, 256 * MIB);
+    weir_options options = tested_options(kind, 256 * MIB);
     weir_statistics stats = {.size = sizeof stats};
     weir_allocator *a;
     void *block, *other, *none = NULL;
@@ -536,8 +536,8 @@ TEST_EACH(KIND_COUNT, the_current_context_is_left_alone) {
 }
 
 /* Returns 1 if every call in a child of fork returns WEIR_E_FORKED, else 0. */
-static int child_is_refused(weir_allocator *a, void *block) {
-    weir_options options = options_for(KIND_POOL, 0);
+static int forked_calls_are_refused(weir_allocator *a, void *block) {
+    weir_options options = tested_options(KIND_POOL, 0);
     weir_statistics stats = {.size = sizeof stats};
     weir_allocator *none = NULL;
     void *other = NULL;
@@ -561,16 +561,16 @@ static int child_is_refused(weir_allocator *a, void *block) {
 }
 
 TEST_EACH(KIND_COUNT, a_child_of_fork_is_refused) {
-    weir_allocator *a = make(_i);
-    void *block = take(a, 100, s);
+    weir_allocator *a = make_tested(_i);
+    void *block = alloc_tested(a, 100, s);
     int status = -1;
     pid_t child;
 
-    fill(block, 100, 0x21, s);
+    fill_with_pattern(block, 100, 0x21, s);
     child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0)
-        _exit(child_is_refused(a, block) ? 0 : 1);
+        _exit(forked_calls_are_refused(a, block) ? 0 : 1);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), 0);
@@ -579,7 +579,7 @@ TEST_EACH(KIND_COUNT, a_child_of_fork_is_refused) {
     OK(weir_allocator_destroy(a));
 }
 
-CASE("default allocator", 120, open_device_with_caches, close_device);
+CASE("default allocator", 120, open_device_with_caches, close_tested_device);
 
 /* weir never uses the model in place of a missing driver. */
 TEST(without_a_driver_there_is_no_device) {
@@ -617,7 +617,7 @@ TEST(the_default_allocator) {
     OK(weir_stream_allocator(NULL, &again));
     ck_assert_ptr_eq(a, again);
     ck_assert_uint_eq(stats_of(a).reserved, 0); /* preallocation waits for the first request */
-    block = take(a, 1000, s);
+    block = alloc_tested(a, 1000, s);
     ck_assert_uint_eq(stats_of(a).reserved, 64 * MIB);
     ck_assert_uint_eq(stats_of(a).prealloc_kept, 64 * MIB);
     OK(weir_block_allocator(block, &again));

@@ -15,7 +15,7 @@ static const struct weir_driver *driver;
 #include "tests/fixtures/streams.h"
 
 /* Opens the driver that WEIR_TEST_DEVICE names: that of a GPU, or the device model with this set-up. */
-static inline void open_driver(struct weir_model_setup setup) {
+static inline void open_tested_driver(struct weir_model_setup setup) {
     const char *wanted = getenv("WEIR_TEST_DEVICE");
     struct weir_driver_failure failure;
 

@@ -15,8 +15,8 @@ static CUstream s;                 /* the stream of each test */
 static CUdeviceptr scratch;        /* the target of long work on a GPU */
 static int cache = WEIR_SWITCH_ON; /* the setting of all allocators */
 
-static inline void open_device(void) {
-    open_driver((struct weir_model_setup){.capacity = MODEL_BYTES});
+static inline void open_tested_device(void) {
+    open_tested_driver((struct weir_model_setup){.capacity = MODEL_BYTES});
     CU(driver->cuDeviceGet(&device, 0));
     primary = enter_device(device);
     s = make_stream();
@@ -26,15 +26,15 @@ static inline void open_device(void) {
 
 static inline void open_device_with_caches(void) {
     cache = WEIR_SWITCH_ON;
-    open_device();
+    open_tested_device();
 }
 
 static inline void open_device_without_caches(void) {
     cache = WEIR_SWITCH_OFF;
-    open_device();
+    open_tested_device();
 }
 
-static inline void close_device(void) {
+static inline void close_tested_device(void) {
     drop_stream(s);
     if (on_cuda)
         CU(driver->cuMemFree(scratch));
@@ -42,7 +42,7 @@ static inline void close_device(void) {
 }
 
 /* Gives the stream about 0.3 ms of work. */
-static inline void busy(CUstream stream) {
+static inline void submit_short_work(CUstream stream) {
     if (!on_cuda) {
         CU(weir__model_kernel(stream, 300000));
         return;
@@ -51,7 +51,8 @@ static inline void busy(CUstream stream) {
         CU(driver->cuMemsetD8Async(scratch, 0, 256 * MIB, stream));
 }
 
-static inline void fill(void *block, size_t bytes, unsigned char pattern, CUstream stream) {
+static inline void fill_with_pattern(void *block, size_t bytes, unsigned char pattern,
+                                     CUstream stream) {
     CU(driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)block, pattern, bytes, stream));
 }
 
@@ -83,15 +84,15 @@ static inline void expect_free_again(size_t before) {
     ck_assert_msg(now + slack >= before, "%zu bytes of the device are gone", before - now);
 }
 
-static inline weir_options options_for(int kind, uint64_t arena_bytes) {
+static inline weir_options tested_options(int kind, uint64_t arena_bytes) {
     weir_options options = options_of(kind, device_name, arena_bytes);
 
     options.cache = cache;
     return options;
 }
 
-static inline weir_allocator *make(int kind) {
-    weir_options options = options_for(kind, ARENA_BYTES);
+static inline weir_allocator *make_tested(int kind) {
+    weir_options options = tested_options(kind, ARENA_BYTES);
     weir_allocator *a = NULL;
 
     OK(weir_allocator_create(&options, &a));
@@ -99,8 +100,8 @@ static inline weir_allocator *make(int kind) {
     return a;
 }
 
-static inline weir_allocator *make_limited(int kind, size_t limit) {
-    weir_options options = options_for(kind, limit);
+static inline weir_allocator *make_tested_with_limit(int kind, size_t limit) {
+    weir_options options = tested_options(kind, limit);
     weir_allocator *a = NULL;
 
     options.limit = bytes_amount(limit);
@@ -109,7 +110,7 @@ static inline weir_allocator *make_limited(int kind, size_t limit) {
     return a;
 }
 
-static inline void *take(weir_allocator *a, size_t bytes, CUstream stream) {
+static inline void *alloc_tested(weir_allocator *a, size_t bytes, CUstream stream) {
     void *block = NULL;
 
     OK(weir_alloc(a, bytes, stream, &block));
@@ -124,11 +125,11 @@ static inline int has_graphs(void) {
     return (driver->capabilities & WEIR_CAP_GRAPH) != 0;
 }
 
-static inline void begin_capture(CUstream stream, int mode) {
+static inline void begin_capture_in_mode(CUstream stream, int mode) {
     CU(driver->cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
 }
 
-static inline CUgraph end_capture(CUstream stream) {
+static inline CUgraph end_tested_capture(CUstream stream) {
     CUgraph graph = NULL;
 
     CU(driver->cuStreamEndCapture(stream, &graph));

@@ -5,7 +5,7 @@
 /* ---- stream capture --------------------------------------------------------------------------- */
 
 /* Makes an executable graph whose launch first frees the blocks that the previous launch left. */
-static CUgraphExec instantiate(CUgraph graph) {
+static CUgraphExec instantiate_auto_free(CUgraph graph) {
     CUgraphExec exec;
 
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph,
@@ -23,21 +23,21 @@ static int free_uncaptured(int kind, weir_allocator *a, void *block, CUstream ca
     return is_freed;
 }
 
-static uint64_t graph_memory(CUgraphMem_attribute attribute) {
+static uint64_t graph_memory_figure(CUgraphMem_attribute attribute) {
     uint64_t bytes = UINT64_MAX;
 
     CU(driver->cuDeviceGetGraphMemAttribute(device, attribute, &bytes));
     return bytes;
 }
 
-CASE("captures", 120, open_device_with_caches, close_device);
-CASE_TOO("captures alone", 120, open_device_without_caches, close_device);
+CASE("captures", 120, open_device_with_caches, close_tested_device);
+CASE_TOO("captures alone", 120, open_device_without_caches, close_tested_device);
 
 /* The graph frees one of its blocks, and each launch leaves another one.  The graph also writes to a block from
  * outside. */
 TEST_EACH((KIND_DIRECT * CAPTURE_MODES), captured_blocks_are_the_graph_s) {
     size_t before = device_free();
-    weir_allocator *a = make(_i / CAPTURE_MODES);
+    weir_allocator *a = make_tested(_i / CAPTURE_MODES);
     void *outside, *passing, *left;
     weir_statistics first, last;
     CUgraphExec exec;
@@ -45,38 +45,38 @@ TEST_EACH((KIND_DIRECT * CAPTURE_MODES), captured_blocks_are_the_graph_s) {
 
     if (!has_graphs())
         goto end;
-    outside = take(a, MIB, s);
+    outside = alloc_tested(a, MIB, s);
     first = stats_of(a);
-    begin_capture(s, _i % CAPTURE_MODES);
-    passing = take(a, 3 * MIB, s);
-    left = take(a, MIB, s);
-    fill(passing, 3 * MIB, 0x11, s);
-    fill(left, MIB, 0x22, s);
-    busy(s);
-    fill(outside, MIB, 0x33, s);
+    begin_capture_in_mode(s, _i % CAPTURE_MODES);
+    passing = alloc_tested(a, 3 * MIB, s);
+    left = alloc_tested(a, MIB, s);
+    fill_with_pattern(passing, 3 * MIB, 0x11, s);
+    fill_with_pattern(left, MIB, 0x22, s);
+    submit_short_work(s);
+    fill_with_pattern(outside, MIB, 0x33, s);
     OK(weir_free(a, passing, s));
     expect_capturing(s);
-    graph = end_capture(s);
+    graph = end_tested_capture(s);
     last = stats_of(a);
     ck_assert_uint_eq(last.requested, first.requested);
     ck_assert_uint_eq(last.reserved, first.reserved);
-    exec = instantiate(graph);
+    exec = instantiate_auto_free(graph);
     for (int i = 0; i < 2; i++) {
-        fill(outside, MIB, 0, s);
+        fill_with_pattern(outside, MIB, 0, s);
         CU(driver->cuGraphLaunch(exec, s));
         expect_pattern(left, MIB, 0x22, s);
         expect_pattern(outside, MIB, 0x33, s);
-        fill(left, MIB, 0x44, s);
+        fill_with_pattern(left, MIB, 0x44, s);
     }
-    ck_assert_uint_ge(graph_memory(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), MIB);
+    ck_assert_uint_ge(graph_memory_figure(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), MIB);
     OK(weir_free(a, left, s));
     OK(weir_free(a, outside, s));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
     CU(driver->cuStreamSynchronize(s));
-    ck_assert_uint_ge(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), MIB);
+    ck_assert_uint_ge(graph_memory_figure(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), MIB);
     CU(driver->cuDeviceGraphMemTrim(device)); /* the driver keeps the memory of graphs */
-    ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0);
+    ck_assert_uint_eq(graph_memory_figure(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0);
     ck_assert_uint_eq(check_identities(a).blocks, 0);
 end:
     OK(weir_allocator_destroy(a));
@@ -85,50 +85,50 @@ end:
 
 /* The direct engine has no memory that a graph could own; the capture goes on. */
 TEST(captured_requests_are_refused) {
-    weir_allocator *a = make(KIND_DIRECT);
+    weir_allocator *a = make_tested(KIND_DIRECT);
     weir_statistics first, last;
     void *none = &none;
 
     if (!has_graphs())
         goto end;
-    OK(weir_free(a, take(a, 1000, s), s));
+    OK(weir_free(a, alloc_tested(a, 1000, s), s));
     first = stats_of(a);
     for (int mode = 0; mode < CAPTURE_MODES; mode++) {
-        begin_capture(s, mode);
+        begin_capture_in_mode(s, mode);
         EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 1000, s, &none));
         EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 64 * MIB, s, &none));
         ck_assert_ptr_eq(none, &none);
         expect_capturing(s);
-        CU(driver->cuGraphDestroy(end_capture(s)));
+        CU(driver->cuGraphDestroy(end_tested_capture(s)));
     }
     last = check_identities(a);
     ck_assert_uint_eq(last.allocs, first.allocs);
     ck_assert_uint_eq(last.in_use, first.in_use);
     ck_assert_uint_eq(last.reserved, first.reserved);
-    OK(weir_free(a, take(a, 1000, s), s));
+    OK(weir_free(a, alloc_tested(a, 1000, s), s));
 end:
     OK(weir_allocator_destroy(a));
 }
 
 TEST_EACH(KIND_COUNT, streams_beside_a_capture_are_served) {
     CUstream other = make_stream();
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
     void *block;
 
     /* Driver calls of the pool without caches break captures in the other modes. */
     for (int mode = _i == KIND_POOL && cache == WEIR_SWITCH_OFF ? CU_STREAM_CAPTURE_MODE_RELAXED
                                                                 : 0;
          mode < CAPTURE_MODES && has_graphs(); mode++) {
-        begin_capture(s, mode);
+        begin_capture_in_mode(s, mode);
         for (int i = 0; i < 20; i++) {
-            block = take(a, (size_t)(i + 1) * MIB, other);
-            fill(block, MIB, (unsigned char)i, other);
+            block = alloc_tested(a, (size_t)(i + 1) * MIB, other);
+            fill_with_pattern(block, MIB, (unsigned char)i, other);
             OK(weir_free(a, block, other));
         }
         OK(weir_trim(a, 0, NULL));
         check_identities(a);
         expect_capturing(s);
-        CU(driver->cuGraphDestroy(end_capture(s)));
+        CU(driver->cuGraphDestroy(end_tested_capture(s)));
     }
     CU(driver->cuCtxSynchronize());
     OK(weir_allocator_destroy(a));
@@ -139,27 +139,28 @@ TEST_EACH(KIND_COUNT, streams_beside_a_capture_are_served) {
 TEST_EACH(KIND_COUNT, frees_of_blocks_from_outside_a_capture) {
     CUstream other = make_stream();
     size_t before = device_free();
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
 
     for (int mode = 0; mode < CAPTURE_MODES && has_graphs(); mode++) {
-        void *block = take(a, MIB, s), *kept = take(a, MIB, s), *used = take(a, MIB, other);
+        void *block = alloc_tested(a, MIB, s), *kept = alloc_tested(a, MIB, s),
+             *used = alloc_tested(a, MIB, other);
         int is_freed;
 
-        fill(kept, MIB, 0x5a, s);
+        fill_with_pattern(kept, MIB, 0x5a, s);
         OK(weir_use(a, used, s));
-        begin_capture(s, mode);
+        begin_capture_in_mode(s, mode);
         is_freed = free_uncaptured(_i, a, block, s);
         expect_capturing(s);
         if (_i != KIND_DIRECT) /* whose free waits for every stream */
             EXPECT(WEIR_E_CAPTURE, weir_free(a, used, other));
         expect_capturing(s);
-        CU(driver->cuGraphDestroy(end_capture(s)));
+        CU(driver->cuGraphDestroy(end_tested_capture(s)));
         ck_assert_uint_eq(check_identities(a).blocks, is_freed ? 2 : 3);
         if (!is_freed)
             OK(weir_free(a, block, s));
         OK(weir_free(a, used, other));
-        block = take(a, MIB, s);
-        fill(block, MIB, 0xa5, s);
+        block = alloc_tested(a, MIB, s);
+        fill_with_pattern(block, MIB, 0xa5, s);
         expect_pattern(kept, MIB, 0x5a, s);
         OK(weir_free(a, block, s));
         OK(weir_free(a, kept, s));
@@ -174,17 +175,18 @@ TEST_EACH(KIND_COUNT, frees_of_blocks_from_outside_a_capture) {
 /* A query of the captured stream, which CUDA forbids, breaks the capture. */
 TEST_EACH(KIND_COUNT, aborted_capture_leaks_nothing) {
     size_t before = device_free();
-    weir_allocator *a = make(_i);
-    void *outside = take(a, MIB, s), *block = NULL, *none = &none;
+    weir_allocator *a = make_tested(_i);
+    void *outside = alloc_tested(a, MIB, s), *block = NULL, *none = &none;
     weir_statistics first = stats_of(a), last;
 
     for (int mode = 0; mode < CAPTURE_MODES && has_graphs(); mode++) {
         CUgraph graph = NULL;
 
-        begin_capture(s, mode);
+        begin_capture_in_mode(s, mode);
         if (_i != KIND_DIRECT) {
-            block = take(a, MIB, s);
-            fill(take(a, MIB, s), MIB, 1, s); /* the capture never frees this block */
+            block = alloc_tested(a, MIB, s);
+            fill_with_pattern(alloc_tested(a, MIB, s), MIB, 1,
+                              s); /* the capture never frees this block */
             OK(weir_free(a, block, s));
         }
         ck_assert_uint_eq(driver->cuStreamQuery(s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -197,7 +199,7 @@ TEST_EACH(KIND_COUNT, aborted_capture_leaks_nothing) {
         ck_assert_uint_eq(last.requested, first.requested);
         ck_assert_uint_eq(last.in_use, first.in_use);
         ck_assert_uint_eq(last.reserved, first.reserved);
-        OK(weir_free(a, take(a, MIB, s), s));
+        OK(weir_free(a, alloc_tested(a, MIB, s), s));
     }
     OK(weir_free(a, outside, s));
     CU(driver->cuCtxSynchronize());
@@ -456,7 +458,7 @@ static void set_up_capture(int mode) {
     CU(driver->cuMemAllocFromPoolAsync(&under.pooled, MIB, under.pool, under.other));
     CU(driver->cuEventRecord(under.recorded, under.other));
     CU(driver->cuStreamSynchronize(under.other));
-    begin_capture(under.s, mode);
+    begin_capture_in_mode(under.s, mode);
     CU(driver->cuMemAllocFromPoolAsync(&under.captured, MIB, under.pool, under.s));
     CU(driver->cuEventRecord(under.inside, under.s));
 }
@@ -489,7 +491,7 @@ static size_t try_rule(const struct rule *rule, int mode, char *text, size_t roo
     return wrote < 0 || (size_t)wrote >= room ? 0 : (size_t)wrote;
 }
 
-CASE("the rest", 120, open_device_with_caches, close_device);
+CASE("the rest", 120, open_device_with_caches, close_tested_device);
 
 TEST_EACH(CAPTURE_MODES, a_driver_forbids_what_the_model_does) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -11,7 +11,7 @@
 
 /* ---- requests and frees ---------------------------------------------------------------------- */
 
-CASE("the driver's pools", 120, open_device, close_device);
+CASE("the driver's pools", 120, open_driver_device, close_driver_device);
 
 TEST(nothing_is_a_null_pointer) {
     CUdeviceptr block = 1;
@@ -21,47 +21,48 @@ TEST(nothing_is_a_null_pointer) {
     CU(driver->cuMemFreeAsync(0, s));
     MUST(driver->cuMemAlloc(&block, 0) == CUDA_ERROR_INVALID_VALUE);
     if (has_figures())
-        MUST_EQ(reserved(), 0);
+        MUST_EQ(reserved_by_driver_pool(), 0);
 }
 
 /* A refused free loses no memory and does not harm the stream. */
 TEST(wrong_frees_are_invalid_values) {
-    CUdeviceptr block = take(MIB, s), again;
+    CUdeviceptr block = alloc_pool_block(MIB, s), again;
     char host;
 
     MUST(driver->cuMemFreeAsync(block + 512, s) == CUDA_ERROR_INVALID_VALUE);
     MUST(driver->cuMemFree(block + 512) == CUDA_ERROR_INVALID_VALUE);
     MUST(driver->cuMemFreeAsync((uintptr_t)&host, s) == CUDA_ERROR_INVALID_VALUE);
-    give(block, s);
+    free_pool_block(block, s);
     MUST(driver->cuMemFreeAsync(block, s) == CUDA_ERROR_INVALID_VALUE);
-    again = take(MIB, s);
+    again = alloc_pool_block(MIB, s);
     MUST_EQ(again, block);
     CU(driver->cuStreamSynchronize(s));
-    give(block, s);
+    free_pool_block(block, s);
     CU(driver->cuStreamSynchronize(s));
 }
 
 TEST(either_call_frees_either_block) {
-    CUdeviceptr pooled = take(MIB, s), direct;
+    CUdeviceptr pooled = alloc_pool_block(MIB, s), direct;
     uint64_t start;
 
     CU(driver->cuMemAlloc(&direct, MIB));
     CU(driver->cuMemFreeAsync(direct, s));
     CU(driver->cuStreamSynchronize(s));
-    busy(s);
-    start = now_ns();
+    submit_long_work(s);
+    start = driver_ticks();
     CU(driver->cuMemFree(pooled));
-    answer("cuMemFree of a pool's block waits for its stream", now_ns() - start > LONG_WORK / 4, 0);
+    answer("cuMemFree of a pool's block waits for its stream",
+           driver_ticks() - start > LONG_WORK / 4, 0);
     if (!has_figures())
         return;
     CU(driver->cuCtxSynchronize());
     answer("a block that cuMemFree took is used no more",
-           get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 0);
+           driver_pool_figure(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 0);
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    answer("a trim gives back what cuMemFree took", reserved() == 0, 1);
+    answer("a trim gives back what cuMemFree took", reserved_by_driver_pool() == 0, 1);
     /* assumed */
     answer("a block that cuMemFree took is used no more once a trim gave it back",
-           get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 0);
+           driver_pool_figure(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 0);
 }
 
 TEST(used_is_what_was_asked) {
@@ -69,15 +70,15 @@ TEST(used_is_what_was_asked) {
 
     if (!has_figures())
         return;
-    one = take(1, s);
-    more = take(1000, s);
-    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1001);
-    busy(s);
-    give(more, s); /* pending */
-    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1);
-    give(one, s);
-    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
-    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1001);
+    one = alloc_pool_block(1, s);
+    more = alloc_pool_block(1000, s);
+    MUST_EQ(driver_pool_figure(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1001);
+    submit_long_work(s);
+    free_pool_block(more, s); /* pending */
+    MUST_EQ(driver_pool_figure(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1);
+    free_pool_block(one, s);
+    MUST_EQ(driver_pool_figure(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    MUST_EQ(driver_pool_figure(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1001);
 }
 
 TEST(high_marks_take_zero_alone) {
@@ -85,20 +86,22 @@ TEST(high_marks_take_zero_alone) {
 
     if (!has_figures())
         return;
-    give(take(MIB, s), s);
+    free_pool_block(alloc_pool_block(MIB, s), s);
     for (CUmemPool_attribute a = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
          a <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; a++)
         MUST(driver->cuMemPoolSetAttribute(pool, a, &one) == CUDA_ERROR_INVALID_VALUE);
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
-    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0); /* the mark falls to the used bytes */
-    give(take(100 * MIB, s), s);
+    MUST_EQ(driver_pool_figure(CU_MEMPOOL_ATTR_USED_MEM_HIGH),
+            0); /* the mark falls to the used bytes */
+    free_pool_block(alloc_pool_block(100 * MIB, s), s);
     CU(driver->cuStreamSynchronize(s));
     CU(driver->cuMemPoolTrimTo(pool, 0));
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
-    MUST_LE(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-    give(take(MIB, s), s);
-    MUST_LE(32 * MIB, get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
-    MUST_LE(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 64 * MIB);
+    MUST_LE(driver_pool_figure(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH),
+            driver_pool_figure(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+    free_pool_block(alloc_pool_block(MIB, s), s);
+    MUST_LE(32 * MIB, driver_pool_figure(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
+    MUST_LE(driver_pool_figure(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 64 * MIB);
 }
 
 TEST(the_range_of_a_block) {
@@ -107,7 +110,7 @@ TEST(the_range_of_a_block) {
 
     if (!driver->cuMemGetAddressRange)
         return;
-    block = take(1000, s);
+    block = alloc_pool_block(1000, s);
     CU(driver->cuMemGetAddressRange(&base, &bytes, block));
     MUST_EQ(base, block);
     MUST_EQ(bytes, 1000);
@@ -116,7 +119,7 @@ TEST(the_range_of_a_block) {
            driver->cuMemGetAddressRange(&base, &bytes, block + 500) == CUDA_SUCCESS &&
                base == block && bytes == 1000,
            1);
-    give(block, s);
+    free_pool_block(block, s);
 }
 
 /* ---- destroyed streams ----------------------------------------------------------------------- */
@@ -144,20 +147,20 @@ TEST(what_an_ended_stream_freed) {
 
     for (int ordered = 0; ordered < 2; ordered++) {
         third = make_stream();
-        block = take(UNIT, third);
-        busy(third);
-        give(block, third);
+        block = alloc_pool_block(UNIT, third);
+        submit_long_work(third);
+        free_pool_block(block, third);
         CU(driver->cuEventRecord(event, third));
         if (ordered)
             CU(driver->cuStreamWaitEvent(t, event, 0));
         CU(driver->cuStreamDestroy(third));
         if (!ordered)
             driver->sleep_ns(8 * LONG_WORK);
-        other = take(UNIT, t);
+        other = alloc_pool_block(UNIT, t);
         answer(ordered ? "what an ended stream freed serves who waits for its event"
                        : "what an ended stream freed serves others once it is done",
                other == block, 1);
-        give(other, t);
+        free_pool_block(other, t);
         CU(driver->cuCtxSynchronize());
     }
 }
@@ -202,8 +205,8 @@ static void end_pool(void) {
     CU(driver->cuMemPoolDestroy(pool));
 }
 static void end_pool_behind_a_free(void) {
-    busy(s);
-    give(asked_block, s);
+    submit_long_work(s);
+    free_pool_block(asked_block, s);
     CU(driver->cuMemPoolDestroy(pool));
 }
 
@@ -233,7 +236,7 @@ static CUresult free_it_directly(void) {
     return driver->cuMemFree(asked_block);
 }
 static CUresult make_another(void) {
-    make_pool(0);
+    make_driver_pool(0);
     return driver->cuMemAllocFromPoolAsync(&asked_block, MIB, pool, s);
 }
 
@@ -291,8 +294,8 @@ int answer_alone(const char *question) {
     if (i < 0 || i >= ALONE)
         return 1;
     alarm(30);
-    open_device();
-    asked_block = take(MIB, s);
+    open_driver_device();
+    asked_block = alloc_pool_block(MIB, s);
     alone[i].before();
     printf("%u\n", (unsigned)alone[i].ask());
     fflush(stdout);
@@ -330,17 +333,17 @@ TEST(the_reserve_grows_by_units) {
 
     if (!has_figures())
         return;
-    block[0] = take(1, s);
-    MUST_EQ(reserved(), UNIT);
-    block[1] = take(UNIT, s); /* packed behind the first */
-    MUST_EQ(reserved(), 2 * UNIT);
-    block[2] = take(UNIT - 4096, s);
-    MUST_EQ(reserved(), 2 * UNIT);
-    block[3] = take(2 * UNIT + 1, s);
-    MUST_EQ(reserved(), 4 * UNIT);
+    block[0] = alloc_pool_block(1, s);
+    MUST_EQ(reserved_by_driver_pool(), UNIT);
+    block[1] = alloc_pool_block(UNIT, s); /* packed behind the first */
+    MUST_EQ(reserved_by_driver_pool(), 2 * UNIT);
+    block[2] = alloc_pool_block(UNIT - 4096, s);
+    MUST_EQ(reserved_by_driver_pool(), 2 * UNIT);
+    block[3] = alloc_pool_block(2 * UNIT + 1, s);
+    MUST_EQ(reserved_by_driver_pool(), 4 * UNIT);
     for (int i = 0; i < 4; i++) {
         MUST_EQ(block[i] % 256, 0);
-        give(block[i], s);
+        free_pool_block(block[i], s);
     }
     answer("blocks begin at multiples of 512 bytes",
            (block[0] | block[1] | block[2] | block[3]) % 512 == 0, 1);
@@ -353,22 +356,22 @@ TEST(trims_round_up_and_thresholds_down) {
 
     if (!has_figures())
         return;
-    keep = take(MIB, s);
-    most = take(GIB - MIB, s);
-    MUST_EQ(reserved(), GIB);
-    give(most, s);
+    keep = alloc_pool_block(MIB, s);
+    most = alloc_pool_block(GIB - MIB, s);
+    MUST_EQ(reserved_by_driver_pool(), GIB);
+    free_pool_block(most, s);
     CU(driver->cuStreamSynchronize(s));
     CU(driver->cuMemPoolTrimTo(pool, 300 * MIB));
-    MUST_EQ(reserved(), 320 * MIB);
+    MUST_EQ(reserved_by_driver_pool(), 320 * MIB);
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
     CU(driver->cuStreamSynchronize(s));
-    MUST_EQ(reserved(), 96 * MIB);
+    MUST_EQ(reserved_by_driver_pool(), 96 * MIB);
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    MUST_EQ(reserved(), UNIT); /* a unit with a live block stays */
-    give(keep, s);
+    MUST_EQ(reserved_by_driver_pool(), UNIT); /* a unit with a live block stays */
+    free_pool_block(keep, s);
     CU(driver->cuStreamSynchronize(s));
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    MUST_EQ(reserved(), 0);
+    MUST_EQ(reserved_by_driver_pool(), 0);
 }
 
 /* Returns 1 if the call makes the driver apply its release threshold, else 0. */
@@ -376,13 +379,13 @@ static int falls_after(CUresult (*look)(void)) {
     uint64_t threshold = 0, all = UINT64_MAX;
     int fell;
 
-    give(take(UNIT, s), s);
+    free_pool_block(alloc_pool_block(UNIT, s), s);
     CU(driver->cuEventRecord(event, s));
     driver->sleep_ns(LONG_WORK);
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
-    MUST_EQ(reserved(), UNIT); /* setting a threshold releases nothing */
+    MUST_EQ(reserved_by_driver_pool(), UNIT); /* setting a threshold releases nothing */
     CU(look());
-    fell = reserved() == 0;
+    fell = reserved_by_driver_pool() == 0;
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
     return fell;
 }
@@ -401,29 +404,31 @@ TEST(the_device_loses_the_reserve) {
     size_t before = 0, after = 0, total;
     CUdeviceptr block;
 
-    give(take(1, s), s); /* the first growth of a process may take more */
+    free_pool_block(alloc_pool_block(1, s), s); /* the first growth of a process may take more */
     CU(driver->cuMemGetInfo(&before, &total));
-    block = take(512 * MIB, s);
+    block = alloc_pool_block(512 * MIB, s);
     CU(driver->cuMemGetInfo(&after, &total));
     answer("the device has less by what the reserve has more",
            before - after == 15 * UNIT || before - after == 16 * UNIT, 1);
-    give(block, s);
+    free_pool_block(block, s);
 }
 
 /* No call waits for the free, before or after its work has completed. */
 TEST(a_trim_of_what_was_not_seen) {
     if (!has_figures())
         return;
-    busy(s);
-    give(take(UNIT, s), s);
+    submit_long_work(s);
+    free_pool_block(alloc_pool_block(UNIT, s), s);
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    MUST_EQ(reserved(), UNIT);
+    MUST_EQ(reserved_by_driver_pool(), UNIT);
     driver->sleep_ns(8 * LONG_WORK);
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    answer("a trim gives back what is done and was not waited for", reserved() == 0, 0);
+    answer("a trim gives back what is done and was not waited for", reserved_by_driver_pool() == 0,
+           0);
     CU(free_directly());
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    answer("a trim gives back what the wait of cuMemFree was for", reserved() == 0, 0);
+    answer("a trim gives back what the wait of cuMemFree was for", reserved_by_driver_pool() == 0,
+           0);
 }
 
 /* weir makes a trim release completed frees in this way: another stream allocates and frees the memory, and weir waits
@@ -434,22 +439,22 @@ TEST(a_trim_of_what_another_stream_had) {
 
     if (!has_figures())
         return;
-    whole = take(UNITS * UNIT, s);
-    kept = take(UNIT, s);
-    busy(s);
-    give(whole, s);
+    whole = alloc_pool_block(UNITS * UNIT, s);
+    kept = alloc_pool_block(UNIT, s);
+    submit_long_work(s);
+    free_pool_block(whole, s);
     driver->sleep_ns(8 * LONG_WORK);
     for (int i = 0; i < UNITS; i++)
-        part[i] = take(UNIT, t);
+        part[i] = alloc_pool_block(UNIT, t);
     answer("by units, another stream has all that is done",
-           reserved() == (UNITS + 1) * (uint64_t)UNIT, 1);
+           reserved_by_driver_pool() == (UNITS + 1) * (uint64_t)UNIT, 1);
     for (int i = 0; i < UNITS; i++)
-        give(part[i], t);
+        free_pool_block(part[i], t);
     CU(driver->cuStreamSynchronize(t));
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    answer("a trim gives back what another stream had, which was waited for", reserved() == UNIT,
-           1);
-    give(kept, s);
+    answer("a trim gives back what another stream had, which was waited for",
+           reserved_by_driver_pool() == UNIT, 1);
+    free_pool_block(kept, s);
 }
 
 /* The driver moves free whole units to a larger request.  It moves no smaller pieces. */
@@ -461,34 +466,34 @@ TEST(free_units_are_moved) {
     if (!has_figures())
         return;
     for (int i = 0; i < 4; i++) {
-        gap[i] = take(2 * UNIT, s);
-        keep[i] = take(UNIT, s);
+        gap[i] = alloc_pool_block(2 * UNIT, s);
+        keep[i] = alloc_pool_block(UNIT, s);
     }
-    before = reserved();
+    before = reserved_by_driver_pool();
     for (int i = 0; i < 4; i++)
-        give(gap[i], s);
+        free_pool_block(gap[i], s);
     CU(driver->cuStreamSynchronize(s));
-    whole = take(8 * UNIT, s);
-    MUST_EQ(reserved(), before);
-    give(whole, s);
+    whole = alloc_pool_block(8 * UNIT, s);
+    MUST_EQ(reserved_by_driver_pool(), before);
+    free_pool_block(whole, s);
     for (int i = 0; i < 4; i++)
-        give(keep[i], s);
+        free_pool_block(keep[i], s);
     CU(driver->cuStreamSynchronize(s));
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    MUST_EQ(reserved(), 0);
+    MUST_EQ(reserved_by_driver_pool(), 0);
     for (int i = 0; i < COUNT; i++) {
-        gap[i] = take(MIB, s);
-        keep[i] = take(MIB, s);
+        gap[i] = alloc_pool_block(MIB, s);
+        keep[i] = alloc_pool_block(MIB, s);
     }
-    before = reserved();
+    before = reserved_by_driver_pool();
     for (int i = 0; i < COUNT; i++)
-        give(gap[i], s);
+        free_pool_block(gap[i], s);
     CU(driver->cuStreamSynchronize(s));
-    whole = take(UNIT, s);
-    MUST_EQ(reserved(), before + UNIT);
-    give(whole, s);
+    whole = alloc_pool_block(UNIT, s);
+    MUST_EQ(reserved_by_driver_pool(), before + UNIT);
+    free_pool_block(whole, s);
     for (int i = 0; i < COUNT; i++)
-        give(keep[i], s);
+        free_pool_block(keep[i], s);
 }
 
 /* The pool cuts a block from the front of the smallest free range that fits.  Among equal ranges it takes the first
@@ -503,23 +508,23 @@ TEST(the_best_fit_is_cut_from_its_caches) {
                     {4194304, 512},     {1048576, 22023680}, {100000, 21426176},
                     {512, 28267520},    {9437184, 28316160}};
     enum { REQUESTS = sizeof requests / sizeof requests[0] };
-    CUdeviceptr base = take(512, s), unmapped_ranges[8], keep[8], block[REQUESTS];
+    CUdeviceptr base = alloc_pool_block(512, s), unmapped_ranges[8], keep[8], block[REQUESTS];
 
     for (int i = 0; i < 8; i++) {
-        unmapped_ranges[i] = take(sizes[i], s);
-        keep[i] = take(512, s);
+        unmapped_ranges[i] = alloc_pool_block(sizes[i], s);
+        keep[i] = alloc_pool_block(512, s);
     }
     for (int i = 0; i < 8; i++)
-        give(unmapped_ranges[i], s);
+        free_pool_block(unmapped_ranges[i], s);
     for (size_t i = 0; i < REQUESTS; i++) {
-        block[i] = take(requests[i].bytes, s);
+        block[i] = alloc_pool_block(requests[i].bytes, s);
         MUST_EQ(block[i] - base, requests[i].offset);
     }
     for (size_t i = 0; i < REQUESTS; i++)
-        give(block[i], s);
+        free_pool_block(block[i], s);
     for (int i = 0; i < 8; i++)
-        give(keep[i], s);
-    give(base, s);
+        free_pool_block(keep[i], s);
+    free_pool_block(base, s);
 }
 
 TEST(the_maximum_holds) {
@@ -529,17 +534,18 @@ TEST(the_maximum_holds) {
     if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
         return;
     CU(driver->cuMemPoolDestroy(pool));
-    make_pool(100 * MIB);
+    make_driver_pool(100 * MIB);
     MUST(driver->cuMemAllocFromPoolAsync(&block, 160 * MIB, pool, s) == CUDA_ERROR_OUT_OF_MEMORY);
-    answer("a request above the maximum leaves nothing reserved", reserved() == 0, 0);
+    answer("a request above the maximum leaves nothing reserved", reserved_by_driver_pool() == 0,
+           0);
     /* assumed */
-    answer("a request above the maximum leaves all reserved that it may", reserved() == 4 * UNIT,
-           1);
-    give(take(96 * MIB, s), s);
+    answer("a request above the maximum leaves all reserved that it may",
+           reserved_by_driver_pool() == 4 * UNIT, 1);
+    free_pool_block(alloc_pool_block(96 * MIB, s), s);
     result = driver->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, s);
     answer("a maximum of 100 MiB lets 128 be reserved", result == CUDA_SUCCESS, 1);
     if (result == CUDA_SUCCESS)
-        give(block, s);
+        free_pool_block(block, s);
 }
 
 TEST(the_device_holds) {
@@ -550,11 +556,13 @@ TEST(the_device_holds) {
         return;
     hog_takes(&hog, 3 * UNIT);
     MUST(driver->cuMemAllocFromPoolAsync(&block, 6 * UNIT, pool, s) == CUDA_ERROR_OUT_OF_MEMORY);
-    answer("a request above what the device has leaves nothing reserved", reserved() == 0, 0);
+    answer("a request above what the device has leaves nothing reserved",
+           reserved_by_driver_pool() == 0, 0);
     CU(driver->cuMemGetInfo(&left, &total));
     /* assumed */
     answer("a request above what the device has leaves all of that reserved",
-           reserved() >= 3 * UNIT && left < UNIT, 1);
+           reserved_by_driver_pool() >= 3 * UNIT && left < UNIT, 1);
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    answer("a trim gives back what a refused request left", reserved() == 0, 1); /* assumed */
+    answer("a trim gives back what a refused request left", reserved_by_driver_pool() == 0,
+           1); /* assumed */
 }

@@ -16,7 +16,7 @@ static CUstream s, t; /* non-blocking */
 static CUevent event;
 static struct hog hog;
 
-static inline void make_pool(size_t most) {
+static inline void make_driver_pool(size_t most) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                             .maxSize = most};
@@ -26,8 +26,8 @@ static inline void make_pool(size_t most) {
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
 }
 
-static inline void open_device(void) {
-    open_driver((struct weir_model_setup){.capacity = 4 * GIB});
+static inline void open_driver_device(void) {
+    open_tested_driver((struct weir_model_setup){.capacity = 4 * GIB});
     CU(driver->cuDeviceGet(&device, 0));
     (void)enter_device(device);
     if (on_cuda)
@@ -35,10 +35,10 @@ static inline void open_device(void) {
     s = make_stream();
     t = make_stream();
     CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    make_pool(0);
+    make_driver_pool(0);
 }
 
-static inline void close_device(void) {
+static inline void close_driver_device(void) {
     hog_ends(&hog);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuMemPoolDestroy(pool));
@@ -51,13 +51,13 @@ static inline void close_device(void) {
 }
 
 /* Makes the later stream wait for all present work of the earlier one. */
-static inline void order_behind(CUstream later, CUstream earlier) {
+static inline void order_with_event(CUstream later, CUstream earlier) {
     CU(driver->cuEventRecord(event, earlier));
     CU(driver->cuStreamWaitEvent(later, event, 0));
 }
 
 /* Submits work to the stream that lasts longer than many calls. */
-static inline void busy(CUstream stream) {
+static inline void submit_long_work(CUstream stream) {
     if (!on_cuda) {
         CU(weir__model_kernel(stream, LONG_WORK));
         return;
@@ -66,30 +66,30 @@ static inline void busy(CUstream stream) {
         CU(driver->cuMemsetD8Async(scratch, 0, 256 * MIB, stream));
 }
 
-static inline uint64_t now_ns(void) {
+static inline uint64_t driver_ticks(void) {
     return driver->ticks();
 }
 
-static inline CUdeviceptr take(size_t bytes, CUstream stream) {
+static inline CUdeviceptr alloc_pool_block(size_t bytes, CUstream stream) {
     CUdeviceptr block = 1;
 
     CU(driver->cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
     return block;
 }
 
-static inline void give(CUdeviceptr block, CUstream stream) {
+static inline void free_pool_block(CUdeviceptr block, CUstream stream) {
     CU(driver->cuMemFreeAsync(block, stream));
 }
 
-static inline uint64_t get(CUmemPool_attribute attribute) {
+static inline uint64_t driver_pool_figure(CUmemPool_attribute attribute) {
     uint64_t number = 0;
 
     CU(driver->cuMemPoolGetAttribute(pool, attribute, &number));
     return number;
 }
 
-static inline uint64_t reserved(void) {
-    return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+static inline uint64_t reserved_by_driver_pool(void) {
+    return driver_pool_figure(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 }
 
 static inline int has_figures(void) {

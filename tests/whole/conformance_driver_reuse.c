@@ -25,7 +25,7 @@ struct outcome {
     uint64_t took_ns; /* by the call */
 };
 
-static void set_policies(int on) {
+static void set_policies_by_bits(int on) {
     for (int i = 0; i < 3; i++) {
         int value = on >> i & 1, is = -1;
 
@@ -38,34 +38,34 @@ static void set_policies(int on) {
     }
 }
 
-static struct outcome try(enum situation what) {
-    CUdeviceptr block = take(UNIT, s), other = 0;
+static struct outcome try_situation(enum situation what) {
+    CUdeviceptr block = alloc_pool_block(UNIT, s), other = 0;
     CUstream asks = what == OWN ? s : t;
     struct outcome out;
     uint64_t start;
 
-    busy(s);
-    give(block, s);
+    submit_long_work(s);
+    free_pool_block(block, s);
     if (what == PENDING_BEHIND || what == DONE_BEHIND) {
-        order_behind(t, s);
+        order_with_event(t, s);
     }
     if (what == SEEN)
         CU(driver->cuStreamSynchronize(s));
     if (what == DONE || what == DONE_BEHIND)
         driver->sleep_ns(8 * LONG_WORK);
-    start = now_ns();
+    start = driver_ticks();
     out.result = driver->cuMemAllocFromPoolAsync(&other, UNIT, pool, asks);
-    out.took_ns = now_ns() - start;
+    out.took_ns = driver_ticks() - start;
     out.waited = what < DONE && out.took_ns > LONG_WORK / 4;
     out.same = out.result == CUDA_SUCCESS && other == block;
     if (out.result == CUDA_SUCCESS)
-        give(other, asks);
+        free_pool_block(other, asks);
     return out;
 }
 
 /* Returns the outcome by the programming guide ("Memory reuse policies") and by measurements: the driver orders streams
  * on the device, and its call does not wait. */
-static struct outcome expected(enum situation what, int on, int room) {
+static struct outcome expected_outcome(enum situation what, int on, int room) {
     int ordered = what == PENDING_BEHIND || what == DONE_BEHIND;
     int done = what == DONE || what == DONE_BEHIND;
     int same =
@@ -87,12 +87,12 @@ static const char *const room_names[ROOMS] = {"room", "at the maximum", "full de
  * goes to no unordered stream while there is other memory.  Returns 0 for the effects of a disabled policy, a full
  * device or a maximum. */
 static int is_known(enum situation what, int on, int room) {
-    if (expected(what, on, 1).same)
+    if (expected_outcome(what, on, 1).same)
         return 1;
     return what == PENDING && room == ROOM;
 }
 
-CASE("the driver's reuse", 120, open_device, close_device);
+CASE("the driver's reuse", 120, open_driver_device, close_driver_device);
 
 /* The test tries the policies with room for another block and without. */
 TEST_EACH((ROOMS * POLICIES), each_policy_alone_and_together) {
@@ -103,14 +103,14 @@ TEST_EACH((ROOMS * POLICIES), each_policy_alone_and_together) {
     if (room == FULL_DEVICE)
         hog_takes(&hog, UNIT);
     for (enum situation what = 0; what < SITUATIONS; what++) {
-        struct outcome wanted = expected(what, on, room == ROOM), is;
+        struct outcome wanted = expected_outcome(what, on, room == ROOM), is;
         int agrees;
 
         CU(driver->cuCtxSynchronize());
         CU(driver->cuMemPoolDestroy(pool));
-        make_pool(room == MAXIMUM ? UNIT : 0);
-        set_policies(on);
-        is = try(what);
+        make_driver_pool(room == MAXIMUM ? UNIT : 0);
+        set_policies_by_bits(on);
+        is = try_situation(what);
         agrees = is.result == wanted.result && is.same == wanted.same && is.waited == wanted.waited;
         printf("# driver: reuse, policies%s%s%s%s, %s, %s: %s%s, %.2f ms%s\n",
                on & FOLLOW ? " follow" : "", on & OPPORTUNISTIC ? " opportunistic" : "",
@@ -137,22 +137,22 @@ TEST(room_in_pieces_behind_work) {
     if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
         return;
     CU(driver->cuMemPoolDestroy(pool));
-    make_pool(2 * UNIT);
+    make_driver_pool(2 * UNIT);
     third = make_stream();
-    first = take(UNIT, s);
-    second = take(UNIT, third);
-    busy(s);
-    busy(third);
-    give(first, s);
-    give(second, third);
-    start = now_ns();
+    first = alloc_pool_block(UNIT, s);
+    second = alloc_pool_block(UNIT, third);
+    submit_long_work(s);
+    submit_long_work(third);
+    free_pool_block(first, s);
+    free_pool_block(second, third);
+    start = driver_ticks();
     result = driver->cuMemAllocFromPoolAsync(&whole, 2 * UNIT, pool, t);
     answer("two pending blocks together serve a stream that is behind neither",
            result == CUDA_SUCCESS, 0);
-    answer("a call that wants two pending blocks waits for them", now_ns() - start > LONG_WORK / 4,
-           0);
+    answer("a call that wants two pending blocks waits for them",
+           driver_ticks() - start > LONG_WORK / 4, 0);
     if (result == CUDA_SUCCESS)
-        give(whole, t);
+        free_pool_block(whole, t);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamDestroy(third));
 }
@@ -179,52 +179,52 @@ TEST(policies_are_on_at_first) {
 }
 
 TEST(an_event_before_the_free_does_not_count) {
-    CUdeviceptr block = take(UNIT, s), other;
+    CUdeviceptr block = alloc_pool_block(UNIT, s), other;
 
-    busy(s);
+    submit_long_work(s);
     CU(driver->cuEventRecord(event, s));
-    give(block, s);
+    free_pool_block(block, s);
     CU(driver->cuStreamWaitEvent(t, event, 0));
-    other = take(UNIT, t);
+    other = alloc_pool_block(UNIT, t);
     MUST(other != block);
-    give(other, t);
+    free_pool_block(other, t);
 }
 
 /* A wait counts for the work that the event marked at the time of the wait. */
 TEST(an_event_recorded_again) {
-    CUdeviceptr block = take(UNIT, s), other;
+    CUdeviceptr block = alloc_pool_block(UNIT, s), other;
 
-    busy(s);
-    give(block, s);
-    order_behind(t, s);
+    submit_long_work(s);
+    free_pool_block(block, s);
+    order_with_event(t, s);
     CU(driver->cuEventRecord(event, t));
-    other = take(UNIT, t);
+    other = alloc_pool_block(UNIT, t);
     answer("a wait counts for what the event stood for then", other == block, 1);
-    give(other, t);
+    free_pool_block(other, t);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuEventDestroy(event));
     CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    block = take(UNIT, s);
-    busy(s);
-    give(block, s);
+    block = alloc_pool_block(UNIT, s);
+    submit_long_work(s);
+    free_pool_block(block, s);
     CU(driver->cuEventQuery(event)); /* an event without a record is done and orders nothing */
     CU(driver->cuStreamWaitEvent(t, event, 0));
-    other = take(UNIT, t);
+    other = alloc_pool_block(UNIT, t);
     MUST(other != block);
-    give(other, t);
+    free_pool_block(other, t);
 }
 
 TEST(order_through_a_third_stream) {
-    CUdeviceptr block = take(UNIT, s), other;
+    CUdeviceptr block = alloc_pool_block(UNIT, s), other;
     CUstream third = make_stream();
 
-    busy(s);
-    give(block, s);
-    order_behind(third, s);
-    order_behind(t, third);
-    other = take(UNIT, t);
+    submit_long_work(s);
+    free_pool_block(block, s);
+    order_with_event(third, s);
+    order_with_event(t, third);
+    other = alloc_pool_block(UNIT, t);
     answer("an order by events goes through a third stream", other == block, 1);
-    give(other, t);
+    free_pool_block(other, t);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamDestroy(third));
 }
@@ -235,15 +235,15 @@ static int serves_after(CUresult (*look)(void)) {
 
     CU(driver->cuCtxSynchronize());
     CU(driver->cuMemPoolDestroy(pool));
-    make_pool(0);
-    set_policies(0);
-    block = take(UNIT, s);
-    give(block, s);
+    make_driver_pool(0);
+    set_policies_by_bits(0);
+    block = alloc_pool_block(UNIT, s);
+    free_pool_block(block, s);
     CU(driver->cuEventRecord(event, s));
     driver->sleep_ns(LONG_WORK);
     CU(look());
-    other = take(UNIT, t);
-    give(other, t);
+    other = alloc_pool_block(UNIT, t);
+    free_pool_block(other, t);
     return other == block;
 }
 
@@ -257,21 +257,21 @@ TEST(what_counts_as_seen) {
 
 /* Stream t may have either of two equal blocks: by an event, or because the block's work has completed. */
 TEST(done_or_ordered_first) {
-    CUdeviceptr ordered = take(UNIT, s), done, keep, other;
+    CUdeviceptr ordered = alloc_pool_block(UNIT, s), done, keep, other;
     CUstream third = make_stream();
 
-    done = take(UNIT, third);
-    keep = take(UNIT, third); /* keeps `done' from joining the memory behind it */
-    give(done, third);
+    done = alloc_pool_block(UNIT, third);
+    keep = alloc_pool_block(UNIT, third); /* keeps `done' from joining the memory behind it */
+    free_pool_block(done, third);
     driver->sleep_ns(LONG_WORK);
-    busy(s);
-    give(ordered, s);
-    order_behind(t, s);
-    other = take(UNIT, t);
+    submit_long_work(s);
+    free_pool_block(ordered, s);
+    order_with_event(t, s);
+    other = alloc_pool_block(UNIT, t);
     MUST(other == done || other == ordered);
     answer("what is done goes before what is ordered", other == done, 0);
-    give(other, t);
-    give(keep, third);
+    free_pool_block(other, t);
+    free_pool_block(keep, third);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamDestroy(third));
 }
@@ -282,17 +282,17 @@ TEST(adjacent_ranges_of_two_streams) {
 
     if (!has_figures())
         return;
-    first = take(UNIT / 2, s);
-    second = take(UNIT / 2, t);
+    first = alloc_pool_block(UNIT / 2, s);
+    second = alloc_pool_block(UNIT / 2, t);
     MUST_EQ(second, first + UNIT / 2);
-    busy(s);
-    busy(t);
-    give(first, s);
-    give(second, t);
-    order_behind(t, s);
-    other = take(UNIT, t);
+    submit_long_work(s);
+    submit_long_work(t);
+    free_pool_block(first, s);
+    free_pool_block(second, t);
+    order_with_event(t, s);
+    other = alloc_pool_block(UNIT, t);
     answer("its own and what it is ordered behind serve as one", other == first, 0);
-    give(other, t);
+    free_pool_block(other, t);
 }
 
 /* The legacy stream waits for all blocking streams without an event. */
@@ -301,12 +301,12 @@ TEST(the_legacy_stream_is_behind_blocking_ones) {
     CUstream blocking;
 
     CU(driver->cuStreamCreate(&blocking, 0));
-    block = take(UNIT, blocking);
-    busy(blocking);
-    give(block, blocking);
-    other = take(UNIT, NULL);
+    block = alloc_pool_block(UNIT, blocking);
+    submit_long_work(blocking);
+    free_pool_block(block, blocking);
+    other = alloc_pool_block(UNIT, NULL);
     answer("the legacy stream has what a blocking stream freed behind work", other == block, 1);
-    give(other, NULL);
+    free_pool_block(other, NULL);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamDestroy(blocking));
 }
@@ -363,9 +363,9 @@ TEST_EACH(2, who_waits_is_at_work) {
     CU(driver->cuEventCreate(&second, CU_EVENT_DISABLE_TIMING));
     CU(driver->cuCtxSynchronize());
     if (_i == 0)
-        busy(s);
+        submit_long_work(s);
     else
-        busy(NULL);
+        submit_long_work(NULL);
     CU(driver->cuEventRecord(first, _i == 0 ? s : NULL));
     CU(driver->cuStreamWaitEvent(t, first, 0));
     CU(driver->cuEventRecord(second, t));
@@ -386,16 +386,16 @@ TEST(who_was_given_what_is_pending_is_at_work) {
     if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
         return;
     CU(driver->cuMemPoolDestroy(pool));
-    make_pool(UNIT);
-    block = take(UNIT, s);
+    make_driver_pool(UNIT);
+    block = alloc_pool_block(UNIT, s);
     CU(driver->cuCtxSynchronize());
-    busy(s);
-    give(block, s);
-    other = take(UNIT, t);
+    submit_long_work(s);
+    free_pool_block(block, s);
+    other = alloc_pool_block(UNIT, t);
     MUST_EQ(other, block);
     answer("who was put behind another's work is at work",
            driver->cuStreamQuery(t) == CUDA_ERROR_NOT_READY, 1);
-    give(other, t);
+    free_pool_block(other, t);
 }
 
 /* A query of its flags breaks the capture of a stream (lib/engine/stream_order.c). */
@@ -426,11 +426,11 @@ TEST(what_an_idle_stream_proves) {
     CU(driver->cuStreamGetFlags(NULL, &flags));
     answer("the legacy stream is a blocking one", flags == 0, 1);
     CU(driver->cuCtxSynchronize());
-    busy(s);
+    submit_long_work(s);
     MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
     CU(driver->cuStreamSynchronize(s));
     CU(driver->cuStreamQuery(s));
-    busy(NULL);
+    submit_long_work(NULL);
     answer("a blocking stream shows what it is behind", driver->cuStreamQuery(blocking) != 0, 0);
     CU(driver->cuEventRecord(behind, blocking));
     MUST_EQ(driver->cuEventQuery(behind), CUDA_ERROR_NOT_READY);

@@ -41,7 +41,7 @@ static int has_virtual(void) {
     return can;
 }
 
-static CUdeviceptr reserve(size_t bytes) {
+static CUdeviceptr reserve_at_unit(size_t bytes) {
     CUdeviceptr address = 0;
 
     CU(driver->cuMemAddressReserve(&address, bytes, 0, 0, 0));
@@ -49,14 +49,15 @@ static CUdeviceptr reserve(size_t bytes) {
     return address;
 }
 
-static CUmemGenericAllocationHandle create(size_t bytes) {
+static CUmemGenericAllocationHandle create_of_space(size_t bytes) {
     CUmemGenericAllocationHandle handle = 0;
 
     CU(driver->cuMemCreate(&handle, bytes, &space.props, 0));
     return handle;
 }
 
-static void map(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle) {
+static void map_with_access(CUdeviceptr address, size_t bytes,
+                            CUmemGenericAllocationHandle handle) {
     CU(driver->cuMemMap(address, bytes, 0, handle, 0));
     CU(driver->cuMemSetAccess(address, bytes, &space.access, 1));
 }
@@ -72,7 +73,7 @@ static void *at(CUdeviceptr address) {
             ck_abort_msg("%s was not refused", #call);                                             \
     } while (0)
 
-CASE("handles", 120, open_device_with_caches, close_device);
+CASE("handles", 120, open_device_with_caches, close_tested_device);
 
 TEST(handles_keep_their_bytes_wherever_they_are_mapped) {
     CUdeviceptr range, other;
@@ -82,18 +83,19 @@ TEST(handles_keep_their_bytes_wherever_they_are_mapped) {
     if (!has_virtual())
         return;
     unit = space.unit;
-    range = reserve(64 * unit);
-    other = reserve(8 * unit);
-    first = create(2 * unit);
-    second = create(2 * unit);
-    map(range + 32 * unit, 2 * unit, first);
-    fill(at(range + 32 * unit), unit, 1, space.s);
-    fill(at(range + 33 * unit), unit, 2, space.s);
+    range = reserve_at_unit(64 * unit);
+    other = reserve_at_unit(8 * unit);
+    first = create_of_space(2 * unit);
+    second = create_of_space(2 * unit);
+    map_with_access(range + 32 * unit, 2 * unit, first);
+    fill_with_pattern(at(range + 32 * unit), unit, 1, space.s);
+    fill_with_pattern(at(range + 33 * unit), unit, 2, space.s);
     expect_pattern(at(range + 32 * unit), unit, 1, space.s);
     CU(driver->cuMemUnmap(range + 32 * unit, 2 * unit));
-    map(range + 32 * unit, 2 * unit, second); /* the second one takes the first one's addresses */
-    map(other + unit, 2 * unit, first);
-    fill(at(range + 32 * unit), 2 * unit, 3, space.s);
+    map_with_access(range + 32 * unit, 2 * unit,
+                    second); /* the second one takes the first one's addresses */
+    map_with_access(other + unit, 2 * unit, first);
+    fill_with_pattern(at(range + 32 * unit), 2 * unit, 3, space.s);
     expect_pattern(at(other + unit), unit, 1, space.s);
     expect_pattern(at(other + 2 * unit), unit, 2, space.s);
     expect_pattern(at(range + 32 * unit), 2 * unit, 3, space.s);
@@ -114,14 +116,14 @@ TEST(handles_side_by_side_are_one_range) {
     if (!has_virtual())
         return;
     unit = space.unit;
-    range = reserve(16 * unit);
+    range = reserve_at_unit(16 * unit);
     for (size_t i = 0; i < 4; i++) {
-        handle[i] = create((i + 1) * unit);
+        handle[i] = create_of_space((i + 1) * unit);
         CU(driver->cuMemMap(range + i * (i + 1) / 2 * unit, (i + 1) * unit, 0, handle[i], 0));
     }
     CU(driver->cuMemSetAccess(range, 10 * unit, &space.access, 1));
-    fill(at(range), 10 * unit, 7, space.s);
-    fill(at(range + unit / 2), 8 * unit, 8, space.s);
+    fill_with_pattern(at(range), 10 * unit, 7, space.s);
+    fill_with_pattern(at(range + unit / 2), 8 * unit, 8, space.s);
     expect_pattern(at(range), unit / 2, 7, space.s);
     expect_pattern(at(range + unit / 2), 8 * unit, 8, space.s);
     expect_pattern(at(range + 17 * unit / 2), 3 * unit / 2, 7, space.s);
@@ -141,13 +143,13 @@ TEST(a_released_handle_lives_while_it_is_mapped) {
     if (!has_virtual())
         return;
     bytes = 32 * space.unit;
-    one = reserve(bytes);
-    other = reserve(bytes);
-    handle = create(bytes);
-    map(one, bytes, handle);
-    map(other, bytes, handle); /* both ranges map one allocation */
+    one = reserve_at_unit(bytes);
+    other = reserve_at_unit(bytes);
+    handle = create_of_space(bytes);
+    map_with_access(one, bytes, handle);
+    map_with_access(other, bytes, handle); /* both ranges map one allocation */
     CU(driver->cuMemRelease(handle));
-    fill(at(one), bytes, 5, space.s);
+    fill_with_pattern(at(one), bytes, 5, space.s);
     CU(driver->cuStreamSynchronize(space.s));
     expect_pattern(at(other), bytes, 5, space.s);
     CU(driver->cuMemUnmap(one, bytes));
@@ -172,11 +174,11 @@ TEST(what_cannot_be_mapped_is_refused) {
     CU(driver->cuDeviceTotalMem(&total, device));
     MUST_EQ(driver->cuMemCreate(&none, total / unit * unit + unit, &space.props, 0),
             CUDA_ERROR_OUT_OF_MEMORY);
-    gone = reserve(8 * unit);
+    gone = reserve_at_unit(8 * unit);
     CU(driver->cuMemAddressFree(gone, 8 * unit));
-    range = reserve(8 * unit);
-    handle = create(2 * unit);
-    other = create(2 * unit);
+    range = reserve_at_unit(8 * unit);
+    handle = create_of_space(2 * unit);
+    other = create_of_space(2 * unit);
     if (gone != range)
         REFUSED(driver->cuMemMap(gone, 2 * unit, 0, other, 0));
     REFUSED(driver->cuMemSetAccess(range, 2 * unit, &space.access, 1));
@@ -184,8 +186,8 @@ TEST(what_cannot_be_mapped_is_refused) {
     REFUSED(driver->cuMemMap(range, unit + unit / 2, 0, handle, 0));
     REFUSED(driver->cuMemMap(range, unit, unit, handle, 0));
     REFUSED(driver->cuMemMap(range, 4 * unit, 0, handle, 0));
-    map(range, 2 * unit, handle);
-    fill(at(range), 2 * unit, 6, space.s);
+    map_with_access(range, 2 * unit, handle);
+    fill_with_pattern(at(range), 2 * unit, 6, space.s);
     REFUSED(driver->cuMemMap(range, 2 * unit, 0, other, 0));
     REFUSED(driver->cuMemMap(range + unit, 2 * unit, 0, other, 0));
     REFUSED(driver->cuMemUnmap(range, unit));
@@ -225,9 +227,9 @@ TEST(the_model_assumes_what_the_documentation_leaves_open) {
     reading.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
     none_at_all = space.access;
     none_at_all.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    range = reserve(8 * unit);
-    handle[0] = create(2 * unit);
-    handle[1] = create(2 * unit);
+    range = reserve_at_unit(8 * unit);
+    handle[0] = create_of_space(2 * unit);
+    handle[1] = create_of_space(2 * unit);
     for (size_t offset = 0; offset <= unit; offset += unit) {
         result = driver->cuMemMap(range, unit, offset, handle[0], 0);
         compare_assumption("part of a handle mapped", CUDA_ERROR_NOT_SUPPORTED, result);
@@ -284,7 +286,7 @@ TEST(the_model_assumes_what_the_documentation_leaves_open) {
     CU(driver->cuCtxPushCurrent(popped));
     (void)driver->cuMemUnmap(range, 2 * unit); /* the call above may have been refused */
     (void)driver->cuMemUnmap(range + 2 * unit, 2 * unit);
-    other = reserve(2 * unit);
+    other = reserve_at_unit(2 * unit);
     CU(driver->cuMemMap(other, 2 * unit, 0, handle[0], 0));
     result = driver->cuMemAddressFree(other, 2 * unit);
     compare_assumption("addresses freed under a mapping", CUDA_ERROR_INVALID_VALUE, result);
@@ -336,7 +338,7 @@ TEST_EACH(CAPTURE_MODES, memory_is_mapped_beside_a_capture) {
     if (!has_graphs() || !has_virtual())
         return;
     for (int call = 0; call < VIRTUAL_CALLS; call++) {
-        begin_capture(space.s, _i);
+        begin_capture_in_mode(space.s, _i);
         result = call_virtual(call);
         CU(driver->cuStreamIsCapturing(space.s, &status));
         snprintf(what, sizeof what, "%s beside a capture in mode %d", names[call], _i);
@@ -348,13 +350,13 @@ TEST_EACH(CAPTURE_MODES, memory_is_mapped_beside_a_capture) {
             CU(driver->cuGraphDestroy(graph));
         if (result == CUDA_SUCCESS)
             continue; /* the call has succeeded */
-        begin_capture(space.s, _i);
+        begin_capture_in_mode(space.s, _i);
         mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
         CU(call_virtual(call));
         CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
         expect_capturing(space.s);
-        CU(driver->cuGraphDestroy(end_capture(space.s)));
+        CU(driver->cuGraphDestroy(end_tested_capture(space.s)));
     }
     end_virtual();
 }

@@ -2,18 +2,18 @@
 /* conformance_limits.c: checks limits and failed requests. */
 #include "conformance_allocator.h"
 
-CASE("limits", 120, open_device_with_caches, close_device);
-CASE_TOO("limits alone", 120, open_device_without_caches, close_device);
+CASE("limits", 120, open_device_with_caches, close_tested_device);
+CASE_TOO("limits alone", 120, open_device_without_caches, close_tested_device);
 
 TEST_EACH(KIND_COUNT, the_limit_is_exact) {
     enum { COUNT = 8 };
-    weir_allocator *a = make_limited(_i, COUNT * 32 * MIB);
+    weir_allocator *a = make_tested_with_limit(_i, COUNT * 32 * MIB);
     void *block[COUNT], *none = &none;
     weir_statistics stats;
 
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < COUNT; i++)
-            block[i] = take(a, 32 * MIB, s);
+            block[i] = alloc_tested(a, 32 * MIB, s);
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 1, s, &none));
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 32 * MIB, s, &none));
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, COUNT * 32 * MIB + 1, s, &none));
@@ -23,19 +23,19 @@ TEST_EACH(KIND_COUNT, the_limit_is_exact) {
         ck_assert_uint_eq(stats.reserved, COUNT * 32 * MIB);
         ck_assert_uint_eq(stats.reserved_peak, COUNT * 32 * MIB);
         /* Uses, frees and other requests still succeed. */
-        fill(block[3], 32 * MIB, 1, s);
+        fill_with_pattern(block[3], 32 * MIB, 1, s);
         OK(weir_free(a, block[3], s));
-        block[3] = take(a, 32 * MIB, s);
+        block[3] = alloc_tested(a, 32 * MIB, s);
         for (int i = 0; i < COUNT; i++)
             OK(weir_free(a, block[i], s));
     }
-    block[0] = take(a, COUNT * 32 * MIB, s);
+    block[0] = alloc_tested(a, COUNT * 32 * MIB, s);
     OK(weir_free(a, block[0], s));
     OK(weir_allocator_destroy(a));
 }
 
 TEST_EACH(KIND_COUNT, the_limit_can_be_lowered) {
-    weir_allocator *a = make_limited(_i, 512 * MIB);
+    weir_allocator *a = make_tested_with_limit(_i, 512 * MIB);
     void *block = NULL;
 
     if (_i == KIND_FIXED) {
@@ -43,21 +43,21 @@ TEST_EACH(KIND_COUNT, the_limit_can_be_lowered) {
     } else {
         OK(weir_set_limit(a, bytes_amount(128 * MIB)));
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &block));
-        block = take(a, 90 * MIB, s);
+        block = alloc_tested(a, 90 * MIB, s);
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 90 * MIB, s, &(void *){NULL}));
         ck_assert_uint_le(check_identities(a).reserved, 128 * MIB);
         OK(weir_free(a, block, s));
         OK(weir_set_limit(a, bytes_amount(GIB))); /* restores at most the first limit */
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, s, &block));
     }
-    block = take(a, 400 * MIB, s);
+    block = alloc_tested(a, 400 * MIB, s);
     OK(weir_free(a, block, s));
     OK(weir_allocator_destroy(a));
 }
 
 /* Other users of weir's pool share its reserved memory and its limit, and get no live block of weir. */
 TEST(the_pool_can_be_shared) {
-    weir_allocator *a = make_limited(KIND_POOL, 128 * MIB);
+    weir_allocator *a = make_tested_with_limit(KIND_POOL, 128 * MIB);
     CUstream t = make_stream();
     CUdeviceptr theirs = 0, more = 0;
     CUmemoryPool pool = NULL;
@@ -66,10 +66,10 @@ TEST(the_pool_can_be_shared) {
     OK(weir_pool(a, &pool));
     OK(weir_preallocate(a, 64 * MIB, NULL));
     CU(driver->cuMemAllocFromPoolAsync(&theirs, 50 * MIB, pool, s));
-    fill((void *)(uintptr_t)theirs, 50 * MIB, 0x11, s);
+    fill_with_pattern((void *)(uintptr_t)theirs, 50 * MIB, 0x11, s);
     ck_assert_uint_eq(stats_of(a).reserved, 64 * MIB);
-    block = take(a, 40 * MIB, t);
-    fill(block, 40 * MIB, 0x22, t);
+    block = alloc_tested(a, 40 * MIB, t);
+    fill_with_pattern(block, 40 * MIB, 0x22, t);
     expect_pattern((void *)(uintptr_t)theirs, 50 * MIB, 0x11, s);
     expect_pattern(block, 40 * MIB, 0x22, t);
     ck_assert_uint_le(stats_of(a).reserved, 128 * MIB);
@@ -94,7 +94,7 @@ TEST_EACH(KIND_COUNT, the_limit_is_never_passed) {
         if (_i == KIND_FIXED && limits[i] < 256) /* no arena at all */
             continue;
         if (limits[i] < least) {
-            weir_options options = options_for(_i, limits[i]);
+            weir_options options = tested_options(_i, limits[i]);
 
             options.limit = bytes_amount(limits[i]);
             a = NULL;
@@ -102,7 +102,7 @@ TEST_EACH(KIND_COUNT, the_limit_is_never_passed) {
             ck_assert_ptr_null(a);
             continue;
         }
-        a = make_limited(_i, limits[i]);
+        a = make_tested_with_limit(_i, limits[i]);
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i] + 1, s, &block));
         while (count < 64 && weir_alloc(a, limits[i] / 20 + 1, s, &block) == WEIR_OK) {
             blocks[count++] = block;
@@ -133,8 +133,8 @@ static weir_oom_report oom_report_of(weir_allocator *a) {
 }
 
 TEST_EACH(KIND_COUNT, a_failure_has_an_oom_report) {
-    weir_allocator *a = make_limited(_i, 256 * MIB);
-    void *block = take(a, 200 * MIB, s), *none = NULL;
+    weir_allocator *a = make_tested_with_limit(_i, 256 * MIB);
+    void *block = alloc_tested(a, 200 * MIB, s), *none = NULL;
     weir_oom_report v;
 
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &none));
@@ -155,10 +155,10 @@ TEST_EACH(KIND_COUNT, a_failure_has_an_oom_report) {
 }
 
 TEST_EACH(KIND_COUNT, a_failure_tells_its_figures) {
-    weir_allocator *a = make_limited(_i, 256 * MIB);
+    weir_allocator *a = make_tested_with_limit(_i, 256 * MIB);
     weir_failure r = {.size = sizeof r};
     size_t total, free_bytes;
-    void *block = take(a, 200 * MIB, s), *none = NULL;
+    void *block = alloc_tested(a, 200 * MIB, s), *none = NULL;
     struct {
         size_t size;
         uint64_t asked, unknown;
@@ -201,7 +201,7 @@ static int free_the_other(const weir_oom *oom, void *data) {
 }
 
 TEST_EACH(KIND_COUNT, a_callback_makes_room) {
-    weir_options options = options_for(_i, 256 * MIB);
+    weir_options options = tested_options(_i, 256 * MIB);
     weir_allocator *a;
     void *other = NULL, *block, *none = NULL;
 
@@ -210,11 +210,11 @@ TEST_EACH(KIND_COUNT, a_callback_makes_room) {
     options.oom_callback = free_the_other;
     options.oom_callback_data = &other;
     OK(weir_allocator_create(&options, &a));
-    other = take(a, 200 * MIB, s);
-    fill(other, 200 * MIB, 0x11, s);
-    block = take(a, 150 * MIB, s);
+    other = alloc_tested(a, 200 * MIB, s);
+    fill_with_pattern(other, 200 * MIB, 0x11, s);
+    block = alloc_tested(a, 150 * MIB, s);
     ck_assert_ptr_null(other);
-    fill(block, 150 * MIB, 0x22, s);
+    fill_with_pattern(block, 150 * MIB, 0x22, s);
     expect_pattern(block, 150 * MIB, 0x22, s);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 150 * MIB, s, &none));
     ck_assert_uint_eq(check_identities(a).failed_requests, 1);
@@ -231,10 +231,10 @@ TEST_EACH(KIND_COUNT, the_largest_request_is_served) {
     void *block[COUNT], *any = NULL;
 
     for (int round = 0; round < 4; round++) { /* every round-th block is free */
-        weir_allocator *a = make_limited(_i, 256 * MIB);
+        weir_allocator *a = make_tested_with_limit(_i, 256 * MIB);
 
         for (int i = 0; i < COUNT && round > 0; i++)
-            block[i] = take(a, 9 * MIB + (size_t)(i * round) * 4 * KIB, s);
+            block[i] = alloc_tested(a, 9 * MIB + (size_t)(i * round) * 4 * KIB, s);
         for (int i = 0; i < COUNT && round > 0; i += round)
             OK(weir_free(a, block[i], s));
         for (int i = 0; i < 4; i++) {
@@ -248,7 +248,7 @@ TEST_EACH(KIND_COUNT, the_largest_request_is_served) {
                    kind_names[_i], cache == WEIR_SWITCH_ON ? "on" : "off", round, sizes[i] / MIB,
                    (unsigned long long)r.largest);
             if (r.largest > 0)
-                OK(weir_free(a, take(a, (size_t)r.largest, s), s));
+                OK(weir_free(a, alloc_tested(a, (size_t)r.largest, s), s));
         }
         for (int i = 0; i < COUNT && round > 0; i++)
             if (i % round != 0)
@@ -259,7 +259,7 @@ TEST_EACH(KIND_COUNT, the_largest_request_is_served) {
 
 /* A driver of a GPU keeps an unknown part of the memory, so there the test prints the result and does not assert it. */
 TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
-    weir_options options = options_for(_i, 64 * MIB);
+    weir_options options = tested_options(_i, 64 * MIB);
     weir_failure r = {.size = sizeof r};
     struct hog hog = {.count = 0};
     void *block = NULL;
@@ -322,7 +322,7 @@ static void *refused_once(void *arg) {
 }
 
 TEST_EACH(KIND_COUNT, failures_and_results_are_the_threads_own) {
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
     weir_failure r = {.size = sizeof r};
     struct refused refused = {.allocator = a};
     void *none;
@@ -335,14 +335,14 @@ TEST_EACH(KIND_COUNT, failures_and_results_are_the_threads_own) {
     OK(weir_allocator_destroy(a));
 }
 
-CASE("the driver's results", 120, open_device_without_caches, close_device);
+CASE("the driver's results", 120, open_device_without_caches, close_tested_device);
 
 /* Each failing call sets the driver result, to 0 if the driver had no part; a success leaves it alone.  Caches are off,
  * since they refuse unknown addresses without the driver. */
 TEST(the_driver_result_is_of_the_last_failure) {
-    weir_allocator *a = make(KIND_POOL);
+    weir_allocator *a = make_tested(KIND_POOL);
     weir_options options;
-    void *block = take(a, 1000, s);
+    void *block = alloc_tested(a, 1000, s);
     weir_failure failure = {.size = 0};
     weir_event event;
     weir_trace_reader *reader;

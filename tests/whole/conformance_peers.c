@@ -15,17 +15,17 @@ static int is_pair;
 static CUcontext context[2];
 static CUstream stream[2];
 
-static void use_device(int i) {
+static void enter_peer_device(int i) {
     CUcontext popped;
 
     CU(driver->cuCtxPopCurrent(&popped));
     CU(driver->cuCtxPushCurrent(context[i]));
 }
 
-static void open_devices(void) {
+static void open_two_devices(void) {
     int count = 0, can = 0;
 
-    open_driver((struct weir_model_setup){.devices = 2, .capacity = 2 * GIB});
+    open_tested_driver((struct weir_model_setup){.devices = 2, .capacity = 2 * GIB});
     CU(driver->cuDeviceGetCount(&count));
     if (count > 1 && driver->capabilities & WEIR_CAP_PEER)
         CU(driver->cuDeviceCanAccessPeer(&can, 1, 0));
@@ -54,19 +54,19 @@ static CUmemAccessDesc to_device(int device, CUmemAccess_flags flags) {
 static void fill_and_see(int device, CUdeviceptr at, size_t bytes, unsigned char value) {
     unsigned char seen = 0;
 
-    use_device(device);
+    enter_peer_device(device);
     CU(driver->cuMemsetD8Async(at, value, bytes, stream[device]));
     CU(driver->cuStreamSynchronize(stream[device]));
-    use_device(!device);
+    enter_peer_device(!device);
     CU(driver->cuMemcpyDtoHAsync(&seen, at + bytes - 1, 1, stream[!device]));
     CU(driver->cuStreamSynchronize(stream[!device]));
-    use_device(0);
+    enter_peer_device(0);
     MUST_EQ(seen, value);
 }
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-CASE("peers", 120, open_devices, close_devices);
+CASE("peers", 120, open_two_devices, close_devices);
 
 TEST(who_is_a_peer) {
     int can[3] = {-1, -1, -1};
@@ -117,7 +117,7 @@ TEST(access_to_a_pool) {
     CU(driver->cuMemPoolDestroy(pool));
 }
 
-static CUmemGenericAllocationHandle map(CUdeviceptr at) {
+static CUmemGenericAllocationHandle map_on_first_device(CUdeviceptr at) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemGenericAllocationHandle memory;
@@ -142,7 +142,7 @@ TEST(access_to_handles) {
     for (int i = 0; i < HANDLES; i++) {
         int way = i % 3; /* own device; own and peer at once; own, then peer */
 
-        memory[i] = map(at + (size_t)i * UNIT);
+        memory[i] = map_on_first_device(at + (size_t)i * UNIT);
         began = driver->ticks();
         CU(driver->cuMemSetAccess(at + (size_t)i * UNIT, UNIT, both, way == 1 ? 2 : 1));
         ns[way] += driver->ticks() - began;
@@ -159,7 +159,7 @@ TEST(access_to_handles) {
     both[1].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     answer("a peer's access to a handle can be taken",
            driver->cuMemSetAccess(at + UNIT, UNIT, &both[1], 1) == CUDA_SUCCESS, 1);
-    use_device(0);
+    enter_peer_device(0);
     CU(driver->cuMemsetD8Async(at + UNIT, 1, UNIT, stream[0]));
     CU(driver->cuStreamSynchronize(stream[0]));
     for (int i = 0; i < HANDLES; i++) {
@@ -180,7 +180,7 @@ static const struct {
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 
-static weir_allocator *make(int world, const char *peers) {
+static weir_allocator *make_on_peers(int world, const char *peers) {
     weir_options options = options_of(worlds[world].kind, device_name, GIB);
     weir_allocator *allocator = NULL;
 
@@ -199,7 +199,7 @@ TEST_EACH(2 * WORLDS, a_peer_uses_blocks) {
 
     if (!is_pair)
         return;
-    a = make(_i % WORLDS, _i < WORLDS ? "all" : "none");
+    a = make_on_peers(_i % WORLDS, _i < WORLDS ? "all" : "none");
     if (_i >= WORLDS)
         OK(weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));
     for (int i = 0; i < 60; i++) {
@@ -211,9 +211,9 @@ TEST_EACH(2 * WORLDS, a_peer_uses_blocks) {
         OK(weir_alloc(a, bytes, stream[0], &block[at]));
         CU(driver->cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
         CU(driver->cuEventRecord(done, stream[0]));
-        use_device(1);
+        enter_peer_device(1);
         CU(driver->cuStreamWaitEvent(stream[1], done, 0));
-        use_device(0);
+        enter_peer_device(0);
         fill_and_see(1, (uintptr_t)block[at], bytes, (unsigned char)(i + 1));
         CU(driver->cuEventDestroy(done));
         if (i % 20 == 19)
@@ -235,10 +235,10 @@ TEST(an_allocator_on_each) {
     options.peers = "all";
     OK(weir_allocators_create(&options, NULL, 2, a));
     for (int i = 0; i < 2; i++) {
-        use_device(i);
+        enter_peer_device(i);
         OK(weir_alloc(a[i], 9 * MIB, stream[i], &block));
         CU(driver->cuStreamSynchronize(stream[i]));
-        use_device(0);
+        enter_peer_device(0);
         fill_and_see(!i, (uintptr_t)block, 9 * MIB, 5);
         OK(weir_free(a[i], block, stream[i]));
         MUST_EQ(stats_of(a[i]).allocs, 1);

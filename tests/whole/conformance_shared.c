@@ -19,12 +19,12 @@ static CUcontext context;
 static CUstream s;
 
 static void open_with_stream(void) {
-    open_driver((struct weir_model_setup){0});
+    open_tested_driver((struct weir_model_setup){0});
     context = enter_device(0);
     s = make_stream();
 }
 
-static void open_device(void) {
+static void open_sharing_device(void) {
     open_with_stream();
     can_share = 0;
     if (driver->capabilities & WEIR_CAP_IPC)
@@ -34,7 +34,7 @@ static void open_device(void) {
         printf("# driver: no memory for other processes: nothing is asked of it\n");
 }
 
-static void close_device(void) {
+static void close_sharing_device(void) {
     drop_stream(s);
     leave_device(0);
 }
@@ -70,7 +70,7 @@ static struct {
 } made;
 
 /* Makes a physical allocation, and maps it in the first half of an address range of twice its size. */
-static void make_memory(size_t bytes) {
+static void make_shared_handle(size_t bytes) {
     CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
     CUmemAllocationProp kind = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = KIND, .location = here};
@@ -87,7 +87,7 @@ static CUresult import(CUmemGenericAllocationHandle *handle, int file) {
     return driver->cuMemImportFromShareableHandle(handle, (void *)(intptr_t)file, KIND);
 }
 
-CASE("shared memory", 120, open_device, close_device);
+CASE("shared memory", 120, open_sharing_device, close_sharing_device);
 
 TEST(exported_memory_is_one) {
     const size_t bytes = 64 * UNIT;
@@ -100,7 +100,7 @@ TEST(exported_memory_is_one) {
     if (!can_share)
         return;
     before = free_bytes();
-    make_memory(bytes);
+    make_shared_handle(bytes);
     CU(driver->cuMemExportToShareableHandle(&file, made.memory, KIND, 0));
     answer("an exported file closes on exec", (fcntl(file, F_GETFD) & FD_CLOEXEC) != 0, 1);
     CU(driver->cuCtxPopCurrent(&popped));
@@ -139,7 +139,7 @@ TEST(an_export_without_a_number) {
 
     if (!can_share)
         return;
-    make_memory(UNIT);
+    make_shared_handle(UNIT);
     CU(driver->cuMemExportToShareableHandle(&file, made.memory, KIND, 0));
     MUST(close(file) == 0);
     MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -160,7 +160,7 @@ TEST(an_export_without_a_number) {
 
 /* ---- weir ------------------------------------------------------------------------------------ */
 
-static weir_allocator *make_allocator(void) {
+static weir_allocator *make_mapped_allocator(void) {
     weir_options options = options_of(KIND_MAPPED, device_name, 0);
     weir_allocator *a = NULL;
 
@@ -218,7 +218,7 @@ TEST(another_process_has_a_block) {
 
     if (!can_share)
         return;
-    a = make_allocator();
+    a = make_mapped_allocator();
     OK(weir_alloc(a, BYTES, s, &block));
     MUST(write_all((uintptr_t)block, BYTES, 7));
     OK(weir_ipc_make(a, block, text, sizeof text, NULL, &offset));

@@ -42,7 +42,7 @@ static void expect_apart(const struct held *h) {
         }
 }
 
-static void take_one(struct work *w) {
+static void alloc_patterned(struct work *w) {
     struct held h = {.stream = w->stream[next_random(&w->random) % STREAMS],
                      .pattern = (unsigned char)(1 + next_random(&w->random) % 254)};
     void *block = NULL;
@@ -55,11 +55,11 @@ static void take_one(struct work *w) {
     expect_apart(&h);
     w->held[w->count++] = h;
     pthread_mutex_unlock(&everybody.lock);
-    fill(h.block, h.bytes, h.pattern, h.stream);
+    fill_with_pattern(h.block, h.bytes, h.pattern, h.stream);
 }
 
 /* Uses the block late, on its own stream or on others, and frees it while those uses may run. */
-static void give_one(struct work *w) {
+static void verify_and_free(struct work *w) {
     struct held h;
     int which = (int)(next_random(&w->random) % (uint64_t)w->count);
     uint64_t dice = next_random(&w->random);
@@ -69,8 +69,8 @@ static void give_one(struct work *w) {
     if (!on_cuda || dice % 4 == 0)
         expect_pattern(h.block, h.bytes, h.pattern, h.stream);
     if ((dice >> 8) % 8 == 0)
-        busy(h.stream);
-    fill(h.block, h.bytes, 0xff, h.stream);
+        submit_short_work(h.stream);
+    fill_with_pattern(h.block, h.bytes, 0xff, h.stream);
     on = h.stream;
     for (int uses = (int)((dice >> 16) % 8); uses > 4; uses--) {
         CUstream t = w->stream[(dice >> (16 + 4 * uses)) % STREAMS];
@@ -78,13 +78,13 @@ static void give_one(struct work *w) {
         order_streams(t, h.stream);
         OK(weir_use(w->a, h.block, t));
         if ((dice >> 12) % 4 == 0)
-            busy(t);
-        fill(h.block, h.bytes, 0xff, t);
+            submit_short_work(t);
+        fill_with_pattern(h.block, h.bytes, 0xff, t);
     }
     if ((dice >> 40) % 8 == 0) {
         on = w->stream[(dice >> 44) % STREAMS];
         order_streams(on, h.stream);
-        fill(h.block, h.bytes, 0xff, on);
+        fill_with_pattern(h.block, h.bytes, 0xff, on);
     }
     pthread_mutex_lock(&everybody.lock);
     w->held[which] = w->held[--w->count];
@@ -92,13 +92,13 @@ static void give_one(struct work *w) {
     OK(weir_free(w->a, h.block, on));
 }
 
-static void step(struct work *w) {
+static void do_random_step(struct work *w) {
     uint64_t dice = next_random(&w->random) % 1000;
 
     if (w->count == 0 || (w->count < MOST_BLOCKS && dice < 500))
-        take_one(w);
+        alloc_patterned(w);
     else if (dice < 990)
-        give_one(w);
+        verify_and_free(w);
     else if (dice < 995)
         CU(driver->cuStreamSynchronize(w->stream[dice % STREAMS]));
     else if (dice < 998)
@@ -122,13 +122,13 @@ static void start_work(struct work *w, weir_allocator *a, uint64_t seed) {
 
 static void end_work(struct work *w) {
     while (w->count > 0)
-        give_one(w);
+        verify_and_free(w);
     for (int i = 0; i < STREAMS; i++)
         drop_stream(w->stream[i]);
 }
 
 /* Checks that the sums of the events equal the statistics. */
-static void check_events(weir_allocator *a) {
+static void check_all_events(weir_allocator *a) {
     enum { ROOM = 4096 };
     weir_event *events = calloc(ROOM, sizeof *events);
     weir_statistics stats = stats_of(a);
@@ -161,12 +161,12 @@ static void check_events(weir_allocator *a) {
     free(events);
 }
 
-CASE("work", 120, open_device_with_caches, close_device);
-CASE_TOO("work alone", 120, open_device_without_caches, close_device);
+CASE("work", 120, open_device_with_caches, close_tested_device);
+CASE_TOO("work alone", 120, open_device_without_caches, close_tested_device);
 
 TEST_EACH(KIND_COUNT, random_work_on_several_streams) {
     size_t before = device_free();
-    weir_options options = options_for(_i, 256 * MIB);
+    weir_options options = tested_options(_i, 256 * MIB);
     int steps = !on_cuda ? 20000 : _i == KIND_DIRECT ? 1500 : 6000;
     struct work *w = malloc(sizeof *w);
     weir_allocator *a;
@@ -176,7 +176,7 @@ TEST_EACH(KIND_COUNT, random_work_on_several_streams) {
     everybody.parts = 0;
     start_work(w, a, 1);
     for (int i = 0; i < steps; i++) {
-        step(w);
+        do_random_step(w);
         if (!on_cuda || i % 16 == 0) {
             weir_statistics stats = check_identities(a);
             uint64_t asked = 0;
@@ -189,7 +189,7 @@ TEST_EACH(KIND_COUNT, random_work_on_several_streams) {
     }
     end_work(w);
     free(w);
-    check_events(a);
+    check_all_events(a);
     MUST_EQ(check_identities(a).in_use, 0);
     OK(weir_allocator_destroy(a));
     expect_free_again(before);
@@ -201,16 +201,16 @@ static void *work_alone(void *arg) {
 
     CU(driver->cuCtxPushCurrent(primary));
     for (int i = 0; i < steps; i++)
-        step(w);
+        do_random_step(w);
     while (w->count > 0)
-        give_one(w);
+        verify_and_free(w);
     return NULL;
 }
 
 static _Atomic int watching;
 
 /* Reads the statistics while other threads work, and checks the sums that hold at every moment. */
-static void *watch(void *arg) {
+static void *read_events_until_told(void *arg) {
     weir_event events[16];
     uint64_t after = 0;
     size_t count;
@@ -239,7 +239,7 @@ TEST_EACH(KIND_COUNT, random_work_in_four_threads) {
     enum { THREADS = 4 };
     size_t before = device_free();
     struct work *w = malloc(THREADS * sizeof *w);
-    weir_options options = options_for(_i, 512 * MIB);
+    weir_options options = tested_options(_i, 512 * MIB);
     pthread_t watcher;
     weir_allocator *a;
 
@@ -248,14 +248,14 @@ TEST_EACH(KIND_COUNT, random_work_in_four_threads) {
     for (int i = 0; i < THREADS; i++)
         start_work(&w[i], a, (uint64_t)i + 7);
     atomic_store(&watching, 1);
-    ck_assert_int_eq(pthread_create(&watcher, NULL, watch, a), 0);
+    ck_assert_int_eq(pthread_create(&watcher, NULL, read_events_until_told, a), 0);
     run_threads(THREADS, work_alone, w, sizeof *w);
     atomic_store(&watching, 0);
     ck_assert_int_eq(pthread_join(watcher, NULL), 0);
     for (int i = 0; i < THREADS; i++)
         end_work(&w[i]);
     free(w);
-    check_events(a);
+    check_all_events(a);
     ck_assert_uint_eq(check_identities(a).blocks, 0);
     ck_assert_uint_eq(stats_of(a).requested, 0);
     OK(weir_allocator_destroy(a));
@@ -265,7 +265,7 @@ TEST_EACH(KIND_COUNT, random_work_in_four_threads) {
 /* ---- events and latencies -------------------------------------------------------------------- */
 
 TEST_WHERE(0, KIND_COUNT, is_pool_or_regions, the_ring_keeps_the_latest_events) {
-    weir_options options = options_for(_i, 0);
+    weir_options options = tested_options(_i, 0);
     weir_allocator *a;
     weir_event events[12];
     size_t count = 99;
@@ -313,7 +313,7 @@ TEST(events_of_other_sizes) {
         weir_event event;
         uint64_t later;
     } longer[3];
-    weir_options options = options_for(KIND_REGIONS, 0);
+    weir_options options = tested_options(KIND_REGIONS, 0);
     weir_allocator *a;
     size_t count;
 
@@ -336,9 +336,9 @@ TEST(events_of_other_sizes) {
 }
 
 TEST_EACH(KIND_COUNT, latencies_are_kept_on_demand) {
-    weir_options options = options_for(_i, ARENA_BYTES);
+    weir_options options = tested_options(_i, ARENA_BYTES);
     weir_latency l = {.size = sizeof l};
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make_tested(_i);
 
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_latencies(a, 0, &l));
     OK(weir_allocator_destroy(a));
@@ -347,7 +347,7 @@ TEST_EACH(KIND_COUNT, latencies_are_kept_on_demand) {
     OK(weir_latencies(a, 0, &l));
     ck_assert_uint_eq(l.count + l.max_ns + l.total_ns + l.p999_ns, 0);
     for (int i = 0; i < 100; i++)
-        OK(weir_free(a, take(a, 1000, s), s));
+        OK(weir_free(a, alloc_tested(a, 1000, s), s));
     for (int operation = 0; operation <= 1; operation++) {
         OK(weir_latencies(a, operation, &l));
         ck_assert_uint_eq(l.size, sizeof l);

@@ -154,14 +154,15 @@ static __attribute__((format(printf, 1, 2), noreturn)) void die(const char *form
                 weir_last_driver_result());                                                        \
     } while (0)
 
-static uint64_t draw(struct worker *w, uint64_t below) {
+static uint64_t draw_for_worker(struct worker *w, uint64_t below) {
     return (next_random(&w->random) >> 11) % below;
 }
 
 /* ---- Patterns ---- */
 
 /* Launches the kernel on all words of a block, or on about WORDS words that are spread over a larger block. */
-static void launch(CUfunction kernel, const struct block *b, CUstream stream, uint64_t last) {
+static void launch_on_words(CUfunction kernel, const struct block *b, CUstream stream,
+                            uint64_t last) {
     uint64_t at = (uintptr_t)b->address, words = b->bytes / 8, apart = 1, stride;
     void *parameters[] = {&at, &words, &stride, (void *)(uintptr_t)&b->value, &last};
 
@@ -177,37 +178,38 @@ static void launch(CUfunction kernel, const struct block *b, CUstream stream, ui
 }
 
 static void write_pattern(struct worker *w, const struct block *b, CUstream stream) {
-    launch(fill, b, stream, draw(w, 4) ? 0 : draw(w, 100000)); /* cycles */
+    launch_on_words(fill, b, stream,
+                    draw_for_worker(w, 4) ? 0 : draw_for_worker(w, 100000)); /* cycles */
 }
 
 static void verify_pattern(const struct block *b, CUstream stream) {
-    launch(verify, b, stream, wrong);
+    launch_on_words(verify, b, stream, wrong);
 }
 
 /* ---- Blocks ---- */
 
 static size_t draw_bytes(struct worker *w) {
-    size_t low = (size_t)256 << draw(w, 13);
+    size_t low = (size_t)256 << draw_for_worker(w, 13);
 
-    if (draw(w, 200) == 0)
-        low = MIB << draw(w, 7);
-    return low + draw(w, low);
+    if (draw_for_worker(w, 200) == 0)
+        low = MIB << draw_for_worker(w, 7);
+    return low + draw_for_worker(w, low);
 }
 
-static void follow(struct worker *w, CUstream stream, CUstream other) {
+static void wait_for_other_stream(struct worker *w, CUstream stream, CUstream other) {
     CU(driver->cuEventRecord(w->event, other));
     CU(driver->cuStreamWaitEvent(stream, w->event, 0));
 }
 
-static void give(struct worker *w, unsigned at) {
+static void verify_and_free_at(struct worker *w, unsigned at) {
     struct block *b = &w->live[at];
     CUstream stream = w->streams[b->stream];
 
-    if (draw(w, 8) == 0) { /* frees on another stream, ordered after this one */
-        CUstream other = w->streams[draw(w, STREAMS)];
+    if (draw_for_worker(w, 8) == 0) { /* frees on another stream, ordered after this one */
+        CUstream other = w->streams[draw_for_worker(w, STREAMS)];
 
         if (other != stream)
-            follow(w, other, stream);
+            wait_for_other_stream(w, other, stream);
         stream = other;
     }
     verify_pattern(b, stream);
@@ -216,15 +218,15 @@ static void give(struct worker *w, unsigned at) {
     w->lifetimes++;
 }
 
-static void give_half(struct worker *w) {
+static void free_half(struct worker *w) {
     unsigned half = w->count / 2;
 
     while (w->count > half)
-        give(w, (unsigned)draw(w, w->count));
+        verify_and_free_at(w, (unsigned)draw_for_worker(w, w->count));
 }
 
-static void take(struct worker *w) {
-    struct block b = {.bytes = draw_bytes(w), .stream = (int)draw(w, STREAMS)};
+static void alloc_and_fill_next(struct worker *w) {
+    struct block b = {.bytes = draw_bytes(w), .stream = (int)draw_for_worker(w, STREAMS)};
     CUstream stream = w->streams[b.stream];
     weir_status status;
     void *address;
@@ -233,7 +235,7 @@ static void take(struct worker *w) {
     status = weir_alloc(allocator, b.bytes, stream, &address);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
         w->failed_requests++;
-        give_half(w);
+        free_half(w);
         return;
     }
     OK(status);
@@ -243,13 +245,13 @@ static void take(struct worker *w) {
 }
 
 /* Reads a block on another stream, which weir_use names, so that the free waits for the read. */
-static void cross(struct worker *w) {
-    struct block *b = &w->live[draw(w, w->count)];
-    int other = (int)draw(w, STREAMS);
+static void use_on_second_stream(struct worker *w) {
+    struct block *b = &w->live[draw_for_worker(w, w->count)];
+    int other = (int)draw_for_worker(w, STREAMS);
 
     if (other == b->stream)
         return;
-    follow(w, w->streams[other], w->streams[b->stream]);
+    wait_for_other_stream(w, w->streams[other], w->streams[b->stream]);
     OK(weir_use(allocator, b->address, w->streams[other]));
     b->noted = 1;
     verify_pattern(b, w->streams[other]);
@@ -257,8 +259,8 @@ static void cross(struct worker *w) {
 }
 
 static void send(struct worker *w) {
-    struct worker *to = &workers[draw(w, threads)];
-    unsigned at = (unsigned)draw(w, w->count);
+    struct worker *to = &workers[draw_for_worker(w, threads)];
+    unsigned at = (unsigned)draw_for_worker(w, w->count);
     struct letter letter = {.block = w->live[at]};
 
     if (letter.block.noted)
@@ -277,7 +279,7 @@ static void send(struct worker *w) {
         CU(driver->cuEventDestroy(letter.event));
 }
 
-static void receive(struct worker *w) {
+static void receive_letters(struct worker *w) {
     struct letter letters[LETTERS];
     unsigned count;
 
@@ -288,7 +290,7 @@ static void receive(struct worker *w) {
     pthread_mutex_unlock(&w->lock);
     for (unsigned i = 0; i < count; i++) {
         struct block *b = &letters[i].block;
-        CUstream stream = w->streams[draw(w, STREAMS)];
+        CUstream stream = w->streams[draw_for_worker(w, STREAMS)];
 
         CU(driver->cuStreamWaitEvent(stream, letters[i].event, 0));
         CU(driver->cuEventDestroy(letters[i].event));
@@ -309,11 +311,11 @@ static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode) {
 
 /* Replaces a stream, after the free of all blocks for which the stream may be noted. */
 static void replace_stream(struct worker *w) {
-    CUstream *stream = &w->streams[draw(w, STREAMS)];
+    CUstream *stream = &w->streams[draw_for_worker(w, STREAMS)];
     CUstreamCaptureMode mode;
 
     while (w->count > 0)
-        give(w, 0);
+        verify_and_free_at(w, 0);
     mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     CU(driver->cuStreamDestroy(*stream));
     CU(driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
@@ -321,9 +323,9 @@ static void replace_stream(struct worker *w) {
     w->streams_made++;
 }
 
-static void capture(struct worker *w) {
+static void capture_lifetime(struct worker *w) {
     CUstream stream = w->streams[0];
-    struct block b = {.bytes = 4 * KIB + draw(w, MIB)};
+    struct block b = {.bytes = 4 * KIB + draw_for_worker(w, MIB)};
     CUstreamCaptureMode mode;
     CUgraph graph;
     CUgraphExec exec;
@@ -331,7 +333,7 @@ static void capture(struct worker *w) {
     void *address = NULL;
 
     b.value = atomic_fetch_add_explicit(&values, 1, memory_order_relaxed) << 32;
-    CU(driver->cuStreamBeginCapture(stream, has_caches ? (CUstreamCaptureMode)draw(w, 3)
+    CU(driver->cuStreamBeginCapture(stream, has_caches ? (CUstreamCaptureMode)draw_for_worker(w, 3)
                                                        : CU_STREAM_CAPTURE_MODE_RELAXED));
     status = weir_alloc(allocator, b.bytes, stream, &address);
     if (status != WEIR_E_CAPTURE)
@@ -346,7 +348,7 @@ static void capture(struct worker *w) {
     mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 0; i < LAUNCHES; i++)
-        CU(driver->cuGraphLaunch(exec, w->streams[draw(w, STREAMS)]));
+        CU(driver->cuGraphLaunch(exec, w->streams[draw_for_worker(w, STREAMS)]));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
     exchange_mode(mode);
@@ -355,38 +357,38 @@ static void capture(struct worker *w) {
 
 /* ---- Threads ---- */
 
-static void step(struct worker *w) {
-    uint64_t which = draw(w, 10000);
+static void run_lifetime_step(struct worker *w) {
+    uint64_t which = draw_for_worker(w, 10000);
 
     if (w->count == LIVE || (w->count > 0 && which < 4500))
-        give(w, (unsigned)draw(w, w->count));
+        verify_and_free_at(w, (unsigned)draw_for_worker(w, w->count));
     else if (which < 9000)
-        take(w);
+        alloc_and_fill_next(w);
     else if (which < 9500 && w->count > 0)
-        cross(w);
+        use_on_second_stream(w);
     else if (which < 9700 && w->count > 0 && threads > 1)
         send(w);
     else if (which < 9900)
-        receive(w);
+        receive_letters(w);
     else if (which < 9902)
         replace_stream(w);
     else if (which < 9905)
-        capture(w);
+        capture_lifetime(w);
     else if (which < 9906)
-        OK(weir_trim(allocator, (size_t)draw(w, 2) * 64 * MIB, NULL));
+        OK(weir_trim(allocator, (size_t)draw_for_worker(w, 2) * 64 * MIB, NULL));
     else if (which < 9908)
-        give_half(w);
+        free_half(w);
 }
 
-static void *work(void *argument) {
+static void *run_lifetimes(void *argument) {
     struct worker *w = argument;
     CUcontext popped;
 
     CU(driver->cuCtxPushCurrent(context));
     while (w->lifetimes < wanted / threads)
-        step(w);
+        run_lifetime_step(w);
     while (w->count > 0)
-        give(w, 0);
+        verify_and_free_at(w, 0);
     CU(driver->cuCtxPopCurrent(&popped));
     return NULL;
 }
@@ -429,7 +431,7 @@ static uint64_t close_all(void) {
     uint64_t found[4] = {0};
 
     for (unsigned i = 0; i < threads; i++)
-        receive(&workers[i]);
+        receive_letters(&workers[i]);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuMemcpyDtoHAsync(found, wrong, sizeof found, NULL));
     CU(driver->cuCtxSynchronize());
@@ -453,7 +455,7 @@ static uint64_t close_all(void) {
     return found[0];
 }
 
-static uint64_t number(const char *text) {
+static uint64_t positive_argument(const char *text) {
     char *end;
     unsigned long long value = text ? strtoull(text, &end, 10) : 0;
 
@@ -462,9 +464,9 @@ static uint64_t number(const char *text) {
     return value;
 }
 
-static void read_arguments(char **argv) {
+static void read_lifetime_arguments(char **argv) {
     for (char **at = argv + 1; *at; at += 2) {
-        uint64_t value = number(at[1]);
+        uint64_t value = positive_argument(at[1]);
 
         if (strcmp(*at, "--threads") == 0)
             threads = value < THREADS ? (unsigned)value : THREADS;
@@ -473,7 +475,7 @@ static void read_arguments(char **argv) {
         else if (strcmp(*at, "--seed") == 0)
             seed = value;
         else
-            number(NULL);
+            positive_argument(NULL);
     }
 }
 
@@ -483,7 +485,7 @@ int main(int argc, char **argv) {
     uint64_t bad;
 
     (void)argc;
-    read_arguments(argv);
+    read_lifetime_arguments(argv);
     driver = weir__driver_open("cuda", &failure);
     if (!driver) {
         puts("1..0 # SKIP no CUDA device");
@@ -491,7 +493,7 @@ int main(int argc, char **argv) {
     }
     open_all();
     for (unsigned i = 0; i < threads; i++)
-        if (pthread_create(&workers[i].id, NULL, work, &workers[i]) != 0)
+        if (pthread_create(&workers[i].id, NULL, run_lifetimes, &workers[i]) != 0)
             die("a thread cannot be started");
     for (unsigned i = 0; i < threads; i++)
         pthread_join(workers[i].id, NULL);

@@ -48,22 +48,22 @@ static void result(int holds, const char *kind, const char *what) {
     failures += !holds;
 }
 
-static void must(int holds, const char *what) {
+static void must_hold_true(int holds, const char *what) {
     if (holds)
         return;
     printf("Bail out! %s\n", what);
     exit(1);
 }
 
-static void use_device(int i) {
+static void enter_device_of(int i) {
     CUcontext popped;
 
     (void)driver->cuCtxPopCurrent(&popped);
-    must(driver->cuCtxPushCurrent(context[i]) == CUDA_SUCCESS, "a context is current");
+    must_hold_true(driver->cuCtxPushCurrent(context[i]) == CUDA_SUCCESS, "a context is current");
 }
 
 /* Opens both devices.  Returns 1 on success, 0 if no two devices are peers. */
-static int open_devices(void) {
+static int open_peer_devices(void) {
     struct weir_driver_failure failure;
     int count = 0, can = 0;
 
@@ -72,41 +72,46 @@ static int open_devices(void) {
         driver->cuDeviceCanAccessPeer(&can, 1, 0) != CUDA_SUCCESS || !can)
         return 0;
     for (int i = 1; i >= 0; i--) {
-        must(driver->cuDevicePrimaryCtxRetain(&context[i], i) == CUDA_SUCCESS &&
-                 driver->cuCtxPushCurrent(context[i]) == CUDA_SUCCESS &&
-                 driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS,
-             "the devices can be opened");
+        must_hold_true(driver->cuDevicePrimaryCtxRetain(&context[i], i) == CUDA_SUCCESS &&
+                           driver->cuCtxPushCurrent(context[i]) == CUDA_SUCCESS &&
+                           driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING) ==
+                               CUDA_SUCCESS,
+                       "the devices can be opened");
     }
     return 1;
 }
 
-static weir_allocator *make(int kind, const char *peers) {
+static weir_allocator *make_peer_allocator(int kind, const char *peers) {
     weir_allocator *allocator = NULL;
     weir_options options;
     char text[256];
 
     weir_options_init(&options);
-    must(weir_options_set(&options, "device", device_name, text, sizeof text) == WEIR_OK &&
-             weir_options_set(&options, "engine", kinds[kind].engine, text, sizeof text) ==
-                 WEIR_OK &&
-             weir_options_set(&options, "cache", kinds[kind].cache, text, sizeof text) == WEIR_OK &&
-             weir_options_set(&options, "peers", peers, text, sizeof text) == WEIR_OK &&
-             weir_options_set(&options, "log", "warning", text, sizeof text) == WEIR_OK,
-         "the settings can be read");
-    must(weir_allocator_create(&options, &allocator) == WEIR_OK, "an allocator can be made");
+    must_hold_true(
+        weir_options_set(&options, "device", device_name, text, sizeof text) == WEIR_OK &&
+            weir_options_set(&options, "engine", kinds[kind].engine, text, sizeof text) ==
+                WEIR_OK &&
+            weir_options_set(&options, "cache", kinds[kind].cache, text, sizeof text) == WEIR_OK &&
+            weir_options_set(&options, "peers", peers, text, sizeof text) == WEIR_OK &&
+            weir_options_set(&options, "log", "warning", text, sizeof text) == WEIR_OK,
+        "the settings can be read");
+    must_hold_true(weir_allocator_create(&options, &allocator) == WEIR_OK,
+                   "an allocator can be made");
     return allocator;
 }
 
-static CUdeviceptr take(weir_allocator *allocator, size_t bytes) {
+static CUdeviceptr alloc_from_peer(weir_allocator *allocator, size_t bytes) {
     void *block = NULL;
 
-    must(weir_alloc(allocator, bytes, stream[0], &block) == WEIR_OK, "a block can be had");
-    must(driver->cuStreamSynchronize(stream[0]) == CUDA_SUCCESS, "it is there");
+    must_hold_true(weir_alloc(allocator, bytes, stream[0], &block) == WEIR_OK,
+                   "a block can be had");
+    must_hold_true(driver->cuStreamSynchronize(stream[0]) == CUDA_SUCCESS, "it is there");
     return (uintptr_t)block;
 }
 
-static void give(weir_allocator *allocator, CUdeviceptr block) {
-    must(weir_free(allocator, (void *)(uintptr_t)block, stream[0]) == WEIR_OK, "a block goes");
+static void free_to_peer(weir_allocator *allocator, CUdeviceptr block) {
+    must_hold_true(weir_free(allocator, (void *)(uintptr_t)block, stream[0]) == WEIR_OK,
+                   "a block goes");
 }
 
 /* A kernel that writes one word.  A driver cannot perform this write as a copy, as it may perform a fill. */
@@ -124,15 +129,15 @@ static const char ptx[] = ".version 7.0\n"
                           "}\n";
 
 /* Writes to the block by a kernel on the stream.  Returns the driver's first failure. */
-static CUresult touch(CUdeviceptr block, CUstream on) {
+static CUresult write_by_kernel(CUdeviceptr block, CUstream on) {
     CUmodule module;
     CUfunction function = NULL;
     void *parameters[] = {&block};
     CUresult done = driver->cuModuleLoadData(&module, ptx);
 
-    must(done == CUDA_SUCCESS &&
-             driver->cuModuleGetFunction(&function, module, "touch") == CUDA_SUCCESS,
-         "a kernel can be loaded");
+    must_hold_true(done == CUDA_SUCCESS &&
+                       driver->cuModuleGetFunction(&function, module, "touch") == CUDA_SUCCESS,
+                   "a kernel can be loaded");
     done = driver->cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, on, parameters, NULL);
     if (done == CUDA_SUCCESS)
         done = driver->cuStreamSynchronize(on);
@@ -146,14 +151,14 @@ static CUresult touch(CUdeviceptr block, CUstream on) {
 static CUresult fill_from_second(CUdeviceptr block, size_t bytes, unsigned char value) {
     CUresult filled = CUDA_SUCCESS;
 
-    use_device(1);
+    enter_device_of(1);
     if (strcmp(device_name, "cuda") == 0)
-        filled = touch(block + bytes - 4, stream[1]);
+        filled = write_by_kernel(block + bytes - 4, stream[1]);
     if (filled == CUDA_SUCCESS)
         filled = driver->cuMemsetD8Async(block, value, bytes, stream[1]);
     if (filled == CUDA_SUCCESS)
         filled = driver->cuStreamSynchronize(stream[1]);
-    use_device(0);
+    enter_device_of(0);
     return filled;
 }
 
@@ -162,9 +167,10 @@ static int all_are(CUdeviceptr block, size_t bytes, unsigned char value) {
     unsigned char *host = malloc(bytes);
     size_t same = 0;
 
-    must(host && driver->cuMemcpyDtoHAsync(host, block, bytes, stream[0]) == CUDA_SUCCESS &&
-             driver->cuStreamSynchronize(stream[0]) == CUDA_SUCCESS,
-         "bytes can be read");
+    must_hold_true(host &&
+                       driver->cuMemcpyDtoHAsync(host, block, bytes, stream[0]) == CUDA_SUCCESS &&
+                       driver->cuStreamSynchronize(stream[0]) == CUDA_SUCCESS,
+                   "bytes can be read");
     while (same < bytes && host[same] == value)
         same++;
     free(host);
@@ -174,19 +180,19 @@ static int all_are(CUdeviceptr block, size_t bytes, unsigned char value) {
 /* ---- calls in a separate process ------------------------------------------------------------ */
 
 /* Runs this program with WEIR_TEST_ASK in its environment.  Returns the number that it prints, 999 if it prints none. */
-static unsigned ask(const char *what, int kind) {
+static unsigned ask_new_process(const char *what, int kind) {
     char command[640], path[512];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     unsigned said = 999;
     FILE *answers;
 
-    must(length > 0, "this program is found");
+    must_hold_true(length > 0, "this program is found");
     path[length] = '\0';
     snprintf(command, sizeof command, "WEIR_TEST_ASK=%s WEIR_TEST_KIND=%d '%s' --device %s 2>&1",
              what, kind, path, device_name);
     fflush(stdout);
     answers = popen(command, "r");
-    must(answers != NULL, "it can be run");
+    must_hold_true(answers != NULL, "it can be run");
     if (fscanf(answers, "answer %u", &said) != 1)
         said = 999;
     (void)pclose(answers);
@@ -203,15 +209,15 @@ static int find_copies(void) {
     return copy_peer && enable_peer;
 }
 
-static int answer(const char *what, int kind) {
+static int answer_in_process(const char *what, int kind) {
     weir_allocator *near;
     CUdeviceptr block, far;
     CUresult said = CUDA_SUCCESS;
 
     alarm(60);
-    must(open_devices(), "two devices");
-    near = make(kind, "none");
-    block = take(near, BLOCK * MIB);
+    must_hold_true(open_peer_devices(), "two devices");
+    near = make_peer_allocator(kind, "none");
+    block = alloc_from_peer(near, BLOCK * MIB);
     if (strcmp(what, "fill") == 0) {
         said = fill_from_second(block, BLOCK * MIB, 1);
     } else { /* copy: between memory that neither has access to */
@@ -219,14 +225,14 @@ static int answer(const char *what, int kind) {
         weir_allocator *there;
         void *other = NULL;
 
-        must(find_copies(), "copies");
+        must_hold_true(find_copies(), "copies");
         weir_options_init(&options);
         options.device = "cuda:1";
         options.engine =
             strcmp(kinds[kind].engine, "pool") == 0 ? WEIR_ENGINE_POOL : WEIR_ENGINE_MAPPED;
-        must(weir_allocator_create(&options, &there) == WEIR_OK &&
-                 weir_alloc(there, BLOCK * MIB, stream[1], &other) == WEIR_OK,
-             "a block there");
+        must_hold_true(weir_allocator_create(&options, &there) == WEIR_OK &&
+                           weir_alloc(there, BLOCK * MIB, stream[1], &other) == WEIR_OK,
+                       "a block there");
         far = (uintptr_t)other;
         said = copy_peer(far, context[1], block, context[0], BLOCK * MIB, stream[0]);
         if (said == CUDA_SUCCESS)
@@ -239,21 +245,22 @@ static int answer(const char *what, int kind) {
 
 /* ---- access ------------------------------------------------------------------------------------------ */
 
-static void check_access(int kind) {
+static void check_peer_access(int kind) {
     const char *name = kinds[kind].name;
     weir_allocator *allocator;
     CUdeviceptr block, later;
-    unsigned said = ask("fill", kind);
+    unsigned said = ask_new_process("fill", kind);
 
     printf("# a fill by a device without access: %u\n", said);
     result(said != CUDA_SUCCESS && said != 999, name, "the second device has no access at first");
-    allocator = make(kind, "none");
-    block = take(allocator, BLOCK * MIB);
-    must(weir_set_access(allocator, 1, WEIR_ACCESS_READ_WRITE) == WEIR_OK, "access can be given");
+    allocator = make_peer_allocator(kind, "none");
+    block = alloc_from_peer(allocator, BLOCK * MIB);
+    must_hold_true(weir_set_access(allocator, 1, WEIR_ACCESS_READ_WRITE) == WEIR_OK,
+                   "access can be given");
     result(fill_from_second(block, BLOCK * MIB, 5) == CUDA_SUCCESS &&
                all_are(block, BLOCK * MIB, 5),
            name, "it has access once that was given");
-    later = take(allocator, 5 * BLOCK * MIB);
+    later = alloc_from_peer(allocator, 5 * BLOCK * MIB);
     result(fill_from_second(later, 5 * BLOCK * MIB, 6) == CUDA_SUCCESS &&
                all_are(later, 5 * BLOCK * MIB, 6),
            name, "also to what the reserve grew by later");
@@ -261,16 +268,16 @@ static void check_access(int kind) {
                driver->cuMemsetD8Async(block, 7, BLOCK * MIB, stream[0]) == CUDA_SUCCESS &&
                all_are(block, BLOCK * MIB, 7),
            name, "access can be taken, and the first device keeps its own");
-    give(allocator, block);
-    give(allocator, later);
+    free_to_peer(allocator, block);
+    free_to_peer(allocator, later);
     result(weir_allocator_destroy(allocator) == WEIR_OK, name, "all goes back");
-    allocator = make(kind, "all");
-    block = take(allocator, BLOCK * MIB);
+    allocator = make_peer_allocator(kind, "all");
+    block = alloc_from_peer(allocator, BLOCK * MIB);
     result(fill_from_second(block, BLOCK * MIB, 8) == CUDA_SUCCESS &&
                all_are(block, BLOCK * MIB, 8),
            name, "with peers all it has access from the beginning");
-    give(allocator, block);
-    must(weir_allocator_destroy(allocator) == WEIR_OK, "all goes back");
+    free_to_peer(allocator, block);
+    must_hold_true(weir_allocator_destroy(allocator) == WEIR_OK, "all goes back");
 }
 
 /* ---- speed ------------------------------------------------------------------------------------------- */
@@ -279,34 +286,37 @@ static void check_access(int kind) {
 static double speed(CUdeviceptr to, CUdeviceptr from, int from_device) {
     double best = 0;
 
-    use_device(from_device);
+    enter_device_of(from_device);
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t began = driver->ticks(), ns;
 
         for (int i = 0; i < COPIES; i++)
-            must(copy_peer(to, context[!from_device], from, context[from_device], SPEED_BLOCK * MIB,
-                           stream[from_device]) == CUDA_SUCCESS,
-                 "bytes can be copied between the devices");
-        must(driver->cuStreamSynchronize(stream[from_device]) == CUDA_SUCCESS, "they arrive");
+            must_hold_true(copy_peer(to, context[!from_device], from, context[from_device],
+                                     SPEED_BLOCK * MIB, stream[from_device]) == CUDA_SUCCESS,
+                           "bytes can be copied between the devices");
+        must_hold_true(driver->cuStreamSynchronize(stream[from_device]) == CUDA_SUCCESS,
+                       "they arrive");
         ns = driver->ticks() - began;
         if ((double)COPIES * SPEED_BLOCK * (double)MIB / (double)ns > best)
             best = (double)COPIES * SPEED_BLOCK * (double)MIB / (double)ns;
     }
-    use_device(0);
+    enter_device_of(0);
     return best;
 }
 
 static void check_speed(int kind) {
     const char *name = kinds[kind].name;
-    weir_allocator *allocator = make(kind, "all");
-    CUdeviceptr block = take(allocator, SPEED_BLOCK * MIB), near = 0, far = 0;
+    weir_allocator *allocator = make_peer_allocator(kind, "all");
+    CUdeviceptr block = alloc_from_peer(allocator, SPEED_BLOCK * MIB), near = 0, far = 0;
     double plain_out, plain_in, out, in;
 
-    use_device(1);
-    must(driver->cuMemAlloc(&far, SPEED_BLOCK * MIB) == CUDA_SUCCESS, "plain memory there");
+    enter_device_of(1);
+    must_hold_true(driver->cuMemAlloc(&far, SPEED_BLOCK * MIB) == CUDA_SUCCESS,
+                   "plain memory there");
     (void)enable_peer(context[0], 0); /* fails if access is on already */
-    use_device(0);
-    must(driver->cuMemAlloc(&near, SPEED_BLOCK * MIB) == CUDA_SUCCESS, "plain memory here");
+    enter_device_of(0);
+    must_hold_true(driver->cuMemAlloc(&near, SPEED_BLOCK * MIB) == CUDA_SUCCESS,
+                   "plain memory here");
     (void)enable_peer(context[1], 0);
     plain_out = speed(far, near, 0);
     out = speed(far, block, 0);
@@ -316,12 +326,13 @@ static void check_speed(int kind) {
            out, plain_out, out / plain_out, in, plain_in, in / plain_in);
     result(out >= LEAST_RATIO * plain_out, name, "copies to the other device are as fast");
     result(in >= LEAST_RATIO * plain_in, name, "copies from it are as fast");
-    must(driver->cuMemFree(near) == CUDA_SUCCESS && driver->cuMemFree(far) == CUDA_SUCCESS,
-         "they go");
-    give(allocator, block);
-    must(weir_allocator_destroy(allocator) == WEIR_OK, "all goes back");
+    must_hold_true(driver->cuMemFree(near) == CUDA_SUCCESS &&
+                       driver->cuMemFree(far) == CUDA_SUCCESS,
+                   "they go");
+    free_to_peer(allocator, block);
+    must_hold_true(weir_allocator_destroy(allocator) == WEIR_OK, "all goes back");
     printf("# %s: cuMemcpyPeerAsync between blocks to which neither has access: %u\n", name,
-           ask("copy", kind));
+           ask_new_process("copy", kind));
 }
 
 int main(int argc, char **argv) {
@@ -331,14 +342,14 @@ int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--device") == 0)
         device_name = argv[2];
     if (question)
-        return answer(question, kind ? atoi(kind) : 0);
+        return answer_in_process(question, kind ? atoi(kind) : 0);
     on_model = strcmp(device_name, "model") == 0;
-    if (!open_devices()) {
+    if (!open_peer_devices()) {
         printf("1..0 # SKIP no two devices that are peers\n");
         return 77;
     }
     for (int i = 0; i < KINDS; i++)
-        check_access(i);
+        check_peer_access(i);
     for (int i = 0; i < KINDS && !on_model; i++)
         if (find_copies())
             check_speed(i);

@@ -38,12 +38,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static int turn;
 
-static void fail(const char *what) {
+static void fail_lines(const char *what) {
     printf("shared_lines: %s\n", what);
     exit(1);
 }
 
-static void wait_for(int mine) {
+static void wait_for_own_turn(int mine) {
     pthread_mutex_lock(&lock);
     while (turn != mine)
         pthread_cond_wait(&moved, &lock);
@@ -65,23 +65,23 @@ static void hit(const struct hitter *h, int pairs) {
         for (int i = 0; i < pairs; i += DEPTH) {
             for (int k = 0; k < DEPTH; k++)
                 if (weir_alloc(h->allocator, sizes[size], h->stream, &block[k]) != WEIR_OK)
-                    fail("an allocation failed");
+                    fail_lines("an allocation failed");
             for (int k = DEPTH; k > 0; k--)
                 if (weir_free(h->allocator, block[k - 1], h->stream) != WEIR_OK)
-                    fail("a free failed");
+                    fail_lines("a free failed");
         }
 }
 
-static void *run(void *argument) {
+static void *run_hitter(void *argument) {
     struct hitter *h = argument;
 
-    wait_for(h->number);
+    wait_for_own_turn(h->number);
     hit(h, WARM_UP);
     next_turn();
-    wait_for(2 + h->number); /* the other warm-up may have left work for this thread */
+    wait_for_own_turn(2 + h->number); /* the other warm-up may have left work for this thread */
     hit(h, SETTLE);
     next_turn();
-    wait_for(5 + h->number); /* turn 4 belongs to main */
+    wait_for_own_turn(5 + h->number); /* turn 4 belongs to main */
     atomic_store_explicit(&marker[2 * h->number].at, 1, memory_order_relaxed);
     hit(h, WATCHED);
     atomic_store_explicit(&marker[2 * h->number + 1].at, 1, memory_order_relaxed);
@@ -93,7 +93,7 @@ static uint64_t misses(weir_allocator *allocator) {
     weir_statistics s = {.size = sizeof s};
 
     if (weir_stats(allocator, &s) != WEIR_OK)
-        fail("weir_stats failed");
+        fail_lines("weir_stats failed");
     return s.allocs - s.cache_hits;
 }
 
@@ -113,7 +113,7 @@ int main(int count, char **arguments) {
     if (!driver || weir_allocator_create(&options, &allocator) != WEIR_OK ||
         driver->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
         driver->cuCtxPushCurrent(context) != CUDA_SUCCESS)
-        fail("cannot begin on the device model");
+        fail_lines("cannot begin on the device model");
     for (int i = 0; i < 4; i++)
         printf("%08lx%c", (unsigned long)(uintptr_t)&marker[i], i < 3 ? ' ' : '\n');
     for (int i = 0; i < 2; i++) {
@@ -123,17 +123,17 @@ int main(int count, char **arguments) {
         else if (driver->cuStreamCreate(&hitter[i].stream, CU_STREAM_NON_BLOCKING) !=
                      CUDA_SUCCESS ||
                  weir_bind(allocator, hitter[i].stream) != WEIR_OK)
-            fail("cannot bind a stream");
-        if (pthread_create(&hitter[i].thread, NULL, run, &hitter[i]) != 0)
-            fail("cannot make a thread");
+            fail_lines("cannot bind a stream");
+        if (pthread_create(&hitter[i].thread, NULL, run_hitter, &hitter[i]) != 0)
+            fail_lines("cannot make a thread");
     }
-    wait_for(4);
+    wait_for_own_turn(4);
     before = misses(allocator);
     next_turn();
     for (int i = 0; i < 2; i++)
         if (pthread_join(hitter[i].thread, NULL) != 0)
-            fail("cannot join a thread");
+            fail_lines("cannot join a thread");
     if (misses(allocator) != before)
-        fail("what was watched were not all hits");
+        fail_lines("what was watched were not all hits");
     return 0;
 }

@@ -101,7 +101,7 @@ static void play_worlds(const struct settings *s, struct sim_report *report, uin
 }
 
 /* Writes the reason for a child's end to its report.  Returns 1 if the child failed, else 0. */
-static int failed(struct sim_report *report, int status) {
+static int child_has_failed(struct sim_report *report, int status) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
     if (!report->failure[0] && WIFSIGNALED(status))
@@ -134,7 +134,7 @@ static int fails(const struct sim_script *script, struct sim_report *report, FIL
         if (time(NULL) - from > SHORT_PATIENCE_S)
             kill(pid, SIGKILL);
     }
-    return failed(report, status);
+    return child_has_failed(report, status);
 }
 
 /* ---- A failure ---- */
@@ -197,7 +197,7 @@ static void explain(const struct settings *s, uint64_t seed, const char *why) {
 
 /* ---- Whole runs ---- */
 
-static void start(const struct settings *s, struct child *child, uint64_t first) {
+static void start_sim_child(const struct settings *s, struct child *child, uint64_t first) {
     fflush(NULL);
     child->report->failure[0] = '\0';
     child->seen = UINT64_MAX;
@@ -250,7 +250,7 @@ static void summarise(const struct settings *s, const struct child *children, in
         printf("# %llu %s\n", (unsigned long long)counts[i], names[i]);
 }
 
-static int run(const struct settings *s) {
+static int run_children(const struct settings *s) {
     struct child children[MOST_JOBS] = {0};
     time_t end = time(NULL) + (time_t)s->seconds;
     uint64_t rounds[MOST_JOBS] = {0}, running = 0;
@@ -258,7 +258,7 @@ static int run(const struct settings *s) {
 
     for (uint64_t j = 0; j < s->jobs; j++) {
         children[j].report = make_report();
-        start(s, &children[j], s->seed + j);
+        start_sim_child(s, &children[j], s->seed + j);
         running++;
     }
     while (running > 0) {
@@ -275,14 +275,14 @@ static int run(const struct settings *s) {
                 continue;
             child->pid = 0;
             running--;
-            if (failed(child->report, status)) {
+            if (child_has_failed(child->report, status)) {
                 if (good)
                     explain(s, atomic_load(&child->report->seed), child->report->failure);
                 good = 0;
             } else if (good &&
                        (s->total ? operations_of(s, children) < s->total : time(NULL) < end)) {
                 rounds[j]++;
-                start(s, child, s->seed + j + rounds[j] * WORLDS_A_CHILD * s->jobs);
+                start_sim_child(s, child, s->seed + j + rounds[j] * WORLDS_A_CHILD * s->jobs);
                 running++;
             }
         }
@@ -391,7 +391,7 @@ static void usage(void) {
     exit(2);
 }
 
-static uint64_t number(const char *text) {
+static uint64_t parse_sim_number(const char *text) {
     char *end;
     unsigned long long value = text ? strtoull(text, &end, 10) : 0;
 
@@ -400,7 +400,7 @@ static uint64_t number(const char *text) {
     return value;
 }
 
-static void read_arguments(struct settings *s, char **argv) {
+static void read_sim_arguments(struct settings *s, char **argv) {
     for (char **at = argv + 1; *at; at++) {
         if (strcmp(*at, "--story") == 0) {
             s->story = 1;
@@ -417,17 +417,17 @@ static void read_arguments(struct settings *s, char **argv) {
         if (!at[1])
             usage();
         if (strcmp(*at, "--seconds") == 0)
-            s->seconds = number(*++at);
+            s->seconds = parse_sim_number(*++at);
         else if (strcmp(*at, "--total") == 0)
-            s->total = number(*++at);
+            s->total = parse_sim_number(*++at);
         else if (strcmp(*at, "--seed") == 0)
-            s->seed = number(*++at);
+            s->seed = parse_sim_number(*++at);
         else if (strcmp(*at, "--operations") == 0)
-            s->operations = number(*++at);
+            s->operations = parse_sim_number(*++at);
         else if (strcmp(*at, "--jobs") == 0)
-            s->jobs = number(*++at);
+            s->jobs = parse_sim_number(*++at);
         else if (strcmp(*at, "--digest") == 0)
-            s->digest = number(*++at);
+            s->digest = parse_sim_number(*++at);
         else if (strcmp(*at, "--script") == 0)
             s->script = *++at;
         else
@@ -449,10 +449,10 @@ int main(int argc, char **argv) {
         execv("/proc/self/exe", argv);
     if (cpus > 1)
         s.jobs = cpus < MOST_JOBS ? (uint64_t)cpus : MOST_JOBS;
-    read_arguments(&s, argv);
+    read_sim_arguments(&s, argv);
     if (s.script)
         return play_file(s.script);
     if (s.digest)
         return tell_digest(&s);
-    return s.story || s.calls ? tell_story(&s) : run(&s);
+    return s.story || s.calls ? tell_story(&s) : run_children(&s);
 }

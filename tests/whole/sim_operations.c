@@ -7,19 +7,19 @@
 
 /* ---- Streams ---- */
 
-static int is_captured(unsigned stream) {
+static int sim_stream_is_captured(unsigned stream) {
     return w.capture.runs && w.capture.stream == stream;
 }
 
 /* Returns 1 if the stream lives and is not being captured, else 0. */
-static int is_plain(unsigned stream) {
-    return w.streams[stream].lives && !is_captured(stream);
+static int sim_stream_is_plain(unsigned stream) {
+    return w.streams[stream].lives && !sim_stream_is_captured(stream);
 }
 
 /* Returns a plain stream, or STREAMS if there is none. */
 static unsigned plain_from(unsigned from) {
     for (unsigned i = 0; i < STREAMS; i++)
-        if (is_plain((from + i) % STREAMS))
+        if (sim_stream_is_plain((from + i) % STREAMS))
             return (from + i) % STREAMS;
     return STREAMS;
 }
@@ -30,7 +30,7 @@ CUstream sim_handle(unsigned stream) {
 
 /* Orders the next work of `stream' after all present work of `other'; both are plain.  CUDA itself orders a blocking
  * stream after the legacy default stream, which is never destroyed. */
-static void follow(unsigned stream, unsigned other) {
+static void order_behind_stream(unsigned stream, unsigned other) {
     if (stream == other || (w.streams[stream].blocks && w.streams[other].is_default))
         return;
     CU(w.driver->cuEventRecord(w.event, sim_handle(other)));
@@ -51,7 +51,7 @@ static uint64_t duration(uint64_t r) {
     return w.set.longest_ns ? sim_mix(r) % w.set.longest_ns : 0;
 }
 
-static void use(struct block *b, unsigned stream, uint64_t r) {
+static void use_sim_block(struct block *b, unsigned stream, uint64_t r) {
     CU(weir__model_use(sim_handle(stream), (uintptr_t)b->address, b->bytes, b->owner, duration(r)));
     b->users |= 1u << stream;
 }
@@ -63,7 +63,7 @@ static struct block *block_from(unsigned from) {
     return NULL;
 }
 
-static unsigned number(const struct block *b) {
+static unsigned index_of_block(const struct block *b) {
     return (unsigned)(b - w.blocks);
 }
 
@@ -73,8 +73,9 @@ static void check_overlap(const struct block *fresh) {
 
         if (b != fresh && b->address && b->address < fresh->address + fresh->bytes &&
             fresh->address < b->address + b->bytes)
-            sim_fail("block %u, %zu bytes at %p, overlaps block %u, %zu bytes at %p", number(fresh),
-                     fresh->bytes, (void *)fresh->address, i, b->bytes, (void *)b->address);
+            sim_fail("block %u, %zu bytes at %p, overlaps block %u, %zu bytes at %p",
+                     index_of_block(fresh), fresh->bytes, (void *)fresh->address, i, b->bytes,
+                     (void *)b->address);
     }
     if ((uintptr_t)fresh->address % 256)
         sim_fail("a block at %p is not aligned", (void *)fresh->address);
@@ -92,7 +93,7 @@ static size_t draw_size(uint64_t random) {
     return (r & 255) == 1 ? 1 : bytes;
 }
 
-static void forget(struct block *b) {
+static void clear_block(struct block *b) {
     w.block_count--;
     memset(b, 0, sizeof *b);
 }
@@ -103,7 +104,7 @@ int sim_give_idle_back(const weir_oom *oom, void *data) {
 
     if (data != &w || oom->allocator != w.allocator || oom->stream != sim_handle(w.asked_on))
         sim_fail("the callback is told of another request");
-    if (is_captured(w.asked_on))
+    if (sim_stream_is_captured(w.asked_on))
         sim_fail("the callback is asked about a captured stream");
     sim_expect(weir_stats(w.allocator, &s), WEIR_OK, "weir_stats in the callback");
     (void)weir_trim(w.allocator, 0, NULL);
@@ -156,7 +157,7 @@ void do_alloc(uint64_t r) {
 
     while (!w.streams[stream].lives)
         stream = (stream + 1) % STREAMS;
-    captured = is_captured(stream);
+    captured = sim_stream_is_captured(stream);
     if (w.block_count >= w.set.most_blocks || (captured && w.capture.thread != w.thread))
         return;
     while (w.blocks[at].address)
@@ -187,7 +188,7 @@ void do_alloc(uint64_t r) {
     w.any_of_graph |= captured;
     w.block_count++;
     check_overlap(b);
-    use(b, stream, r);
+    use_sim_block(b, stream, r);
     sim_check_oracle();
 }
 
@@ -217,21 +218,21 @@ void do_alloc_any(uint64_t r) {
         .address = address, .bytes = bytes, .owner = ++w.owners, .home = stream, .is_any = 1};
     w.block_count++;
     check_overlap(&w.blocks[at]);
-    use(&w.blocks[at], stream, r);
+    use_sim_block(&w.blocks[at], stream, r);
     sim_check_oracle();
     sim_add(SIM_ANY, 1);
 }
 
 /* Orders `stream' after all undeclared uses of the block.  Returns 1 on success, 0 if a capture forbids it. */
-static int order_behind(const struct block *b, unsigned stream) {
+static int order_behind_users(const struct block *b, unsigned stream) {
     unsigned users = (b->users | 1u << b->home) & ~b->noted & ~(1u << stream);
 
     for (unsigned i = 0; i < STREAMS; i++)
-        if (users >> i & 1 && (is_captured(stream) || is_captured(i)))
+        if (users >> i & 1 && (sim_stream_is_captured(stream) || sim_stream_is_captured(i)))
             return 0;
     for (unsigned i = 0; i < STREAMS; i++)
         if (users >> i & 1)
-            follow(stream, i);
+            order_behind_stream(stream, i);
     return 1;
 }
 
@@ -241,15 +242,16 @@ static int notes_capture(const struct block *b) {
 }
 
 void sim_free_on(struct block *b, unsigned stream) {
-    int captured = is_captured(stream), faulted;
+    int captured = sim_stream_is_captured(stream), faulted;
     weir_status status;
 
     if (b->in_graph || (captured && w.capture.thread != w.thread) || (b->of_graph && !captured) ||
-        !order_behind(b, stream))
+        !order_behind_users(b, stream))
         return;
     if (captured && b->was_of_graph && !b->of_graph)
         return; /* an aborted capture would not free another graph's block */
-    tell("free block %u on stream %u%s: ", number(b), stream, captured ? " (captured)" : "");
+    tell("free block %u on stream %u%s: ", index_of_block(b), stream,
+         captured ? " (captured)" : "");
     faulted = CALL(status, weir_free(w.allocator, b->address, sim_handle(stream)));
     tell("%s\n", weir_status_name(status));
     if (status == WEIR_E_CAPTURE && (captured || notes_capture(b)) && !b->of_graph &&
@@ -257,12 +259,12 @@ void sim_free_on(struct block *b, unsigned stream) {
         return; /* the refused free has changed nothing */
     if (status != WEIR_OK && status != WEIR_E_HOST_MEMORY) {
         if (!faulted)
-            sim_fail("weir_free of block %u: %s (driver result %d)", number(b),
+            sim_fail("weir_free of block %u: %s (driver result %d)", index_of_block(b),
                      weir_status_name(status), weir_last_driver_result());
         return;
     }
     w.gone = b->address;
-    forget(b);
+    clear_block(b);
     sim_check_oracle();
 }
 
@@ -292,17 +294,17 @@ void do_free_any(uint64_t r) {
 
     if (!b || b->of_graph || b->was_of_graph || b->in_graph || w.capture.runs)
         return;
-    tell("free block %u, whoever used it: ", number(b));
+    tell("free block %u, whoever used it: ", index_of_block(b));
     faulted = CALL(status, weir_free_any(w.allocator, b->address));
     tell("%s\n", weir_status_name(status));
     if (status != WEIR_OK && status != WEIR_E_HOST_MEMORY) {
         if (!faulted && status != WEIR_E_NO_MEMORY)
-            sim_fail("weir_free_any of block %u: %s (driver result %d)", number(b),
+            sim_fail("weir_free_any of block %u: %s (driver result %d)", index_of_block(b),
                      weir_status_name(status), weir_last_driver_result());
         return;
     }
     w.gone = b->address;
-    forget(b);
+    clear_block(b);
     sim_check_oracle();
 }
 
@@ -316,7 +318,7 @@ void do_range(uint64_t r) {
     if (!b || b->of_graph || b->was_of_graph)
         return;
     status = weir_block_range(w.allocator, b->address + offset, &base, &bytes);
-    tell("block %u, %zu bytes behind its beginning: %s\n", number(b), offset,
+    tell("block %u, %zu bytes behind its beginning: %s\n", index_of_block(b), offset,
          weir_status_name(status));
     if (w.set.kind == POOL && (!w.set.cache || w.set.old)) {
         sim_expect(status, WEIR_E_NOT_SUPPORTED, "weir_block_range");
@@ -324,8 +326,8 @@ void do_range(uint64_t r) {
     }
     sim_expect(status, WEIR_OK, "weir_block_range");
     if (base != b->address || bytes != b->bytes)
-        sim_fail("block %u is said to be %zu bytes at %p, not %zu at %p", number(b), bytes, base,
-                 b->bytes, (void *)b->address);
+        sim_fail("block %u is said to be %zu bytes at %p, not %zu at %p", index_of_block(b), bytes,
+                 base, b->bytes, (void *)b->address);
 }
 
 void do_work(uint64_t r) {
@@ -335,26 +337,27 @@ void do_work(uint64_t r) {
     if (!b)
         return;
     stream = b->home;
-    if (is_captured(stream) && w.capture.thread != w.thread)
+    if (sim_stream_is_captured(stream) && w.capture.thread != w.thread)
         return;
-    if (is_captured(stream) && !b->of_graph)
+    if (sim_stream_is_captured(stream) && !b->of_graph)
         b->in_graph = 1;
-    tell("use block %u on stream %u\n", number(b), stream);
-    use(b, stream, r);
+    tell("use block %u on stream %u\n", index_of_block(b), stream);
+    use_sim_block(b, stream, r);
     sim_check_oracle();
 }
 
 /* Uses a block on another stream, ordered after its home. */
-static void cross(uint64_t r, int declares) {
+static void use_across_streams(uint64_t r, int declares) {
     struct block *b = block_from((unsigned)(r % BLOCKS));
     unsigned stream = plain_from((unsigned)(r >> 16) % STREAMS);
     weir_status status;
 
-    if (!b || stream == STREAMS || b->of_graph || !is_plain(b->home) || stream == b->home)
+    if (!b || stream == STREAMS || b->of_graph || !sim_stream_is_plain(b->home) ||
+        stream == b->home)
         return;
     if (!b->is_any)
-        follow(stream, b->home);
-    tell("use block %u on stream %u%s\n", number(b), stream, declares ? ", declared" : "");
+        order_behind_stream(stream, b->home);
+    tell("use block %u on stream %u%s\n", index_of_block(b), stream, declares ? ", declared" : "");
     if (declares && !(b->noted >> stream & 1)) {
         if (CALL(status, weir_use(w.allocator, b->address, sim_handle(stream))) &&
             status != WEIR_OK)
@@ -364,16 +367,16 @@ static void cross(uint64_t r, int declares) {
         if (declares)
             b->noted |= 1u << stream;
     }
-    use(b, stream, r);
+    use_sim_block(b, stream, r);
     sim_check_oracle();
 }
 
 void do_cross(uint64_t r) {
-    cross(r, 0);
+    use_across_streams(r, 0);
 }
 
 void do_declare(uint64_t r) {
-    cross(r, 1);
+    use_across_streams(r, 1);
 }
 
 /* Frees a pointer that is no live block, which weir must refuse. */
@@ -450,7 +453,7 @@ void do_destroy(uint64_t r) {
             return; /* a noted stream lives until the free */
     while (w.streams[stream].bound)
         unbind(stream);
-    follow(heir, stream);
+    order_behind_stream(heir, stream);
     for (unsigned i = 0; i < BLOCKS; i++) {
         struct block *b = &w.blocks[i];
 
@@ -488,15 +491,15 @@ void do_unbind(uint64_t r) {
 /* ---- Time ---- */
 
 /* Returns 1 if the program may query or wait, which a capture may forbid; else 0. */
-static int may_ask(void) {
+static int may_call_driver(void) {
     return !w.capture.runs || w.capture.mode == CU_STREAM_CAPTURE_MODE_RELAXED;
 }
 
-static void ask(uint64_t r, int waits) {
+static void query_stream_or_wait(uint64_t r, int waits) {
     unsigned stream = plain_from((unsigned)r % STREAMS);
     CUresult result;
 
-    if (stream == STREAMS || !may_ask() || (w.capture.runs && w.streams[stream].is_default))
+    if (stream == STREAMS || !may_call_driver() || (w.capture.runs && w.streams[stream].is_default))
         return;
     tell("%s stream %u\n", waits ? "wait for" : "query", stream);
     result = waits ? w.driver->cuStreamSynchronize(sim_handle(stream))
@@ -506,11 +509,11 @@ static void ask(uint64_t r, int waits) {
 }
 
 void do_sync_stream(uint64_t r) {
-    ask(r, 1);
+    query_stream_or_wait(r, 1);
 }
 
 void do_query(uint64_t r) {
-    ask(r, 0);
+    query_stream_or_wait(r, 0);
 }
 
 void do_wait(uint64_t r) {
@@ -520,7 +523,7 @@ void do_wait(uint64_t r) {
     if (stream == STREAMS)
         return;
     tell("stream %u waits for stream %u\n", stream, other);
-    follow(stream, other);
+    order_behind_stream(stream, other);
 }
 
 void do_kernel(uint64_t r) {
@@ -540,7 +543,7 @@ void do_advance(uint64_t r) {
 /* ---- Reserve ---- */
 
 /* Calls weir_decay, which is not supported where a profile has raised the threshold to the whole device. */
-static void decay(void) {
+static void decay_sim(void) {
     size_t went = 0;
     weir_status status;
 
@@ -558,7 +561,7 @@ void do_trim(uint64_t r) {
     weir_status status;
 
     if ((w.set.half_life_ms || settles) && r & 6) {
-        decay();
+        decay_sim();
         return;
     }
     tell("trim to %zu: ", keep);
@@ -582,7 +585,7 @@ void do_preallocate(uint64_t r) {
 void do_limit(uint64_t r) {
     uint64_t bytes = w.set.capacity / 4 * (1 + r % 5);
     weir_amount all = {0, WEIR_AMOUNT_MAX};
-    weir_status status = weir_set_limit(w.allocator, r % 5 == 4 ? all : bytes_amount(bytes));
+    weir_status status = weir_set_limit(w.allocator, r % 5 == 4 ? all : sim_bytes_amount(bytes));
 
     tell("limit %llu: %s\n", (unsigned long long)bytes, weir_status_name(status));
     sim_expect(status, w.set.kind == ARENA_FIXED ? WEIR_E_NOT_SUPPORTED : WEIR_OK,
@@ -649,7 +652,7 @@ void do_begin(uint64_t r) {
 }
 
 /* Frees a random part of the capture's blocks. */
-static void free_captured(uint64_t r) {
+static void free_captured_blocks(uint64_t r) {
     for (unsigned i = 0; i < BLOCKS; i++)
         if (w.blocks[i].address && w.blocks[i].of_graph && sim_mix(r + i) % 4)
             sim_free_on(&w.blocks[i], w.capture.stream);
@@ -663,7 +666,7 @@ static unsigned launches_left(uint64_t r) {
     return 1 + (unsigned)(r >> 4) % LAUNCHES;
 }
 
-static void launch(CUgraph graph, uint64_t r) {
+static void launch_sim_graph(CUgraph graph, uint64_t r) {
     unsigned stream = plain_from((unsigned)(r >> 12) % STREAMS), times = launches_left(r);
     CUgraphExec exec;
     CUresult result = CUDA_SUCCESS;
@@ -671,7 +674,7 @@ static void launch(CUgraph graph, uint64_t r) {
     CU(w.driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (unsigned i = 0; i < BLOCKS; i++)
         if (w.blocks[i].address && w.blocks[i].in_graph) {
-            if (!order_behind(&w.blocks[i], stream))
+            if (!order_behind_users(&w.blocks[i], stream))
                 sim_fail("the capture is over");
             w.blocks[i].in_graph = 0;
             w.blocks[i].users |= 1u << stream;
@@ -691,7 +694,7 @@ static void launch(CUgraph graph, uint64_t r) {
         if (!b->address || !b->of_graph)
             continue;
         if (result != CUDA_SUCCESS) {
-            forget(b);
+            clear_block(b);
             w.lost++;
             continue;
         }
@@ -707,14 +710,14 @@ void do_end(uint64_t r) {
 
     if (!w.capture.runs || w.capture.thread != w.thread)
         return;
-    free_captured(r & 1 ? r : 0);
+    free_captured_blocks(r & 1 ? r : 0);
     for (unsigned i = 0; i < BLOCKS; i++) /* a launch may lack memory for blocks that it leaves */
         if (w.blocks[i].address && w.blocks[i].of_graph)
             sim_free_on(&w.blocks[i], w.capture.stream);
     tell("end the capture\n");
     CU(w.driver->cuStreamEndCapture(sim_handle(w.capture.stream), &graph));
     w.capture.runs = 0;
-    launch(graph, r);
+    launch_sim_graph(graph, r);
     CU(w.driver->cuGraphDestroy(graph));
     sim_add(SIM_CAPTURES, 1);
     sim_check_oracle();
@@ -727,7 +730,7 @@ void do_abort(uint64_t r) {
     (void)r;
     if (!w.capture.runs || w.capture.thread != w.thread)
         return;
-    free_captured(3);
+    free_captured_blocks(3);
     tell("abort the capture\n");
     (void)w.driver->cuStreamQuery(sim_handle(w.capture.stream));
     result = w.driver->cuStreamEndCapture(sim_handle(w.capture.stream), &graph);
@@ -737,7 +740,7 @@ void do_abort(uint64_t r) {
     for (unsigned i = 0; i < BLOCKS; i++) {
         w.blocks[i].in_graph = 0;
         if (w.blocks[i].address && w.blocks[i].of_graph) { /* the block never existed */
-            forget(&w.blocks[i]);
+            clear_block(&w.blocks[i]);
             w.lost++;
         }
     }

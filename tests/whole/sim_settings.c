@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static uint64_t pick(uint64_t *state, uint64_t count) {
+static uint64_t pick_below(uint64_t *state, uint64_t count) {
     *state += UINT64_C(0x9e3779b97f4a7c15);
     return sim_mix(*state) % count;
 }
@@ -20,7 +20,7 @@ static void draw_chances(struct settings *s, uint64_t *state) {
     unsigned sum = 0, at = 0, own[OP_COUNT];
 
     for (int i = 0; i < OP_COUNT; i++) { /* from a quarter to four times as often */
-        own[i] = weights[i] * (1u << pick(state, 5)) / 4;
+        own[i] = weights[i] * (1u << pick_below(state, 5)) / 4;
         sum += own[i];
     }
     for (unsigned i = 0, up_to = own[0]; i < sizeof s->chances; i++) {
@@ -38,45 +38,45 @@ void sim_draw_settings(struct settings *s, uint64_t seed) {
     uint64_t state = sim_mix(seed ^ UINT64_C(0x77656972));
 
     memset(s, 0, sizeof *s);
-    s->kind = kinds[pick(&state, sizeof kinds / sizeof kinds[0])];
-    s->cache = pick(&state, 5) > 0;
-    s->checks = pick(&state, 6) > 0;
-    s->capacity = (uint64_t)(128 * MIB) << pick(&state, 5);
-    s->limit = pick(&state, 3) == 0 ? s->capacity / 4 * (1 + pick(&state, 3)) : 0;
-    s->growth = (int)pick(&state, 7);
-    s->threshold = (int)pick(&state, 4);
-    s->cache_limit = (int)pick(&state, 6);
-    s->patience = (int)pick(&state, 3);
-    s->threads = 1 + (unsigned)pick(&state, THREADS);
-    s->streams = 1 + (unsigned)pick(&state, STREAMS - 1);
-    s->legacy = pick(&state, 4) == 0;
-    s->faults = pick(&state, 4) == 0;
-    s->sizes = (unsigned)pick(&state, 6);
-    s->few = (unsigned[]){0, 0, 3, 12}[pick(&state, 4)];
-    if (s->sizes < 2 && pick(&state, 3) == 0)
+    s->kind = kinds[pick_below(&state, sizeof kinds / sizeof kinds[0])];
+    s->cache = pick_below(&state, 5) > 0;
+    s->checks = pick_below(&state, 6) > 0;
+    s->capacity = (uint64_t)(128 * MIB) << pick_below(&state, 5);
+    s->limit = pick_below(&state, 3) == 0 ? s->capacity / 4 * (1 + pick_below(&state, 3)) : 0;
+    s->growth = (int)pick_below(&state, 7);
+    s->threshold = (int)pick_below(&state, 4);
+    s->cache_limit = (int)pick_below(&state, 6);
+    s->patience = (int)pick_below(&state, 3);
+    s->threads = 1 + (unsigned)pick_below(&state, THREADS);
+    s->streams = 1 + (unsigned)pick_below(&state, STREAMS - 1);
+    s->legacy = pick_below(&state, 4) == 0;
+    s->faults = pick_below(&state, 4) == 0;
+    s->sizes = (unsigned)pick_below(&state, 6);
+    s->few = (unsigned[]){0, 0, 3, 12}[pick_below(&state, 4)];
+    if (s->sizes < 2 && pick_below(&state, 3) == 0)
         s->harden = (uint64_t[]){WEIR_HARDEN_POISON, WEIR_HARDEN_GUARD, WEIR_HARDEN_ZERO_STREAM,
                                  WEIR_HARDEN_POISON | WEIR_HARDEN_GUARD |
-                                     WEIR_HARDEN_ZERO_ALWAYS}[pick(&state, 4)];
-    s->longest_ns = (uint64_t[]){0, 20000, 1000000, 50000000}[pick(&state, 4)];
-    s->most_blocks = 1u << (2 + pick(&state, 6));
+                                     WEIR_HARDEN_ZERO_ALWAYS}[pick_below(&state, 4)];
+    s->longest_ns = (uint64_t[]){0, 20000, 1000000, 50000000}[pick_below(&state, 4)];
+    s->most_blocks = 1u << (2 + pick_below(&state, 6));
     if (s->most_blocks > BLOCKS)
         s->most_blocks = BLOCKS;
     draw_chances(s, &state);
-    s->asks = pick(&state, 3) == 0;
-    if (pick(&state, 4) == 0)
-        s->grow_ahead = (uint64_t)MIB << pick(&state, 8);
-    if (pick(&state, 5) == 0 && s->kind != DIRECT)
-        s->prealloc = (s->limit ? s->limit : s->capacity) / 64 * (1 + pick(&state, 48));
-    s->at_first = (int)pick(&state, 2);
-    if (pick(&state, 3) == 0 && s->kind != DIRECT && s->kind != ARENA_FIXED)
-        s->half_life_ms = 1 + pick(&state, 100);
-    s->learns = pick(&state, 6) == 0;
+    s->asks = pick_below(&state, 3) == 0;
+    if (pick_below(&state, 4) == 0)
+        s->grow_ahead = (uint64_t)MIB << pick_below(&state, 8);
+    if (pick_below(&state, 5) == 0 && s->kind != DIRECT)
+        s->prealloc = (s->limit ? s->limit : s->capacity) / 64 * (1 + pick_below(&state, 48));
+    s->at_first = (int)pick_below(&state, 2);
+    if (pick_below(&state, 3) == 0 && s->kind != DIRECT && s->kind != ARENA_FIXED)
+        s->half_life_ms = 1 + pick_below(&state, 100);
+    s->learns = pick_below(&state, 6) == 0;
     s->dependencies =
-        (int[]){WEIR_SWITCH_DEFAULT, WEIR_SWITCH_ON, WEIR_SWITCH_OFF}[pick(&state, 3)];
-    s->old = pick(&state, 8) == 0;
-    s->growth_step = (uint64_t[]){0, 1 << 20, 48 << 20}[pick(&state, 3)];
-    s->growth_size = (int)pick(&state, 3);
-    s->latency = pick(&state, 4) == 0;
+        (int[]){WEIR_SWITCH_DEFAULT, WEIR_SWITCH_ON, WEIR_SWITCH_OFF}[pick_below(&state, 3)];
+    s->old = pick_below(&state, 8) == 0;
+    s->growth_step = (uint64_t[]){0, 1 << 20, 48 << 20}[pick_below(&state, 3)];
+    s->growth_size = (int)pick_below(&state, 3);
+    s->latency = pick_below(&state, 4) == 0;
 }
 
 static const char *const kind_words[KINDS] = {"pool", "bfc-fixed", "bfc", "mapped", "direct"};
@@ -144,7 +144,7 @@ weir_options sim_options(const struct settings *s) {
                                                : WEIR_ENGINE_BFC;
     options.internal_dependencies = s->dependencies;
     if (s->limit)
-        options.limit = bytes_amount(s->limit);
+        options.limit = sim_bytes_amount(s->limit);
     set_growth(s, &options);
     options.latency = s->latency ? WEIR_SWITCH_ON : WEIR_SWITCH_DEFAULT;
     options.release_threshold = thresholds[s->threshold];
@@ -153,9 +153,9 @@ weir_options sim_options(const struct settings *s) {
     options.recovery_timeout_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->patience];
     options.harden = s->harden;
     if (s->grow_ahead)
-        options.grow_ahead = bytes_amount(s->grow_ahead);
+        options.grow_ahead = sim_bytes_amount(s->grow_ahead);
     if (s->prealloc)
-        options.prealloc = bytes_amount(s->prealloc);
+        options.prealloc = sim_bytes_amount(s->prealloc);
     options.decay_ms = s->half_life_ms;
     if (s->learns)
         options.profile = sim_profile_path();

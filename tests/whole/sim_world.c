@@ -38,7 +38,7 @@ const char *sim_profile_path(void) {
     return path;
 }
 
-static void remove_folder(void) {
+static void remove_sim_folder(void) {
     DIR *files = opendir(folder());
     const struct dirent *file;
 
@@ -56,7 +56,7 @@ __attribute__((format(printf, 1, 2), noreturn)) void sim_fail(const char *format
     va_start(arguments, format);
     length = (size_t)vsnprintf(w.report->failure, sizeof w.report->failure, format, arguments);
     va_end(arguments);
-    remove_folder();
+    remove_sim_folder();
     if (length < sizeof w.report->failure)
         snprintf(w.report->failure + length, sizeof w.report->failure - length,
                  " (word %zu of seed %#llx)", w.at, (unsigned long long)w.script->seed);
@@ -138,7 +138,7 @@ void sim_check_oracle(void) {
         sim_fail("%s", fault);
 }
 
-static void check_model(void) {
+static void check_sim_model(void) {
     const char *wrong = weir__model_pool_check();
 
     if (wrong)
@@ -147,7 +147,7 @@ static void check_model(void) {
 
 /* ---- Beginning and end ---- */
 
-static void open_allocator(void) {
+static void open_sim_allocator(void) {
     weir_options options = sim_options(&w.set);
     int at_first = w.set.prealloc && w.set.at_first;
 
@@ -182,7 +182,7 @@ static unsigned count_decays(void) {
     return decays;
 }
 
-static void close_allocator(void) {
+static void close_sim_allocator(void) {
     weir_statistics s;
     size_t free_bytes, total;
 
@@ -243,7 +243,7 @@ static void close_allocator(void) {
     if (free_bytes != w.set.capacity)
         sim_fail("%zu bytes of the device are gone", (size_t)w.set.capacity - free_bytes);
     sim_check_oracle();
-    check_model();
+    check_sim_model();
 }
 
 /* Resets the model to the device of the world. */
@@ -266,7 +266,7 @@ static void reset_model(void) {
 static void open_world(void) {
     struct weir_driver_failure failure;
 
-    remove_folder(); /* an earlier process with this number may have left one */
+    remove_sim_folder(); /* an earlier process with this number may have left one */
     if (mkdir(folder(), 0700) != 0 || setenv("WEIR_RUN_FOLDER", folder(), 1) != 0)
         sim_fail("no folder %s", folder());
     w.driver = weir__driver_open("model", &failure);
@@ -278,7 +278,7 @@ static void open_world(void) {
     CU(w.driver->cuDevicePrimaryCtxRetain(&w.context, 0));
     CU(w.driver->cuCtxPushCurrent(w.context));
     CU(w.driver->cuEventCreate(&w.event, CU_EVENT_DISABLE_TIMING));
-    open_allocator();
+    open_sim_allocator();
     for (unsigned i = 0; i < w.set.streams; i++)
         sim_make_stream(i, w.set.legacy && (i & 1));
     if (w.set.legacy)
@@ -296,7 +296,7 @@ static void add_digest(void) {
 static void close_world(void) {
     CUcontext popped;
 
-    close_allocator();
+    close_sim_allocator();
     sim_add(SIM_USES, weir__model_uses());
     for (unsigned i = 0; i < STREAMS; i++)
         if (w.streams[i].lives && !w.streams[i].is_default)
@@ -306,7 +306,7 @@ static void close_world(void) {
     CU(w.driver->cuDevicePrimaryCtxRelease(0));
     if (w.script->is_followed)
         add_digest();
-    remove_folder();
+    remove_sim_folder();
 }
 
 /* ---- Playing ---- */
@@ -324,8 +324,8 @@ void do_renew(uint64_t r) {
     (void)r;
     if (w.capture.runs)
         return;
-    close_allocator();
-    open_allocator();
+    close_sim_allocator();
+    open_sim_allocator();
 }
 
 static const struct {
@@ -338,7 +338,7 @@ static const struct {
 };
 
 /* Plays words to the end of the script, and waits while it is another thread's turn. */
-static void play(unsigned thread) {
+static void play_thread(unsigned thread) {
     enum { LOOK_AT_MODEL = 512 };
 
     while (!w.is_over) {
@@ -358,7 +358,7 @@ static void play(unsigned thread) {
         if (w.story && !w.told) /* each word needs a line of the script */
             fputs("\n", w.story);
         if (w.at % LOOK_AT_MODEL == 0)
-            check_model();
+            check_sim_model();
         if (++w.at == w.script->count)
             w.is_over = 1;
         else if (next != thread) {
@@ -371,7 +371,7 @@ static void play(unsigned thread) {
 }
 
 /* Ends a thread in its turn, since it must abort the capture that it began while the other threads wait. */
-static void leave(unsigned thread) {
+static void leave_thread(unsigned thread) {
     CUcontext popped;
 
     w.thread = thread;
@@ -387,8 +387,8 @@ static void *thread_main(void *argument) {
     while (sem_wait(&w.turns[thread]) != 0)
         ;
     CU(w.driver->cuCtxPushCurrent(w.context));
-    play(thread);
-    leave(thread);
+    play_thread(thread);
+    leave_thread(thread);
     return NULL;
 }
 
@@ -407,8 +407,8 @@ void sim_play(const struct sim_script *script, struct sim_report *report, FILE *
         if (pthread_create(&ids[i], NULL, thread_main, (void *)(uintptr_t)i) != 0)
             sim_fail("a thread cannot be started");
     w.is_over = script->count == 0;
-    play(0);
-    leave(0);
+    play_thread(0);
+    leave_thread(0);
     for (unsigned i = 1; i < w.set.threads; i++)
         pthread_join(ids[i], NULL);
     w.thread = 0;

@@ -153,7 +153,7 @@ struct world {
 
 extern struct world w;
 
-static inline weir_amount bytes_amount(uint64_t bytes) {
+static inline weir_amount sim_bytes_amount(uint64_t bytes) {
     return (weir_amount){.value = bytes, .kind = WEIR_AMOUNT_BYTES};
 }
 

@@ -39,25 +39,25 @@ static const char *what; /* the name of the present run */
 static int point;
 static atomic_int stop;
 
-static _Noreturn void fail(const char *text, int line, long value) {
+static _Noreturn void fail_at_line(const char *text, int line, long value) {
     printf("not ok %d - %s: line %d: %s (%ld), seed %llu\n", point, what, line, text, value,
            (unsigned long long)seed);
     fflush(stdout);
     _Exit(1);
 }
 
-#define MUST(condition) ((condition) ? (void)0 : fail(#condition, __LINE__, 0))
+#define MUST(condition) ((condition) ? (void)0 : fail_at_line(#condition, __LINE__, 0))
 #define CU(call)                                                                                   \
     do {                                                                                           \
         CUresult cu_is = (call);                                                                   \
         if (cu_is != CUDA_SUCCESS)                                                                 \
-            fail(#call, __LINE__, (long)cu_is);                                                    \
+            fail_at_line(#call, __LINE__, (long)cu_is);                                            \
     } while (0)
 #define OK(call)                                                                                   \
     do {                                                                                           \
         weir_status ok_is = (call);                                                                \
         if (ok_is != WEIR_OK)                                                                      \
-            fail(#call, __LINE__, (long)ok_is);                                                    \
+            fail_at_line(#call, __LINE__, (long)ok_is);                                            \
     } while (0)
 
 #include "tests/fixtures/streams.h"
@@ -80,7 +80,7 @@ static struct {
     struct piece *pieces;
 } shards[SHARDS];
 
-static struct piece *piece_of(uint64_t number) {
+static struct piece *piece_of_map(uint64_t number) {
     struct piece *p = shards[number % SHARDS].pieces;
 
     while (p && p->number != number)
@@ -105,7 +105,7 @@ static void mark(uint64_t address, size_t bytes, int live) {
         struct piece *p;
 
         pthread_mutex_lock(&shards[number % SHARDS].lock);
-        p = piece_of(number);
+        p = piece_of_map(number);
         for (last = last < end ? last : end; unit < last; unit++) {
             uint64_t *word = &p->bits[unit / 64 % WORDS], bit = (uint64_t)1 << unit % 64;
 
@@ -163,12 +163,12 @@ static int hold(int stream) {
     return stream == OWN || pthread_rwlock_tryrdlock(&streams[stream].lock) == 0;
 }
 
-static void let_go(int stream) {
+static void unlock_stream(int stream) {
     if (stream != OWN)
         pthread_rwlock_unlock(&streams[stream].lock);
 }
 
-static int any_stream(struct worker *w) {
+static int draw_stream_or_own(struct worker *w) {
     return (int)(next_random(&w->random) % (STREAMS + 1));
 }
 
@@ -176,7 +176,7 @@ static int any_stream(struct worker *w) {
 
 #define EDGE (32 * KIB) /* bytes that are filled at each end of a large block */
 
-static void fill(const struct block *b, CUstream stream) {
+static void fill_edges(const struct block *b, CUstream stream) {
     if (b->bytes <= 2 * EDGE) {
         CU(driver->cuMemsetD8Async(b->address, b->pattern, b->bytes, stream));
         return;
@@ -186,7 +186,7 @@ static void fill(const struct block *b, CUstream stream) {
 }
 
 /* Waits for the stream, and checks the pattern. */
-static void verify(struct worker *w, const struct block *b, CUstream stream) {
+static void verify_edges(struct worker *w, const struct block *b, CUstream stream) {
     size_t first = b->bytes <= 2 * EDGE ? b->bytes : EDGE, rest = b->bytes <= 2 * EDGE ? 0 : EDGE;
 
     CU(driver->cuMemcpyDtoHAsync(w->copy, b->address, first, stream));
@@ -204,7 +204,7 @@ static size_t any_size(struct worker *w) {
     return (size_t)(next_random(&w->random) % ((uint64_t)2 << bits)) + 1;
 }
 
-static void use_elsewhere(struct worker *w, struct block *b, int stream) {
+static void use_on_other_stream(struct worker *w, struct block *b, int stream) {
     int other = (int)(next_random(&w->random) % STREAMS);
 
     if (other == stream || !hold(other))
@@ -212,14 +212,14 @@ static void use_elsewhere(struct worker *w, struct block *b, int stream) {
     atomic_fetch_add(&streams[other].noted, 1);
     OK(weir_use(allocator, (void *)(uintptr_t)b->address, streams[other].handle));
     order_streams(streams[other].handle, handle_of(stream));
-    fill(b, streams[other].handle);
+    fill_edges(b, streams[other].handle);
     b->noted = other;
-    let_go(other);
+    unlock_stream(other);
 }
 
-static void take(struct worker *w) {
+static void alloc_held(struct worker *w) {
     struct block *b = &w->held[w->count];
-    int stream = any_stream(w);
+    int stream = draw_stream_or_own(w);
     weir_status status;
     void *got = NULL;
 
@@ -230,7 +230,7 @@ static void take(struct worker *w) {
     if (status != WEIR_OK) {
         MUST(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT);
         w->refused++;
-        let_go(stream);
+        unlock_stream(stream);
         return;
     }
     b->address = (uintptr_t)got;
@@ -240,21 +240,21 @@ static void take(struct worker *w) {
     b->noted = -1;
     b->pattern = (unsigned char)next_random(&w->random);
     b->filled = 1;
-    fill(b, handle_of(stream));
+    fill_edges(b, handle_of(stream));
     if (chance(w, 10))
-        use_elsewhere(w, b, stream);
+        use_on_other_stream(w, b, stream);
     if (stream == OWN)
         CU(driver->cuStreamSynchronize(PER_THREAD));
     else
         atomic_fetch_add(&streams[stream].blocks, 1);
     w->allocs++;
     w->count++;
-    let_go(stream);
+    unlock_stream(stream);
 }
 
 /* Frees a block.  The thread holds the locks of the stream and of the block's home.  Returns 1 on success, 0 if the
  * stream is captured and the free must wait. */
-static int free_on(struct worker *w, const struct block *b, int stream, int captured) {
+static int free_held_on(struct worker *w, const struct block *b, int stream, int captured) {
     int home = b->home;
     int same = home != OWN && b->generation == streams[home].generation;
     weir_status status;
@@ -262,7 +262,7 @@ static int free_on(struct worker *w, const struct block *b, int stream, int capt
     if (same && home != stream)
         order_streams(handle_of(stream), streams[home].handle);
     if (b->filled && b->noted < 0 && !captured && chance(w, 25))
-        verify(w, b, handle_of(stream));
+        verify_edges(w, b, handle_of(stream));
     mark(b->address, b->bytes, 0);
     status = weir_free(allocator, (void *)(uintptr_t)b->address, handle_of(stream));
     if (captured && status == WEIR_E_CAPTURE) { /* nothing changed */
@@ -270,7 +270,7 @@ static int free_on(struct worker *w, const struct block *b, int stream, int capt
         return 0;
     }
     if (status != WEIR_OK)
-        fail("weir_free", __LINE__, (long)status);
+        fail_at_line("weir_free", __LINE__, (long)status);
     if (same)
         atomic_fetch_sub(&streams[home].blocks, 1);
     if (b->noted >= 0)
@@ -279,28 +279,28 @@ static int free_on(struct worker *w, const struct block *b, int stream, int capt
 }
 
 /* Frees a block on its home or on any stream.  Returns 1 on success, 0 if another thread holds a stream. */
-static int release(struct worker *w, const struct block *b) {
-    int stream = chance(w, 75) && b->home != OWN ? b->home : any_stream(w), done = 0;
+static int free_held(struct worker *w, const struct block *b) {
+    int stream = chance(w, 75) && b->home != OWN ? b->home : draw_stream_or_own(w), done = 0;
 
     if (b->home != OWN && !hold(b->home))
         return 0;
     if (stream == b->home || hold(stream)) {
-        done = free_on(w, b, stream, 0);
+        done = free_held_on(w, b, stream, 0);
         if (stream != b->home)
-            let_go(stream);
+            unlock_stream(stream);
     }
     if (b->home != OWN)
-        let_go(b->home);
+        unlock_stream(b->home);
     return done;
 }
 
-static void give_one(struct worker *w) {
+static void free_one_held(struct worker *w) {
     int i;
 
     if (w->count == 0)
         return;
     i = (int)(next_random(&w->random) % (uint64_t)w->count);
-    if (release(w, &w->held[i]))
+    if (free_held(w, &w->held[i]))
         w->held[i] = w->held[--w->count];
 }
 
@@ -346,9 +346,9 @@ static void hurry(struct worker *w) {
         if (i % 4 == 0)
             swap_one(w);
         else
-            (void)free_on(w, &w->held[--w->count], stream, 0);
+            (void)free_held_on(w, &w->held[--w->count], stream, 0);
     }
-    let_go(stream);
+    unlock_stream(stream);
 }
 
 /* Takes all blocks from the exchange, and frees them while other threads work. */
@@ -356,9 +356,9 @@ static void clear_up(struct worker *w) {
     for (int i = 0; i < EXCHANGE; i++) {
         struct block *b = atomic_exchange(&exchange[i], NULL);
 
-        if (b && !release(w, b)) {
+        if (b && !free_held(w, b)) {
             b = atomic_exchange(&exchange[i], b);
-            while (b && !release(w, b))
+            while (b && !free_held(w, b))
                 ;
         }
         free(b);
@@ -367,7 +367,7 @@ static void clear_up(struct worker *w) {
 
 /* ---- everything else --------------------------------------------------------------------------- */
 
-static void renew_stream(struct worker *w) {
+static void replace_stress_stream(struct worker *w) {
     struct stream *s = &streams[next_random(&w->random) % STREAMS];
 
     if (pthread_rwlock_trywrlock(&s->lock) != 0)
@@ -401,7 +401,7 @@ static void bind_or_unbind(struct worker *w) {
 }
 
 /* Captures a stream, frees some of its blocks meanwhile, and drops the graph. */
-static void capture(struct worker *w) {
+static void capture_and_launch(struct worker *w) {
     int stream = (int)(next_random(&w->random) % STREAMS);
     struct stream *s = &streams[stream];
     CUgraph graph = NULL;
@@ -416,7 +416,7 @@ static void capture(struct worker *w) {
             if (b->home != stream || b->generation != s->generation || b->noted >= 0)
                 continue;
             freed++;
-            if (free_on(w, b, stream, 1))
+            if (free_held_on(w, b, stream, 1))
                 *b = w->held[--w->count];
         }
         CU(driver->cuStreamEndCapture(s->handle, &graph));
@@ -426,7 +426,7 @@ static void capture(struct worker *w) {
     pthread_rwlock_unlock(&s->lock);
 }
 
-static weir_statistics figures(void) {
+static weir_statistics checked_statistics(void) {
     weir_statistics s = {.size = sizeof s};
 
     OK(weir_stats(allocator, &s));
@@ -450,7 +450,7 @@ static void something_rare(struct worker *w) {
             weir_preallocate(allocator, (size_t)(next_random(&w->random) % 8) * 16 * MIB, NULL);
         break;
     case 2:
-        (void)figures();
+        (void)checked_statistics();
         break;
     default:
         OK(weir_events(allocator, 0, events, sizeof events[0], 8, &count));
@@ -459,7 +459,7 @@ static void something_rare(struct worker *w) {
          status == WEIR_E_NOT_SUPPORTED);
 }
 
-static void step(struct worker *w) {
+static void run_stress_step(struct worker *w) {
     unsigned dice = (unsigned)(next_random(&w->random) % 1000);
 
     if (dice < 20)
@@ -467,36 +467,36 @@ static void step(struct worker *w) {
     else if (dice < 40)
         clear_up(w);
     else if (dice < 500)
-        take(w);
+        alloc_held(w);
     else if (dice < 880)
-        give_one(w);
+        free_one_held(w);
     else if (dice < 960)
         swap_one(w);
     else if (dice < 970)
-        renew_stream(w);
+        replace_stress_stream(w);
     else if (dice < 982)
         bind_or_unbind(w);
     else if (dice < 994)
-        capture(w);
+        capture_and_launch(w);
     else
         something_rare(w);
 }
 
-static void *work(void *argument) {
+static void *run_stress_worker(void *argument) {
     struct worker *w = argument;
     uint64_t refused = 0;
 
     CU(driver->cuCtxPushCurrent(primary));
     while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
-        step(w);
+        run_stress_step(w);
         if (w->refused != refused) { /* makes room for other threads */
             refused = w->refused;
             for (int i = w->count / 2; i > 0; i--)
-                give_one(w);
+                free_one_held(w);
         }
     }
     while (w->count > 0)
-        give_one(w);
+        free_one_held(w);
     CU(driver->cuStreamSynchronize(PER_THREAD));
     return NULL;
 }
@@ -523,7 +523,7 @@ static void end_streams(void) {
 }
 
 static void check_end(uint64_t allocs, uint64_t refused) {
-    weir_statistics s = figures();
+    weir_statistics s = checked_statistics();
 
     MUST(s.allocs == allocs && s.failed_requests == refused);
     MUST(s.blocks == 0 && s.requested == 0 && s.in_use == 0);
@@ -534,7 +534,7 @@ static void check_end(uint64_t allocs, uint64_t refused) {
                 MUST(p->bits[k] == 0);
 }
 
-static void run(const weir_options *options, double seconds) {
+static void run_workers(const weir_options *options, double seconds) {
     struct worker *workers = calloc((size_t)threads, sizeof *workers);
     struct timespec length = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     size_t before = device_free(), after;
@@ -550,7 +550,7 @@ static void run(const weir_options *options, double seconds) {
         workers[i].random = (seed + 1) * UINT64_C(0x9E3779B97F4A7C15) + (uint64_t)i;
         workers[i].copy = malloc(2 * EDGE);
         MUST(workers[i].copy != NULL);
-        MUST(pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0);
+        MUST(pthread_create(&workers[i].thread, NULL, run_stress_worker, &workers[i]) == 0);
     }
     nanosleep(&length, NULL);
     atomic_store(&stop, 1);
@@ -576,7 +576,7 @@ static void run(const weir_options *options, double seconds) {
     fflush(stdout);
 }
 
-static void set(weir_options *options, const char *name, const char *text) {
+static void set_stress_option(weir_options *options, const char *name, const char *text) {
     char message[256];
 
     if (weir_options_set(options, name, text, message, sizeof message) != WEIR_OK) {
@@ -585,7 +585,7 @@ static void set(weir_options *options, const char *name, const char *text) {
     }
 }
 
-static void open_device(const char *device) {
+static void open_stress_device(const char *device) {
     struct weir_driver_failure failure;
     CUdevice number;
 
@@ -644,7 +644,7 @@ int main(int count, char **arguments) {
         else if (strcmp(name, "--seed") == 0)
             seed = strtoull(text, NULL, 0);
         else
-            set(&options, name + 2, text);
+            set_stress_option(&options, name + 2, text);
         named |= strcmp(name, "--engine") == 0;
     }
     if (threads < 1 || threads > MOST_THREADS) {
@@ -659,11 +659,11 @@ int main(int count, char **arguments) {
     for (int i = 0; i < SHARDS; i++)
         pthread_mutex_init(&shards[i].lock, NULL);
     what = "device";
-    open_device(options.device);
+    open_stress_device(options.device);
     printf("1..%d\n", named ? 1 : RUNS);
     if (named) {
         what = "as told";
-        run(&options, seconds);
+        run_workers(&options, seconds);
         return 0;
     }
     for (int i = 0; i < RUNS; i++) {
@@ -671,8 +671,8 @@ int main(int count, char **arguments) {
 
         what = runs[i].what;
         for (int k = 0; k < 4 && runs[i].setting[k][0]; k++)
-            set(&one, runs[i].setting[k][0], runs[i].setting[k][1]);
-        run(&one, seconds / RUNS);
+            set_stress_option(&one, runs[i].setting[k][0], runs[i].setting[k][1]);
+        run_workers(&one, seconds / RUNS);
     }
     return 0;
 }

@@ -26,7 +26,7 @@ static const char *const found_by[] = {
 };
 
 /* Plants a mistake, and makes the call that finds it.  `small` is a live block of 5,000 bytes. */
-static void plant(int mistake, const void *small) {
+static void plant_mistake(int mistake, const void *small) {
     static const struct weir_slot_kind kind = {"weirtest", 1, 512, WEIR_SLOTS_AT, 0};
     struct weir_heap *heap = (struct weir_heap *)a->reserve.engine;
     struct weir_slab *slab = weir__records_find(&a->caches->pages, (uintptr_t)small);
@@ -85,7 +85,7 @@ TEST_EACH(ROWS(found_by), a_planted_mistake_is_found) {
     catch_log();
     signal(SIGABRT, leave_abort);
     if (sigsetjmp(before_abort, 1) == 0) {
-        plant(_i, small);
+        plant_mistake(_i, small);
         ck_abort_msg("row %d: no assert found the mistake", _i);
     }
     (void)lines();

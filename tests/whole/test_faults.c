@@ -101,7 +101,7 @@ static void check_thread(void) {
 }
 
 /* Checks that growth less shrinkage in the events is the reserve of an arena, where every change has an event. */
-static void check_events(const struct scene *s) {
+static void check_scene_events(const struct scene *s) {
     enum { MOST = 1024 };
     static weir_event events[MOST];
     uint64_t bytes = 0;
@@ -123,7 +123,7 @@ static void check_accounts(const struct scene *s) {
     FAIL_UNLESS(!fault, fault);
     if (s->a) {
         check_identities(s->a);
-        check_events(s);
+        check_scene_events(s);
     }
 }
 
@@ -136,7 +136,7 @@ static void end_lost(struct scene *s) {
     void *none = s;
 
     FAIL_UNLESS(excused(now.fault->result) & MAY(E_DEVICE_LOST), "");
-    end_capture(s);
+    end_scene_capture(s);
     EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(s->a, 1000, A, &none));
     MUST(none == s);
     EXPECT(WEIR_E_DEVICE_LOST, weir_free(s->a, s, A));
@@ -149,10 +149,10 @@ static void end_lost(struct scene *s) {
 }
 
 /* Frees all blocks, checks that nothing is left, and destroys the allocator. */
-static void end(struct scene *s) {
+static void end_scene(struct scene *s) {
     weir_statistics figures;
 
-    end_capture(s);
+    end_scene_capture(s);
     for (int i = 0; i < SLOTS; i++) {
         weir_status status = weir_free(s->a, s->block[i], s->freed_on[i]);
 
@@ -196,8 +196,8 @@ static void set_out(struct scene *s, const struct world *world, const struct sit
         with_profile(&s->options);
     if (it->about & NEW)
         return;
-    OK(create(s));
-    OK(play(s, it->before));
+    OK(create_scene_allocator(s));
+    OK(play_steps(s, it->before));
 }
 
 static void plan(const struct fault *fault) {
@@ -260,7 +260,7 @@ static uint64_t run_once(const struct world *world, const struct situation *it,
     now.last = WEIR_ENTRY_COUNT;
     set_out(&s, world, it);
     plan(fault);
-    status = play(&s, it->operation);
+    status = play_steps(&s, it->operation);
     met = end_of_plan();
     if (fault->driver_call == 0 && fault->host_request == 0)
         *clean = status;
@@ -271,10 +271,10 @@ static uint64_t run_once(const struct world *world, const struct situation *it,
         return met;
     }
     check_accounts(&s);
-    if (s.captured && !is_captured(&s)) {
+    if (s.captured && !scene_is_captured(&s)) {
         FAIL_UNLESS(met > 0, "");
     } else if (status != *clean) {
-        weir_status again = play(&s, it->operation);
+        weir_status again = play_steps(&s, it->operation);
         int lacks = (it->about & SHORT) && s.a && stats_of(s.a).kept_out > 0;
 
         FAIL_UNLESS(again == *clean || (lacks && again == WEIR_E_LIMIT), weir_status_name(again));
@@ -282,7 +282,7 @@ static uint64_t run_once(const struct world *world, const struct situation *it,
     if (!s.a && met > 0)
         return met; /* memory that the driver refused at the end is the driver's */
     if (s.a)
-        end(&s);
+        end_scene(&s);
     if (!(it->about & NEW) || status == *clean || met == 1) /* else unwinding failed, too */
         end_device(&s);
     return met;
@@ -307,7 +307,7 @@ static int are_all_wanted(void) {
     return text && strcmp(text, "all") == 0;
 }
 
-static uint64_t number_from(const char *variable) {
+static uint64_t positive_number_from(const char *variable) {
     const char *text = getenv(variable);
     uint64_t n = text ? strtoull(text, NULL, 0) : 0;
 
@@ -315,15 +315,15 @@ static uint64_t number_from(const char *variable) {
 }
 
 static uint64_t every(void) {
-    return number_from("WEIR_TEST_FAULTS");
+    return positive_number_from("WEIR_TEST_FAULTS");
 }
 
 /* Returns the step between pairs: WEIR_TEST_PAIRS=N tries every N-th of them. */
 static uint64_t every_pair(void) {
-    return every() * number_from("WEIR_TEST_PAIRS");
+    return every() * positive_number_from("WEIR_TEST_PAIRS");
 }
 
-static void say(const struct world *world, const char *what, uint64_t points) {
+static void print_points(const struct world *world, const char *what, uint64_t points) {
     printf("# %s: %s: %llu\n", world->name, what, (unsigned long long)points);
     fflush(stdout);
 }
@@ -409,7 +409,7 @@ TEST(each_driver_call_among_pieces_fails) {
             run_once(mapped_world(), &of_pieces[i], &no_fault, &clean);
             points += fail_each_call(mapped_world(), &of_pieces[i], &clean);
         }
-    say(mapped_world(), "driver calls that failed among pieces", points);
+    print_points(mapped_world(), "driver calls that failed among pieces", points);
     ck_assert_uint_gt(points, 300 / every());
 }
 
@@ -424,14 +424,14 @@ static int has_shelves(int row) {
 TEST_WHERE(0, WORLDS, has_shelves, each_driver_call_behind_shelves_fails) {
     uint64_t points = in_each_of(hardened, HARDENED_SITUATIONS, &worlds[_i], fail_each_call);
 
-    say(&worlds[_i], "driver calls that failed behind shelves", points);
+    print_points(&worlds[_i], "driver calls that failed behind shelves", points);
     ck_assert_uint_gt(points, 100 / every());
 }
 
 TEST_EACH(WORLDS, each_driver_call_fails) {
     uint64_t points = in_each_of(situations, SITUATIONS, &worlds[_i], fail_each_call);
 
-    say(&worlds[_i], "driver calls that failed", points);
+    print_points(&worlds[_i], "driver calls that failed", points);
     ck_assert_uint_gt(points, 500 / every());
 }
 
@@ -458,7 +458,7 @@ CASE("pairs", 3600, NULL, drop_profile);
 TEST_EACH(WORLDS, pairs_of_driver_calls_fail) {
     uint64_t points = in_each_of(situations, SITUATIONS, &worlds[_i], fail_pairs);
 
-    say(&worlds[_i], "pairs of driver calls that failed", points);
+    print_points(&worlds[_i], "pairs of driver calls that failed", points);
     ck_assert_uint_gt(points, 300 / every_pair());
 }
 
@@ -481,14 +481,14 @@ CASE("host memory", 300, NULL, drop_profile);
 TEST_EACH(WORLDS, each_request_for_host_memory_fails) {
     uint64_t points = in_each_of(situations, SITUATIONS, &worlds[_i], fail_each_request);
 
-    say(&worlds[_i], "requests for host memory that failed", points);
+    print_points(&worlds[_i], "requests for host memory that failed", points);
     ck_assert_uint_gt(points, 100 / every());
 }
 
 TEST_WHERE(0, WORLDS, has_shelves, each_request_behind_shelves_fails) {
     uint64_t points = in_each_of(hardened, HARDENED_SITUATIONS, &worlds[_i], fail_each_request);
 
-    say(&worlds[_i], "requests for host memory that failed behind shelves", points);
+    print_points(&worlds[_i], "requests for host memory that failed behind shelves", points);
     ck_assert_uint_gt(points, 20 / every());
 }
 
@@ -502,7 +502,7 @@ TEST(each_request_among_pieces_fails) {
             run_once(mapped_world(), &of_pieces[i], &no_fault, &clean);
             points += fail_each_request(mapped_world(), &of_pieces[i], &clean);
         }
-    say(mapped_world(), "requests for host memory that failed among pieces", points);
+    print_points(mapped_world(), "requests for host memory that failed among pieces", points);
     ck_assert_uint_gt(points, 500);
 }
 #endif

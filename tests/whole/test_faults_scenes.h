@@ -106,7 +106,7 @@ struct scene {
     int is_later;        /* set if the first request preallocates */
 };
 
-static int has_caches(const struct scene *s) {
+static int scene_has_caches(const struct scene *s) {
     return s->world->cache == WEIR_SWITCH_ON;
 }
 
@@ -135,20 +135,20 @@ static weir_status drop_on(struct scene *s, int slot, CUstream stream) {
 }
 
 /* Takes and gives a block. */
-static void touch(struct scene *s, size_t bytes, CUstream stream) {
+static void alloc_and_free_last(struct scene *s, size_t bytes, CUstream stream) {
     OK(want(s, SLOTS - 1, bytes, stream));
     OK(drop_on(s, SLOTS - 1, stream));
 }
 
 /* Returns 1 if the capture is unbroken, else 0. */
-static int is_captured(const struct scene *s) {
+static int scene_is_captured(const struct scene *s) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
     CU(driver->cuStreamIsCapturing(s->captured, &status));
     return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-static void end_capture(struct scene *s) {
+static void end_scene_capture(struct scene *s) {
     CUgraph graph = NULL;
 
     if (!s->captured)
@@ -161,7 +161,7 @@ static void end_capture(struct scene *s) {
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static weir_status play(struct scene *s, const char *steps);
+static weir_status play_steps(struct scene *s, const char *steps);
 
 static size_t bytes_from(const char *text) {
     char *unit;
@@ -212,7 +212,7 @@ static weir_status give_step(struct scene *s, char (*word)[16]) {
 }
 
 static weir_status touch_step(struct scene *s, char (*word)[16]) {
-    touch(s, bytes_from(word[1]), stream_from(s, word[2]));
+    alloc_and_free_last(s, bytes_from(word[1]), stream_from(s, word[2]));
     return WEIR_OK;
 }
 
@@ -237,13 +237,13 @@ static weir_status sync_step(struct scene *s, char (*word)[16]) {
 
 static weir_status age_step(struct scene *s, char (*word)[16]) {
     for (int i = 0; i < 70; i++)
-        touch(s, 3000, stream_from(s, word[1]));
+        alloc_and_free_last(s, 3000, stream_from(s, word[1]));
     return WEIR_OK;
 }
 
 static weir_status calm_step(struct scene *s, char (*word)[16]) {
-    for (int i = 0; i < 1100 && has_caches(s); i++)
-        touch(s, MIB, stream_from(s, word[1]));
+    for (int i = 0; i < 1100 && scene_has_caches(s); i++)
+        alloc_and_free_last(s, MIB, stream_from(s, word[1]));
     return WEIR_OK;
 }
 
@@ -264,7 +264,7 @@ static weir_status want_many(struct scene *s, int count, size_t bytes, CUstream 
     return status;
 }
 
-static weir_status create(struct scene *s) {
+static weir_status create_scene_allocator(struct scene *s) {
     weir_allocator *a = NULL;
     weir_status status =
         s->is_later ? weir__allocator_create_later(&watched, &s->options, &a, NULL, 0)
@@ -298,10 +298,10 @@ static weir_status take_in_a_graph(struct scene *s) {
  * stream. */
 static weir_status much_is_stranded(struct scene *s) {
     s->own = make_stream();
-    OK(play(s, "take 0 120MiB OWN, give 0"));
+    OK(play_steps(s, "take 0 120MiB OWN, give 0"));
     CU(driver->cuStreamDestroy(s->own));
     for (int i = 0; i < 600; i++)
-        touch(s, 1000, A);
+        alloc_and_free_last(s, 1000, A);
     return WEIR_OK;
 }
 
@@ -337,7 +337,7 @@ static weir_status give_many_on_two_streams(struct scene *s) {
 static weir_status a_handle_means_another(struct scene *s) {
     CUstream stream = s->own = make_stream();
 
-    OK(play(s, "age OWN, take 0-9 3000 A, take 10-13 1MiB OWN, give 0-13 OWN"));
+    OK(play_steps(s, "age OWN, take 0-9 3000 A, take 10-13 1MiB OWN, give 0-13 OWN"));
     CU(driver->cuStreamDestroy(stream));
     s->own = make_stream();
     MUST(s->own == stream);
@@ -370,7 +370,7 @@ static weir_status bind_and_unbind(struct scene *s) {
     return status;
 }
 
-static weir_status trim(struct scene *s) {
+static weir_status trim_scene(struct scene *s) {
     size_t released;
 
     return weir_trim(s->a, 0, &released);
@@ -382,7 +382,7 @@ static weir_status read_figures(struct scene *s) {
     return weir_stats(s->a, &figures);
 }
 
-static weir_status destroy(struct scene *s) {
+static weir_status destroy_scene_allocator(struct scene *s) {
     weir_status status = weir_allocator_destroy(s->a);
 
     if (status == WEIR_OK)
@@ -392,17 +392,17 @@ static weir_status destroy(struct scene *s) {
 
 /* Leaves much memory idle for long, of which the next request or weir_decay releases a part. */
 static weir_status idle_for_long(struct scene *s) {
-    OK(play(s, "take 0-1 60MiB A, take 2 1000 A, give 0-1, sync"));
+    OK(play_steps(s, "take 0-1 60MiB A, take 2 1000 A, give 0-1, sync"));
     for (int i = 0; i < 5; i++) {
         weir__model_advance(4 * MS);
-        touch(s, (size_t)(i + 1) * 2 * MIB, A);
+        alloc_and_free_last(s, (size_t)(i + 1) * 2 * MIB, A);
     }
     CU(driver->cuCtxSynchronize());
     weir__model_advance(9 * MS);
     return WEIR_OK;
 }
 
-static weir_status decay(struct scene *s) {
+static weir_status decay_scene(struct scene *s) {
     size_t released;
 
     return weir_decay(s->a, &released);
@@ -419,7 +419,7 @@ static int pieces; /* number of blocks, of which every other eight are idle */
 
 /* Leaves memory idle that was freed on two streams behind unfinished work. */
 static weir_status idle_on_two_streams(struct scene *s) {
-    touch(s, 1000, B);
+    alloc_and_free_last(s, 1000, B);
     OK(want_many(s, pieces, MIB, A));
     busy(A, 5 * MS);
     busy(B, 7 * MS);
@@ -441,9 +441,9 @@ static weir_status halves_are_idle(struct scene *s) {
 
 /* Leaves an unmapped range and an idle physical allocation below many blocks. */
 static weir_status unmapped_below(struct scene *s) {
-    OK(play(s, "take 155 24MiB A, take 156 8MiB A"));
+    OK(play_steps(s, "take 155 24MiB A, take 156 8MiB A"));
     OK(want_many(s, pieces, MIB, A));
-    return play(s, "give 155, sync, trim, give 156, sync");
+    return play_steps(s, "give 155, sync, trim, give 156, sync");
 }
 
 static weir_status save_profile(struct scene *s) {
@@ -465,7 +465,7 @@ static const struct {
     {"calm", calm_step, NULL},
     {"capture", capture_step, NULL},
     {"preallocate", preallocate_step, NULL},
-    {"create", NULL, create},
+    {"create", NULL, create_scene_allocator},
     {"fill-device", NULL, the_device_is_full},
     {"take-in-graph", NULL, take_in_a_graph},
     {"strand", NULL, much_is_stranded},
@@ -475,11 +475,11 @@ static const struct {
     {"give-nobodys", NULL, give_nobodys},
     {"use-often", NULL, use_often},
     {"bind-and-unbind", NULL, bind_and_unbind},
-    {"trim", NULL, trim},
+    {"trim", NULL, trim_scene},
     {"read-figures", NULL, read_figures},
-    {"destroy", NULL, destroy},
+    {"destroy", NULL, destroy_scene_allocator},
     {"idle-for-long", NULL, idle_for_long},
-    {"decay", NULL, decay},
+    {"decay", NULL, decay_scene},
     {"little-is-idle", NULL, little_is_idle},
     {"idle-on-two", NULL, idle_on_two_streams},
     {"idle-halves", NULL, halves_are_idle},
@@ -487,7 +487,7 @@ static const struct {
     {"save-profile", NULL, save_profile},
 };
 
-static weir_status play_one(struct scene *s, const char *step) {
+static weir_status play_step(struct scene *s, const char *step) {
     char word[4][16] = {""};
     int words =
         sscanf(step, " %15[^ ,] %15[^ ,] %15[^ ,] %15[^ ,]", word[0], word[1], word[2], word[3]);
@@ -498,12 +498,12 @@ static weir_status play_one(struct scene *s, const char *step) {
     ck_abort_msg("no step: %s", step);
 }
 
-static weir_status play(struct scene *s, const char *steps) {
+static weir_status play_steps(struct scene *s, const char *steps) {
     weir_status status = WEIR_OK;
 
     for (const char *step = steps; step && *step && status == WEIR_OK; step = strchr(step, ',')) {
         step += *step == ',';
-        status = play_one(s, step);
+        status = play_step(s, step);
     }
     return status;
 }

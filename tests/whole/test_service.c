@@ -11,12 +11,12 @@ enum { STREAMS = 1024 };
 static weir_allocator *made;
 static CUstream streams[STREAMS];
 
-static void set_up(void) {
+static void start_service_device(void) {
     start_model(DEVICE);
     made = NULL;
 }
 
-static void make(int kind, uint64_t limit) {
+static void make_service(int kind, uint64_t limit) {
     weir_options options = options_of(kind, "model", DEVICE / 4 * 3);
 
     if (limit > 0)
@@ -24,7 +24,7 @@ static void make(int kind, uint64_t limit) {
     OK(weir_allocator_create(&options, &made));
 }
 
-static void take(size_t bytes, CUstream stream) {
+static void alloc_for_service(size_t bytes, CUstream stream) {
     void *block;
 
     OK(weir_alloc(made, bytes, stream, &block));
@@ -41,7 +41,7 @@ static const size_t equal_kib[] = {1024,  1536,  3072,  5120,  7168,   9216,  11
                                    50176, 66560, 71680, 99328, 102400, 132096};
 enum { SIZES = sizeof equal_kib / sizeof equal_kib[0] };
 
-CASE("user", 60, set_up, check_model);
+CASE("user", 60, start_service_device, check_model);
 
 /* Equal blocks fill the device until a request fails. */
 TEST_EACH((OWN_KINDS * SIZES), most_of_the_device_can_be_used) {
@@ -52,7 +52,7 @@ TEST_EACH((OWN_KINDS * SIZES), most_of_the_device_can_be_used) {
 
     if (!is_roomy())
         return;
-    make(kind, 0);
+    make_service(kind, 0);
     while (weir_alloc(made, bytes, A, &block) == WEIR_OK)
         used += bytes;
     ck_assert_msg(used >= DEVICE / 100 * 97, "%s, blocks of %zu KiB: %llu MiB of %llu can be used",
@@ -71,10 +71,10 @@ TEST_EACH(KINDS * 3, streams_share_what_is_reserved) {
     enum { LOADS = sizeof loads / sizeof loads[0] };
     const int kind = kinds[_i / LOADS];
 
-    make(kind, 0);
+    make_service(kind, 0);
     for (int i = 0; i < loads[_i % LOADS].streams; i++) {
         streams[i] = make_stream();
-        take(4 * KIB, streams[i]);
+        alloc_for_service(4 * KIB, streams[i]);
     }
     ck_assert_msg(stats_of(made).reserved <= loads[_i % LOADS].most,
                   "%s, %d streams: %llu KiB reserved", kind_names[kind], loads[_i % LOADS].streams,
@@ -121,13 +121,13 @@ TEST_EACH(3 * MODELS, weights_take_little_more_than_they_are) {
     uint64_t asked = 0;
     double part;
 
-    make(kind, 0);
+    make_service(kind, 0);
     for (int layer = -1; layer < model->layers; layer++) {
         const size_t *sizes = layer < 0 ? model->once : model->layer;
         const int count = layer < 0 ? 2 : 9;
 
         for (int i = 0; i < count && sizes[i] > 0; i++) {
-            take(sizes[i], A);
+            alloc_for_service(sizes[i], A);
             asked += sizes[i];
         }
     }
@@ -147,7 +147,7 @@ struct block {
     size_t bytes;
 };
 
-static struct block get(size_t bytes) {
+static struct block alloc_counted(size_t bytes) {
     struct block b = {.bytes = bytes};
 
     OK(weir_alloc(made, bytes, A, &b.address));
@@ -156,7 +156,7 @@ static struct block get(size_t bytes) {
     return b;
 }
 
-static void put(struct block *b) {
+static void free_counted(struct block *b) {
     if (b->address)
         OK(weir_free(made, b->address, A));
     live -= b->address ? b->bytes : 0;
@@ -166,7 +166,7 @@ static void put(struct block *b) {
 /* The random state, which each run begins with 0. */
 static uint64_t draws;
 
-static size_t draw(size_t below) {
+static size_t draw_bytes_below(size_t below) {
     draws = draws * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (size_t)(draws >> 33) % below;
 }
@@ -176,28 +176,28 @@ static void sawtooth(void) {
     static struct block tooth[4096];
 
     for (int teeth = 0; teeth < 40; teeth++) {
-        size_t bytes = (1 + draw(24)) * MIB + draw(1024) * KIB;
+        size_t bytes = (1 + draw_bytes_below(24)) * MIB + draw_bytes_below(1024) * KIB;
         int count = 0;
 
         for (; live + bytes <= 2 * GIB; bytes = (bytes + bytes / 16) & ~(size_t)511)
-            tooth[count++] = get(bytes);
+            tooth[count++] = alloc_counted(bytes);
         while (count > 0)
-            put(&tooth[--count]);
+            free_counted(&tooth[--count]);
     }
 }
 
 /* Each block is twice the one before, which is freed then. */
 static void doubling_sizes(void) {
     for (size_t series = 0; series < 4; series++) {
-        struct block last = get(MIB + series * 64 * KIB);
+        struct block last = alloc_counted(MIB + series * 64 * KIB);
 
         for (int step = 0; step < 12; step++) {
-            struct block next = get(2 * last.bytes);
+            struct block next = alloc_counted(2 * last.bytes);
 
-            put(&last);
+            free_counted(&last);
             last = next;
         }
-        put(&last);
+        free_counted(&last);
     }
 }
 
@@ -207,12 +207,13 @@ static void vector_growth(void) {
     struct block vector[VECTORS];
 
     for (int i = 0; i < VECTORS; i++)
-        vector[i] = get(256 * KIB);
+        vector[i] = alloc_counted(256 * KIB);
     for (int turn = 0; turn < 60 * VECTORS; turn++) {
-        struct block *v = &vector[draw(VECTORS)], next;
+        struct block *v = &vector[draw_bytes_below(VECTORS)], next;
 
-        next = get(v->bytes > 256 * MIB ? 256 * KIB : (v->bytes + v->bytes / 2) & ~(size_t)511);
-        put(v);
+        next = alloc_counted(v->bytes > 256 * MIB ? 256 * KIB
+                                                  : (v->bytes + v->bytes / 2) & ~(size_t)511);
+        free_counted(v);
         *v = next;
     }
 }
@@ -221,10 +222,11 @@ static void sizes_that_never_repeat(void) {
     static struct block block[100];
 
     for (size_t turn = 0; turn < 20000; turn++) {
-        struct block *b = &block[draw(100)];
+        struct block *b = &block[draw_bytes_below(100)];
 
-        put(b);
-        *b = get(((size_t)64 * KIB << draw(10)) + draw(64) * KIB + turn * 512 % MIB + 512);
+        free_counted(b);
+        *b = alloc_counted(((size_t)64 * KIB << draw_bytes_below(10)) + draw_bytes_below(64) * KIB +
+                           turn * 512 % MIB + 512);
     }
 }
 
@@ -232,8 +234,8 @@ static void first_in_first_out(void) {
     static struct block block[256];
 
     for (int turn = 0; turn < 20000; turn++) {
-        put(&block[turn % 256]);
-        block[turn % 256] = get((1 + draw(32768)) * 512);
+        free_counted(&block[turn % 256]);
+        block[turn % 256] = alloc_counted((1 + draw_bytes_below(32768)) * 512);
     }
 }
 
@@ -243,12 +245,14 @@ static void growing_sequences(void) {
     static struct block block[SEQUENCES];
 
     for (int i = 0; i < SEQUENCES; i++)
-        block[i] = get((1 + draw(512)) * STEP);
+        block[i] = alloc_counted((1 + draw_bytes_below(512)) * STEP);
     for (int turn = 0; turn < 20000; turn++) {
-        struct block *b = &block[draw(SEQUENCES)], next;
+        struct block *b = &block[draw_bytes_below(SEQUENCES)], next;
 
-        next = get(b->bytes < (size_t)LONGEST * STEP ? b->bytes + STEP : (1 + draw(256)) * STEP);
-        put(b);
+        next =
+            alloc_counted(b->bytes < (size_t)LONGEST * STEP ? b->bytes + STEP
+                                                            : (1 + draw_bytes_below(256)) * STEP);
+        free_counted(b);
         *b = next;
     }
 }
@@ -261,11 +265,11 @@ static void survivors(void) {
         size_t bytes = size * KIB, count = 16 * MIB / bytes, behind = 0;
 
         for (size_t i = 0; i < count; i++)
-            block[i] = get(bytes);
+            block[i] = alloc_counted(bytes);
         for (size_t i = 0; i < count; i++) {
             behind += bytes;
             if (behind < 512 * KIB)
-                put(&block[i]);
+                free_counted(&block[i]);
             else
                 behind = 0;
         }
@@ -281,7 +285,7 @@ static void robson(void) {
     uint64_t offset = 0;
 
     while (count < BLOCKS)
-        block[count++] = get(MIB);
+        block[count++] = alloc_counted(MIB);
     for (int step = 1; step <= SIZES_OF; step++) {
         const uint64_t size = (uint64_t)MIB << step;
         uint64_t avoided[2] = {0, 0};
@@ -303,10 +307,10 @@ static void robson(void) {
             if (at == 0 || at + block[i].bytes > size)
                 block[kept++] = block[i];
             else
-                put(&block[i]);
+                free_counted(&block[i]);
         }
         for (count = kept; live + size <= budget && count < BLOCKS;)
-            block[count++] = get(size);
+            block[count++] = alloc_counted(size);
     }
 }
 
@@ -331,7 +335,7 @@ TEST_EACH((OWN_KINDS * PATTERNS), patterns_reserve_no_more_than_their_bounds) {
     weir_statistics now = {.size = sizeof now};
     double part;
 
-    make(kinds[kind], 0);
+    make_service(kinds[kind], 0);
     patterns[pattern].play();
     OK(weir_stats(made, &now));
     part = (double)now.reserved_peak / (double)live_peak;
@@ -342,7 +346,7 @@ TEST_EACH((OWN_KINDS * PATTERNS), patterns_reserve_no_more_than_their_bounds) {
 /* ---- memory that caches keep ------------------------------------------------------------------- */
 
 /* Makes the stream earn and fill its cache.  The last free releases all that the cache may not keep. */
-static void use(CUstream stream, size_t bytes) {
+static void churn_blocks(CUstream stream, size_t bytes) {
     enum { SOME = 32 };
     void *block[SOME];
 
@@ -375,7 +379,7 @@ TEST_EACH(2 * OWN_KINDS, caches_keep_no_more_than_their_limit) {
         for (int i = 0; i < SOME; i++) {
             if (turn == 0)
                 streams[i] = make_stream();
-            use(streams[i], (size_t)(turn + 1) * 64 * KIB);
+            churn_blocks(streams[i], (size_t)(turn + 1) * 64 * KIB);
             if (is_watched)
                 MUST_LE(stats_of(made).cache_idle, most);
         }
@@ -391,10 +395,10 @@ TEST_EACH(OWN_KINDS, a_silent_stream_leaves_others_their_share) {
     weir_statistics now;
 
     make_with_cache(kinds[_i], 64 * MIB);
-    use(A, KIB);
+    churn_blocks(A, KIB);
     other = make_stream();
-    use(other, 64 * KIB);
-    use(other, 64 * KIB);
+    churn_blocks(other, 64 * KIB);
+    churn_blocks(other, 64 * KIB);
     now = stats_of(made);
     MUST_LE(now.allocs / 10 * 9, now.cache_hits);
 }
@@ -405,13 +409,13 @@ TEST_EACH(OWN_KINDS, a_trim_gives_caches_their_share_back) {
     weir_statistics before, after;
 
     make_with_cache(kinds[_i], 32 * MIB);
-    use(A, 512 * KIB);
+    churn_blocks(A, 512 * KIB);
     other = make_stream();
-    use(other, 256 * KIB);
+    churn_blocks(other, 256 * KIB);
     OK(weir_trim(made, 0, NULL));
-    use(other, 256 * KIB);
+    churn_blocks(other, 256 * KIB);
     before = stats_of(made);
-    use(other, 256 * KIB);
+    churn_blocks(other, 256 * KIB);
     after = stats_of(made);
     MUST_LE((after.allocs - before.allocs) / 10 * 9, after.cache_hits - before.cache_hits);
 }
@@ -423,12 +427,12 @@ TEST_EACH(OWN_KINDS, ended_streams_keep_what_the_limit_lets_them) {
     make_with_cache(kinds[_i], 32 * MIB);
     for (int i = 0; i < SOME; i++) {
         streams[i] = make_stream();
-        use(streams[i], 64 * KIB);
+        churn_blocks(streams[i], 64 * KIB);
     }
     for (int i = 0; i < SOME; i++)
         CU(driver->cuStreamDestroy(streams[i]));
     MUST_LE(stats_of(made).reserved, 128 * MIB);
-    take(GIB, A);
+    alloc_for_service(GIB, A);
     MUST_LE(stats_of(made).reserved, GIB + 128 * MIB);
 }
 
@@ -437,11 +441,11 @@ TEST_EACH(OWN_KINDS, ended_streams_leave_all_where_they_are_told) {
     enum { SOME = 1000 };
     uint64_t before;
 
-    make(kinds[_i], 0);
+    make_service(kinds[_i], 0);
     for (int i = 0; i < SOME; i++) {
         streams[i] = make_stream();
         OK(weir_bind(made, streams[i]));
-        use(streams[i], 64 * KIB);
+        churn_blocks(streams[i], 64 * KIB);
     }
     before = stats_of(made).reserved;
     MUST_LE(GIB / 4 * 3, before);
@@ -451,7 +455,7 @@ TEST_EACH(OWN_KINDS, ended_streams_leave_all_where_they_are_told) {
     }
     MUST_LE(stats_of(made).cache_idle, MIB);
     for (int i = 0; i < 512; i++)
-        take(MIB, A);
+        alloc_for_service(MIB, A);
     MUST_LE(stats_of(made).reserved, before);
 }
 
@@ -463,7 +467,7 @@ TEST_EACH(KINDS, no_request_waits_while_nothing_is_queued) {
     const int kind = kinds[_i];
     void *blocks[SOME];
 
-    make(kind, 64 * MIB);
+    make_service(kind, 64 * MIB);
     for (int turn = 0; turn < TURNS; turn++) {
         for (int i = 0; i < SOME; i++) {
             uint64_t began, took;

@@ -26,7 +26,7 @@ static const char *const call_words[] = {"alloc", "free", "use",   "wait", "sync
                                          "trim",  "bind", "begin", "end",  "renew"};
 
 static void tell_calls(void) {
-    tell_steps(call_words);
+    print_steps(call_words);
 }
 
 static CUstream streams[3];
@@ -41,7 +41,7 @@ static void start_calls(void) {
 }
 
 /* Makes `later' wait for all operations of `earlier' so far. */
-static void order(int later, int earlier) {
+static void order_and_note(int later, int earlier) {
     order_streams(streams[later], streams[earlier]);
     oracle_follow(&oracle, later, earlier);
 }
@@ -54,7 +54,7 @@ static void work_on(int s) {
 }
 
 /* Allocates a block.  Endless work on the stream uses it at once. */
-static weir_status alloc_on(size_t bytes, int s) {
+static weir_status alloc_in_oracle(size_t bytes, int s) {
     void *block = NULL;
     weir_status status = weir_alloc(allocator, bytes, streams[s], &block);
 
@@ -69,11 +69,11 @@ static weir_status alloc_on(size_t bytes, int s) {
     return status;
 }
 
-static void free_on(int i, int s, int captured) {
+static void free_in_oracle(int i, int s, int captured) {
     void *block = (void *)(uintptr_t)oracle.block[i].at; /* NOLINT(performance-no-int-to-ptr) */
 
     if (s != oracle.block[i].stream)
-        order(s, oracle.block[i].stream);
+        order_and_note(s, oracle.block[i].stream);
     SAME(weir_free(allocator, block, streams[s]), WEIR_OK);
     oracle_given(&oracle, i, s, captured, weir__model_now_ns());
 }
@@ -81,7 +81,7 @@ static void free_on(int i, int s, int captured) {
 static void use_on(int i, int s) {
     struct oracle_block *b = &oracle.block[i];
 
-    order(s, b->stream);
+    order_and_note(s, b->stream);
     work_on(s);
     SAME(weir_use(allocator, (void *)(uintptr_t)b->at, streams[s]), WEIR_OK);
     b->users |= 1u << s;
@@ -117,7 +117,7 @@ static void begin_arena(void) {
     arena_base = failed_requests = 0;
 }
 
-static size_t rounded(size_t bytes) {
+static size_t rounded_to_granule(size_t bytes) {
     return (bytes + G - 1) / G * G;
 }
 
@@ -132,7 +132,7 @@ static weir_statistics expect_figures(void) {
     SAME(s.requested, oracle.requested);
     SAME(s.requested_peak, oracle.requested_peak);
     for (int i = 0; i < oracle.blocks; i++)
-        least += rounded(oracle.block[i].bytes);
+        least += rounded_to_granule(oracle.block[i].bytes);
     HOLDS(s.in_use >= least && s.in_use < 2 * least + (least == 0));
     SAME(s.reserved, reserve);
     return s;
@@ -149,7 +149,7 @@ static size_t longest_gap(void) {
         for (int k = 0; k < oracle.blocks; k++) {
             const struct oracle_block *b = &oracle.block[k];
 
-            if (b->at + rounded(b->bytes) > from && b->at < to)
+            if (b->at + rounded_to_granule(b->bytes) > from && b->at < to)
                 to = b->at > from ? b->at : from;
         }
         longest = to - from > longest ? (size_t)(to - from) : longest;
@@ -171,13 +171,13 @@ static void expect_no_room(size_t bytes) {
     size_t least = 0;
 
     for (int i = 0; i < oracle.blocks; i++)
-        least += rounded(oracle.block[i].bytes);
+        least += rounded_to_granule(oracle.block[i].bytes);
     if (s.in_use == least && all_is_over() && arena->timeout_ms != UINT32_MAX)
-        HOLDS(longest_gap() < rounded(bytes));
+        HOLDS(longest_gap() < rounded_to_granule(bytes));
 }
 
 /* Trims the arena.  A free that waits for other streams keeps the region, since a trim does not wait for streams. */
-static void do_trim(void) {
+static void trim_and_check(void) {
     size_t released = 0;
 
     SAME(weir_trim(allocator, 0, &released), WEIR_OK);
@@ -194,7 +194,7 @@ static void do_step(const struct step *step, int is_last) {
     switch (step->kind) {
     case ALLOC:
         bytes = (size_t)step->what * G - (size_t)oracle.blocks;
-        status = alloc_on(bytes, step->stream);
+        status = alloc_in_oracle(bytes, step->stream);
         if (status == WEIR_OK)
             reserve = (uint64_t)arena->granules * G;
         if (status == WEIR_OK && !arena_base)
@@ -203,13 +203,13 @@ static void do_step(const struct step *step, int is_last) {
             expect_no_room(bytes);
         break;
     case FREE:
-        free_on(step->what, step->stream, 0);
+        free_in_oracle(step->what, step->stream, 0);
         break;
     case USE:
         use_on(step->what, step->stream);
         break;
     case WAIT:
-        order(step->stream, step->what);
+        order_and_note(step->stream, step->what);
         break;
     case SYNC:
         CU(driver->cuCtxSynchronize());
@@ -218,7 +218,7 @@ static void do_step(const struct step *step, int is_last) {
         weir__model_advance(100 * ENDLESS);
         break;
     default:
-        do_trim();
+        trim_and_check();
     }
 }
 
@@ -238,9 +238,9 @@ static void live_through(struct outlook *outlook) {
     outlook->blocks = oracle.blocks;
     memcpy(outlook->block, oracle.block, (size_t)oracle.blocks * sizeof oracle.block[0]);
     while (oracle.blocks > 0)
-        free_on(oracle.blocks - 1, oracle.block[oracle.blocks - 1].stream, 0);
+        free_in_oracle(oracle.blocks - 1, oracle.block[oracle.blocks - 1].stream, 0);
     CU(driver->cuCtxSynchronize());
-    do_trim();
+    trim_and_check();
     SAME(expect_figures().in_use, 0);
     SAME(weir_allocator_destroy(allocator), WEIR_OK);
     SAME(device_free(), device_bytes);
@@ -376,7 +376,7 @@ static void make_caches(void) {
 }
 
 /* Frees the graph's blocks under capture, and ends the capture. */
-static void end_capture(int s) {
+static void end_world_capture(int s) {
     CUgraph graph;
 
     for (int i = oracle.blocks; i-- > 0;)
@@ -391,7 +391,7 @@ static void end_capture(int s) {
 }
 
 /* Allocates a block of the graph, which no work uses before a launch. */
-static void alloc_captured(size_t bytes, int s) {
+static void alloc_in_world_graph(size_t bytes, int s) {
     void *block = NULL;
 
     SAME(weir_alloc(allocator, bytes, streams[s], &block), WEIR_OK);
@@ -412,7 +412,7 @@ static void free_in_caches(int i, int s) {
         if (!(captured >> s & 1 || b->users & captured))
             oracle_given(&oracle, i, s, 0, weir__model_now_ns());
     } else {
-        free_on(i, s, (int)(captured >> s & 1));
+        free_in_oracle(i, s, (int)(captured >> s & 1));
     }
 }
 
@@ -425,13 +425,13 @@ static void warm_stream(int s) {
 /* Destroys a stream while its work runs, and creates another one, which has the same handle.  Before that, another stream
  * waits for the work that uses live blocks, since the program will free these there.  weir has no cache for a new stream
  * before some requests, unless the program binds the stream. */
-static void renew_stream(int s, int is_bound) {
+static void renew_world_stream(int s, int is_bound) {
     int heir = (s + 1) % cache->streams;
     CUstream before = streams[s];
 
     for (int i = 0; i < oracle.blocks; i++)
         if (oracle.block[i].stream == s) {
-            order(heir, s);
+            order_and_note(heir, s);
             oracle.block[i].stream = heir;
         }
     CU(driver->cuStreamDestroy(before));
@@ -448,7 +448,7 @@ static void renew_stream(int s, int is_bound) {
 static void alloc_in_caches(size_t bytes, int s) {
     uint64_t wasted = (uint64_t)(oracle.blocks + 1) * 2 * MIB;
 
-    if (alloc_on(bytes, s) != WEIR_OK) {
+    if (alloc_in_oracle(bytes, s) != WEIR_OK) {
         HOLDS(cache->limit > 0);
         HOLDS(!all_is_over() || oracle.requested + bytes + wasted > cache->limit);
     }
@@ -460,7 +460,7 @@ static void do_call(const struct step *step) {
     switch (step->kind) {
     case ALLOC:
         if (captured >> s & 1)
-            alloc_captured(cache->sizes[step->what], s);
+            alloc_in_world_graph(cache->sizes[step->what], s);
         else
             alloc_in_caches(cache->sizes[step->what], s);
         break;
@@ -473,7 +473,7 @@ static void do_call(const struct step *step) {
         use_on(step->what, s);
         break;
     case WAIT:
-        order(s, step->what);
+        order_and_note(s, step->what);
         break;
     case SYNC:
         CU(driver->cuCtxSynchronize());
@@ -494,10 +494,10 @@ static void do_call(const struct step *step) {
         captured |= 1u << s;
         break;
     case RENEW:
-        renew_stream(s, step->what);
+        renew_world_stream(s, step->what);
         break;
     default:
-        end_capture(s);
+        end_world_capture(s);
     }
 }
 
@@ -539,7 +539,7 @@ static void live_in_caches(struct outlook *outlook) {
     memcpy(outlook->block, oracle.block, (size_t)oracle.blocks * sizeof oracle.block[0]);
     for (int t = 0; t < cache->streams; t++) {
         if (captured >> t & 1)
-            end_capture(t);
+            end_world_capture(t);
         if (bound >> t & 1)
             do_call(&(struct step){BIND, 0, t});
     }

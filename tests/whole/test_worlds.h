@@ -34,7 +34,7 @@ static inline void begin_search(int steps, void (*teller)(void)) {
     MUST(steps <= MOST_STEPS);
 }
 
-static inline void tell_steps(const char *const *words) {
+static inline void print_steps(const char *const *words) {
     for (int i = 0; i < search.depth; i++)
         fprintf(stderr, "%s%s %d on %d", i > 0 ? ", " : "", words[search.done[i].kind],
                 search.done[i].what, search.done[i].stream);

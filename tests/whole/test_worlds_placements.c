@@ -143,7 +143,7 @@ static void tell_placement(void) {
     static const char *const words[] = {"take", "give", "observe", "observe earlier",
                                         "part", "look"};
 
-    tell_steps(words);
+    print_steps(words);
 }
 
 /* Applies a step to the placement and the model.  Returns 1 on success, 0 if the step is impossible here. */
