@@ -242,7 +242,7 @@ TEST_EACH(WORLDS, who_is_not_served) {
             OK(weir_free_any(a, block));
         MUST_EQ(check_identities(a).blocks, 1);
     }
-    if (is_child())
+    if (is_forked_child())
         _exit(weir_alloc_any(a, MIB, &block) != WEIR_E_FORKED);
     OK(weir_free_any(a, taken));
     weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);

@@ -29,7 +29,7 @@ TEST_EACH(ROWS(caches), both_sides_see_the_same_bytes) {
     EXPECT(WEIR_E_NOT_OWNED, weir_ipc_close(base));
     OK(weir_ipc_close(NULL));
     free(text);
-    give(a, block, A);
+    free_to(a, block, A);
     ANSWERS(0, lines());
 }
 
@@ -54,7 +54,7 @@ TEST_EACH(ROWS(caches), an_address_inside) {
     OK(weir_ipc_close(base));
     free(text);
     free(other);
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 /* A block that fills a physical allocation shares nothing of the allocations before and after it. */
@@ -74,7 +74,7 @@ TEST(blocks_at_the_borders_of_pieces) {
         base = open_exported_text(text[i]);
         expect_marked(base, UNIT, (unsigned char)(20 * i));
         OK(weir_ipc_close(base));
-        give(a, block[i], A);
+        free_to(a, block[i], A);
         free(text[i]);
     }
 }
@@ -86,8 +86,8 @@ TEST_EACH(ROWS(caches), blocks_side_by_side) {
     size_t offset[2];
 
     make_exporter(caches[_i]);
-    one = take(a, 1000, A);
-    two = take(a, 1000, A);
+    one = alloc_block_from(a, 1000, A);
+    two = alloc_block_from(a, 1000, A);
     fill_range(one, 1, 1000);
     fill_range(two, 2, 1000);
     text = text_of(one, &offset[0]);
@@ -99,8 +99,8 @@ TEST_EACH(ROWS(caches), blocks_side_by_side) {
     OK(weir_ipc_close(base));
     free(text);
     free(other);
-    give(a, one, A);
-    give(a, two, A);
+    free_to(a, one, A);
+    free_to(a, two, A);
 }
 
 /* A physical allocation that has moved is exported from its present address, however often it moves. */
@@ -115,10 +115,10 @@ TEST_EACH(2, memory_that_was_moved) {
     before = text_of(block[0], NULL);
     if (_i == 1)
         busy(A, 5 * MS); /* the move precedes completion, and leaves aliased mappings */
-    give(a, block[0], A);
-    give(a, block[2], A);
+    free_to(a, block[0], A);
+    free_to(a, block[2], A);
     large = take_marked(2 * UNIT, 100);
-    MUST_EQ(reserve(a), 4 * UNIT);
+    MUST_EQ(reserved_bytes_of(a), 4 * UNIT);
     after = text_of(large, &offset);
     MUST(pieces_of(after) == 2 && offset == 0);
     MUST(strstr(after, strrchr(before, ':') + 1) != NULL); /* its descriptor did not change */
@@ -127,9 +127,9 @@ TEST_EACH(2, memory_that_was_moved) {
     OK(weir_ipc_close(base));
     free(before);
     free(after);
-    give(a, large, A);
-    give(a, block[1], A);
-    give(a, block[3], A);
+    free_to(a, large, A);
+    free_to(a, block[1], A);
+    free_to(a, block[3], A);
 }
 
 /* The descriptor is closed with the physical allocation.  The next allocation has another text. */
@@ -149,7 +149,7 @@ TEST(memory_that_goes_back) {
     text = text_of(block, NULL);
     base = open_exported_text(text);
     OK(weir_ipc_close(base));
-    give(a, block, A);
+    free_to(a, block, A);
     OK(weir_trim(a, 0, &released));
     MUST_EQ(device_free(), CAPACITY);
 #ifdef CAN_DENY
@@ -161,7 +161,7 @@ TEST(memory_that_goes_back) {
     MUST(strcmp(text, other) != 0);
     free(text);
     free(other);
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 TEST_EACH(ROWS(caches), a_receiver_keeps_the_memory) {
@@ -171,12 +171,12 @@ TEST_EACH(ROWS(caches), a_receiver_keeps_the_memory) {
     make_exporter(caches[_i]);
     block = take_marked(20 * MIB, 1);
     base = open_block(block, &offset);
-    give(a, block, A);
+    free_to(a, block, A);
     OK(weir_trim(a, 0, &released));
     MUST(device_free() <= CAPACITY - 20 * MIB);
     block = take_marked(20 * MIB, 200);
     expect_marked(base + offset, 20 * MIB, 1);
-    give(a, block, A);
+    free_to(a, block, A);
     OK(weir_allocator_destroy(a));
     a = NULL;
     MUST(device_free() <= CAPACITY - 20 * MIB);
@@ -206,7 +206,7 @@ TEST(a_close_waits_for_the_device) {
     weir__model_faults_clear();
     expect_marked(twice + offset, MIB, 5);
     OK(weir_ipc_close(twice));
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 TEST(a_hardened_block) {
@@ -220,7 +220,7 @@ TEST(a_hardened_block) {
     base = open_block(block, &offset);
     expect_marked(base + offset, 20 * MIB, 1);
     OK(weir_ipc_close(base));
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 /* ---- two processes ----------------------------------------------------------------------------- */
@@ -283,7 +283,7 @@ static int be_sender(void) {
     char word;
 
     make_exporter(WEIR_SWITCH_ON);
-    block = take(a, letter.bytes, A);
+    block = alloc_block_from(a, letter.bytes, A);
     fill_range(block, 7, letter.bytes);
     OK(weir_ipc_make(a, block, letter.text, sizeof letter.text, NULL, &offset));
     letter.offset = offset;
@@ -324,7 +324,7 @@ TEST_EACH(ROWS(caches), another_process_opens_a_block) {
     char word = 0;
 
     make_exporter(caches[_i]);
-    block = take(a, letter.bytes, A);
+    block = alloc_block_from(a, letter.bytes, A);
     fill_range(block, 7, letter.bytes);
     OK(weir_ipc_make(a, block, letter.text, sizeof letter.text, NULL, &offset));
     letter.offset = offset;
@@ -333,14 +333,14 @@ TEST_EACH(ROWS(caches), another_process_opens_a_block) {
     if (!child_is_forbidden(&child, &word)) {
         MUST(word == 'i');
         MUST(is_filled(block, 9, letter.bytes));
-        give(a, block, A);
+        free_to(a, block, A);
         OK(weir_trim(a, 0, &released));
-        block = take(a, letter.bytes, A);
+        block = alloc_block_from(a, letter.bytes, A);
         fill_range(block, 1, letter.bytes);
         MUST(write(child.to, "x", 1) == 1);
         ANSWERS(42, exit_status_of_child(&child));
     }
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 /* A mapping outlives its sender; a text does not. */
@@ -380,10 +380,10 @@ TEST(a_forked_child) {
     char *text;
 
     make_exporter(WEIR_SWITCH_ON);
-    block = take(a, MIB, A);
+    block = alloc_block_from(a, MIB, A);
     text = text_of(block, NULL);
     base = open_exported_text(text);
-    if (is_child()) {
+    if (is_forked_child()) {
         void *none = NULL;
 
         _exit(weir_ipc_make(a, block, NULL, 0, NULL, NULL) != WEIR_E_FORKED ||
@@ -392,7 +392,7 @@ TEST(a_forked_child) {
     }
     OK(weir_ipc_close(base));
     free(text);
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 int main(void) {

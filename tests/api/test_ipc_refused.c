@@ -19,7 +19,7 @@ TEST(arguments_that_are_wrong) {
     size_t needed = 0, offset = 0;
 
     make_exporter(WEIR_SWITCH_ON);
-    block = take(a, MIB, A);
+    block = alloc_block_from(a, MIB, A);
     EXPECT(WEIR_E_INVALID, weir_ipc_make(NULL, block, text, sizeof text, NULL, NULL));
     EXPECT(WEIR_E_INVALID, weir_ipc_make(a, NULL, text, sizeof text, NULL, NULL));
     MUST(lines() == 1 && strstr(logged, "weir_ipc_make: address is NULL"));
@@ -36,7 +36,7 @@ TEST(arguments_that_are_wrong) {
     ck_assert_str_eq(message, "text is NULL");
     EXPECT(WEIR_E_INVALID, weir_ipc_open(text, NULL, NULL, NULL, 0));
     EXPECT(WEIR_E_NOT_OWNED, weir_ipc_close(block));
-    give(a, block, A);
+    free_to(a, block, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
 }
 
@@ -81,7 +81,7 @@ TEST(texts_that_are_wrong) {
     make_exporter(WEIR_SWITCH_ON);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         turned_down(WEIR_E_PARSE, wrong[i], "not a text of weir_ipc_make");
-    block = take(a, 20 * MIB, A);
+    block = alloc_block_from(a, 20 * MIB, A);
     text = text_of(block, NULL);
     length = strlen(text);
     word = malloc(length + 64);
@@ -111,7 +111,7 @@ TEST(texts_that_are_wrong) {
     turned_down(WEIR_E_NO_DEVICE, text, "does not see the block's device CPU-");
     free(text);
     free(word);
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 /* The sender's process id belongs to another process now, or the sender has ended, or is in another namespace. */
@@ -142,11 +142,11 @@ TEST_EACH(ROWS(kinds_without), allocators_that_cannot) {
 
     options.log = WEIR_LOG_ERROR;
     OK(weir_allocator_create(&options, &a));
-    block = take(a, MIB, A);
+    block = alloc_block_from(a, MIB, A);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     ANSWERS(1, lines());
     MUST(strstr(logged, "needs engine mapped"));
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice device) {
@@ -168,10 +168,10 @@ TEST_EACH(2, drivers_that_cannot) {
     else
         table.cuDeviceGetAttribute = tell_no_files;
     OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
-    block = take(a, MIB, A);
+    block = alloc_block_from(a, MIB, A);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     MUST(lines() == 1 && strstr(logged, "weir_ipc_make: the driver and the device cannot share"));
-    give(a, block, A);
+    free_to(a, block, A);
     end_exporter(); /* needs the driver's table */
 }
 
@@ -196,7 +196,7 @@ TEST_EACH(ROWS(caches), a_failure_leaves_things_as_they_were) {
         weir__model_faults_clear();
         if (base && status != WEIR_OK)
             OK(weir_ipc_close(base));
-        give(a, block, A);
+        free_to(a, block, A);
         MUST(k < 200 && (k > 10 || met > 0));
     }
 }
@@ -219,7 +219,7 @@ TEST(what_the_driver_answers) {
     void *block;
 
     make_exporter(WEIR_SWITCH_ON);
-    block = take(a, 20 * MIB, A);
+    block = alloc_block_from(a, 20 * MIB, A);
     text = text_of(block, NULL);
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         weir__model_fail(answers[i].entry, 1, answers[i].result, 0);
@@ -231,7 +231,7 @@ TEST(what_the_driver_answers) {
     MUST(setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0);
     turned_down(WEIR_E_NO_DEVICE, cuda, "");
     free(text);
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 /* The descriptors of an allocator are closed even if its device is lost. */
@@ -242,10 +242,10 @@ TEST(a_lost_device) {
 #endif
 
     make_exporter(WEIR_SWITCH_OFF);
-    block = take(a, MIB, A);
+    block = alloc_block_from(a, MIB, A);
     free(text_of(block, NULL));
     weir__model_fail(WEIR_ENTRY_cuMemExportToShareableHandle, 1, CUDA_ERROR_ILLEGAL_ADDRESS, 0);
-    block = take(a, 100 * MIB, A);
+    block = alloc_block_from(a, 100 * MIB, A);
     EXPECT(WEIR_E_DEVICE_LOST, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     EXPECT(WEIR_E_DEVICE_LOST, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_CONTEXT_IS_DESTROYED, 1);
@@ -276,7 +276,7 @@ TEST(numbers_that_are_lost) {
     OK(weir_ipc_close(base));
     free(text);
     free(again);
-    give(a, block, A);
+    free_to(a, block, A);
     end_exporter();
     MUST(own_file_is_whole(number));
 }
@@ -335,7 +335,7 @@ TEST(no_descriptor_is_left) {
     expect_marked(base, 20 * MIB, 1);
     OK(weir_ipc_close(base));
     free(text);
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 TEST(no_host_memory) {
@@ -361,7 +361,7 @@ TEST(no_host_memory) {
             MUST(status == WEIR_E_HOST_MEMORY);
         }
     }
-    give(a, block, A);
+    free_to(a, block, A);
 }
 
 /* Replaces syscall, so that a call on a descriptor gets the wanted answer. */

@@ -55,7 +55,7 @@ TEST_EACH(WORLDS, used_in_a_child) {
     begin_misuse(_i);
     OK(weir_bind(a, A));
     free_in_world(alloc_in_world(512, A), A);
-    if (is_child())
+    if (is_forked_child())
         _exit(forked_calls_fail() ? 0 : 1);
     OK(weir_unbind(a, A));
     end_misuse();

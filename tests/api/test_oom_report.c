@@ -259,7 +259,7 @@ TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
 TEST_EACH(WORLDS, not_after_a_fork) {
     make_for(_i, 256 * MIB, "");
     REFUSED(LIMIT, 300 * MIB, A);
-    if (is_child())
+    if (is_forked_child())
         _exit(weir_last_oom_report(a, &v) == WEIR_E_FORKED ? 0 : 1);
     oom_report_now();
 }

@@ -365,7 +365,7 @@ TEST(a_child_of_fork_is_refused) {
 
     begin_with_devices(2, "model");
     (void)of(0);
-    if (is_child())
+    if (is_forked_child())
         _exit(child_has_no_allocators() ? 0 : 1);
 }
 
@@ -412,7 +412,7 @@ TEST(a_child_born_before_the_first_was_made_is_refused) {
     MUST(pthread_join(thread, NULL) == 0);
     MUST(waitpid(child, &status, 0) == child);
     MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    if (is_child()) {
+    if (is_forked_child()) {
         expect_no_default(NULL);
         _exit(0);
     }
@@ -588,7 +588,7 @@ TEST(each_saves_its_profile_at_exit) {
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
 
     MUST(mkdtemp(folder) != NULL);
-    if (is_child()) {
+    if (is_forked_child()) {
         void *block;
 
         setenv("WEIR_PROFILE", folder, 1);
@@ -624,7 +624,7 @@ TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
 
     catch_log();
     MUST(mkdtemp(folder) != NULL);
-    if (is_child()) {
+    if (is_forked_child()) {
         pthread_t thread;
         void *block;
 

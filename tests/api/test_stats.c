@@ -237,7 +237,7 @@ TEST(who_is_told_nothing) {
     OK(weir_allocator_create(&options, &silent));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_latencies(silent, WEIR_OPERATION_ALLOC, &l));
     OK(weir_allocator_destroy(silent));
-    if (is_child())
+    if (is_forked_child())
         _exit(weir_stats(a, &s) != WEIR_E_FORKED ||
               weir_latencies(a, WEIR_OPERATION_ALLOC, &l) != WEIR_E_FORKED ||
               weir_events(a, 0, &event, sizeof event, 1, &count) != WEIR_E_FORKED);

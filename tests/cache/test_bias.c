@@ -17,7 +17,7 @@ static struct weir_bias lock;
 static uint64_t guarded[2]; /* equal outside the lock, which alone orders the writes */
 static const void *inside;  /* identifies the thread inside */
 
-static void pass_through(void) {
+static void pass_guarded(void) {
     int taken = weir__bias_take(&lock);
 
     MUST(!inside);
@@ -30,13 +30,13 @@ static void pass_through(void) {
     weir__bias_give(&lock, taken);
 }
 
-static const void *owner(void) {
+static const void *bias_owner(void) {
     return atomic_load(&lock.owner);
 }
 
 static void *pass_many_times(void *times) {
     for (int i = 0; i < *(int *)times; i++)
-        pass_through();
+        pass_guarded();
     return NULL;
 }
 
@@ -47,8 +47,8 @@ static void run_elsewhere(int times) {
 /* Returns 1 if locks can be biased, which needs membarrier and a build without ThreadSanitizer. */
 static int can_bias(void) {
     for (int i = 0; i < 1000; i++)
-        pass_through();
-    return owner() != NULL;
+        pass_guarded();
+    return bias_owner() != NULL;
 }
 
 CASE("bias", 120, NULL, NULL);
@@ -68,20 +68,20 @@ TEST(the_kernel_was_asked_before_main) {
 TEST(one_thread_gets_the_bias) {
     int times = 1000;
 
-    pass_through();
-    MUST(!owner());
+    pass_guarded();
+    MUST(!bias_owner());
     if (!can_bias())
         return;
-    MUST(owner() == weir__bias_mark);
+    MUST(bias_owner() == weir__bias_mark);
     run_elsewhere(1);
-    MUST(!owner());
+    MUST(!bias_owner());
     MUST_EQ(guarded[0], 1002);
     pass_many_times(&times);
-    MUST(owner() == weir__bias_mark);
+    MUST(bias_owner() == weir__bias_mark);
     run_elsewhere(2000); /* the bias goes to the thread that uses the lock */
-    MUST(owner() && owner() != weir__bias_mark);
-    pass_through(); /* the owner has ended, so that nobody need wait */
-    MUST(!owner());
+    MUST(bias_owner() && bias_owner() != weir__bias_mark);
+    pass_guarded(); /* the owner has ended, so that nobody need wait */
+    MUST(!bias_owner());
 }
 
 /* Biases the lock to this thread, and lets another thread revoke the bias.  Returns the patience after that. */
@@ -89,10 +89,10 @@ static uint32_t patience_after(unsigned pause_us) {
     int times = (int)lock.patience * 8;
 
     pass_many_times(&times);
-    MUST(owner() == weir__bias_mark);
+    MUST(bias_owner() == weir__bias_mark);
     usleep(pause_us);
     run_elsewhere(1);
-    MUST(!owner());
+    MUST(!bias_owner());
     return lock.patience;
 }
 
@@ -129,31 +129,31 @@ static void hold_up(int number) {
         nanosleep(&pause, NULL);
 }
 
-static void *come_and_go(void *unused) {
+static void *pass_until_end(void *unused) {
     (void)unused;
     while (!atomic_load(&late.end)) {
         if (weir__bias_try_at(&lock, WEIR_BIAS_INNER))
             weir__bias_give(&lock, 1);
         else
-            pass_through();
+            pass_guarded();
     }
     return NULL;
 }
 
 /* Returns 1 if this thread got the bias while the other one was held up, 0 if not. */
 static int overtake(pthread_t other) {
-    for (int i = 0; i < 100000 && (!owner() || owner() == weir__bias_mark); i++)
+    for (int i = 0; i < 100000 && (!bias_owner() || bias_owner() == weir__bias_mark); i++)
         sched_yield();
     atomic_store(&late.go_on, 0);
     atomic_store(&late.held_up, 0);
     MUST(pthread_kill(other, SIGUSR1) == 0);
     while (!atomic_load(&late.held_up))
         sched_yield();
-    for (int i = 0; i < 1000 && owner() != weir__bias_mark; i++)
-        pass_through();
+    for (int i = 0; i < 1000 && bias_owner() != weir__bias_mark; i++)
+        pass_guarded();
     int taken = weir__bias_take(&lock);
     lock.patience = 0; /* the initial value */
-    int overtaken = owner() == weir__bias_mark;
+    int overtaken = bias_owner() == weir__bias_mark;
     MUST(!inside);
     inside = &weir__bias_mark;
     atomic_store(&late.go_on, 1);
@@ -172,7 +172,7 @@ TEST(one_that_was_held_up_undoes_nothing) {
     if (!can_bias())
         return;
     MUST(sigaction(SIGUSR1, &action, NULL) == 0);
-    MUST(pthread_create(&other, NULL, come_and_go, NULL) == 0);
+    MUST(pthread_create(&other, NULL, pass_until_end, NULL) == 0);
     for (int round = 0; round < 1500; round++)
         overtaken += overtake(other);
     atomic_store(&late.end, 1);
@@ -192,7 +192,7 @@ static void *hammer(void *arg) {
 
     pthread_barrier_wait(&start);
     for (int i = 0; i < p->times; i++) {
-        pass_through();
+        pass_guarded();
         if (p->bursts && i % p->bursts == 0)
             sched_yield();
     }
@@ -218,7 +218,7 @@ TEST(an_inner_lock_leaves_the_outer_one_taken) {
 
     for (int i = 0; i < 1000; i++) {
         taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_USER);
-        pass_through();
+        pass_guarded();
         if (i < 999)
             weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
     }

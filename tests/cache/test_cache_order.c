@@ -5,23 +5,23 @@
 
 /* ---- remote frees ---------------------------------------------------------------------------- */
 
-CASE("streams", 300, start_device, end_if_there);
+CASE("streams", 300, start_device, end_cached_if_there);
 
 TEST_EACH(ENGINES, a_remote_free_serves_where_it_was_freed) {
-    make(_i, "");
+    make_cached(_i, "");
     void *held[500];
     int count = 0;
     warm(A);
     warm(B);
-    void *block = take(3000, A);
+    void *block = alloc_live(3000, A);
     order_streams(B, A);
     busy(B, 50 * MS);
-    give(block, B);
-    for (held[0] = take(3000, B); held[count] != block; held[count] = take(3000, B))
+    free_live(block, B);
+    for (held[0] = alloc_live(3000, B); held[count] != block; held[count] = alloc_live(3000, B))
         MUST(++count < 500); /* older slots come first */
     MUST_EQ(check_identities(a).blocks, (uint64_t)count + 1);
     while (count >= 0)
-        give(held[count--], B);
+        free_live(held[count--], B);
     forbid(block, 3000);
     expect_none_of_it(A);
     expect_none_of_it(C);
@@ -33,14 +33,14 @@ TEST_EACH(ENGINES, a_remote_free_by_a_handle_that_is_used_again) {
     void *block;
     CUstream s, renewed;
 
-    make(_i, "");
+    make_cached(_i, "");
     s = make_stream();
     warm(A);
     warm(s);
-    block = take(3000, A);
+    block = alloc_live(3000, A);
     order_streams(s, A);
     busy(s, 50 * MS);
-    give(block, s);
+    free_live(block, s);
     CU(driver->cuStreamDestroy(s));
     renewed = make_stream();
     MUST(renewed == s);
@@ -54,26 +54,26 @@ TEST_EACH(ENGINES, a_remote_free_by_a_handle_that_is_used_again) {
 
 /* One slot alone makes a trim wait: a remote free, or a slot that another stream uses. */
 TEST_EACH(ENGINES * 2, a_trim_waits_for_what_is_away) {
-    make(_i / 2, "");
-    void *home = take(3000, A);
-    void *away = take(3000, A);
+    make_cached(_i / 2, "");
+    void *home = alloc_live(3000, A);
+    void *away = alloc_live(3000, A);
     OK(weir_bind(a, B)); /* B has an empty cache */
     order_streams(B, A);
     if (_i % 2)
         OK(weir_use(a, away, B));
     busy(B, 50 * MS);
-    give(away, _i % 2 ? A : B);
+    free_live(away, _i % 2 ? A : B);
     MUST(weir__model_now_ns() < 50 * MS);
     OK(weir_trim(a, 0, NULL));
     MUST_LE(50 * MS, weir__model_now_ns());
-    give(home, A);
+    free_live(home, A);
     OK(weir_unbind(a, B));
 }
 
 /* Many remote frees return to their slabs behind an event.  Their stream then reuses the slots without growth. */
 TEST_EACH(ENGINES, remote_frees_find_their_cache) {
     enum { COUNT = 3000 };
-    make(_i, "");
+    make_cached(_i, "");
     void *block[COUNT];
     uint64_t reserve, events;
     int home = 0;
@@ -81,13 +81,13 @@ TEST_EACH(ENGINES, remote_frees_find_their_cache) {
     warm(A);
     warm(B);
     for (int i = 0; i < COUNT; i++)
-        block[i] = take(2000, A);
+        block[i] = alloc_live(2000, A);
     order_streams(B, A);
     busy(B, 50 * MS);
     events = stats_of(a).event_records;
     count_from_here();
     for (int i = 0; i < COUNT; i++) {
-        give(block[i], B);
+        free_live(block[i], B);
         forbid(block[i], 2000);
     }
     expect_none_of_it(A);
@@ -97,7 +97,7 @@ TEST_EACH(ENGINES, remote_frees_find_their_cache) {
     weir__model_advance(50 * MS);
     reserve = stats_of(a).reserved;
     for (int i = 0; i < COUNT; i++) {
-        block[i] = take(2000, A);
+        block[i] = alloc_live(2000, A);
         home += is_forbidden(block[i], 2000);
     }
     ck_assert_int_gt(home, COUNT / 2);
@@ -110,22 +110,22 @@ static void strand(int kind, int is_limited) {
     static const size_t of_a_class[] = {512 * KIB, 448 * KIB, 384 * KIB, 320 * KIB, 256 * KIB};
     CUstream s = make_stream(), first = s;
     void *block[300]; /* too few of each class to return behind an event */
-    make(kind, is_limited ? "limit=512MiB" : "");
+    make_cached(kind, is_limited ? "limit=512MiB" : "");
     warm(A);
     warm(s);
     for (int i = 0; i < 300; i++)
-        block[i] = take(of_a_class[i / 60], A);
+        block[i] = alloc_live(of_a_class[i / 60], A);
     order_streams(s, A);
     busy(s, 50 * MS);
     for (int i = 0; i < 300; i++)
-        give(block[i], s);
+        free_live(block[i], s);
     CU(driver->cuStreamDestroy(s));
     s = make_stream();
     MUST(s == first);
     pair(512, s); /* the owner of the remote frees is now unknown */
-    void *large = take(450 * MIB, A);
+    void *large = alloc_live(450 * MIB, A);
     MUST_EQ(weir__model_now_ns() >= 50 * MS, is_limited);
-    give(large, A);
+    free_live(large, A);
     CU(driver->cuStreamDestroy(s));
 }
 
@@ -156,9 +156,9 @@ static uint64_t hits_of_a_short_life(void) {
     void *block[8];
 
     for (int i = 0; i < 8; i++)
-        block[i] = take(512 * KIB, s);
+        block[i] = alloc_live(512 * KIB, s);
     for (int i = 0; i < 8; i++)
-        give(block[i], s);
+        free_live(block[i], s);
     CU(driver->cuStreamDestroy(s));
     return hits;
 }
@@ -171,12 +171,12 @@ static void free_late(void) {
     void *block = freed_late;
 
     freed_late = NULL;
-    begin_capture(PER_THREAD);
-    give(block, PER_THREAD);
-    end_capture(PER_THREAD, 0);
+    begin_cache_capture(PER_THREAD);
+    free_live(block, PER_THREAD);
+    end_cache_capture(PER_THREAD, 0);
 }
 
-static CUresult free_beside(CUdeviceptr block) {
+static CUresult free_with_late(CUdeviceptr block) {
     CUresult result = driver->cuMemFree(block);
 
     if (freed_late)
@@ -193,7 +193,7 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, streams_that_end_unseen_get_no_c
     uint64_t before;
 
     copy_driver();
-    table.cuMemFree = free_beside;
+    table.cuMemFree = free_with_late;
     make_with_on(&table, &options);
     warm(A);
     before = stats_of(a).reserved;
@@ -208,7 +208,7 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, streams_that_end_unseen_get_no_c
     MUST_EQ(hits_of(same), 0);
     CU(driver->cuStreamDestroy(same));
     CU(driver->cuStreamDestroy(other));
-    freed_late = take(4 * MIB, A);
+    freed_late = alloc_live(4 * MIB, A);
     OK(weir_trim(a, GIB, NULL));
     MUST_EQ((uintptr_t)freed_late, 0);
     (void)hits_of_a_short_life();
@@ -218,20 +218,20 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, streams_that_end_unseen_get_no_c
 /* ---- noted uses ------------------------------------------------------------------------------ */
 
 TEST_EACH(ENGINES, noted_uses_hold_small_and_whole_blocks) {
-    make(_i, "");
+    make_cached(_i, "");
     void *block[SIZES];
 
     warm(A);
     warm(B);
     for (int i = 0; i < SIZES; i++) {
-        block[i] = take(sizes[i], A);
+        block[i] = alloc_live(sizes[i], A);
         order_streams(B, A);
         OK(weir_use(a, block[i], B));
         forbid(block[i], sizes[i]);
     }
     busy(B, 50 * MS);
     for (int i = 0; i < SIZES; i++)
-        give(block[i], A);
+        free_live(block[i], A);
     check_identities(a);
     MUST_EQ(stats_of(a).blocks, 0);
     for (int i = 0; i < SIZES; i++)
@@ -246,12 +246,12 @@ TEST_EACH(ENGINES, noted_uses_hold_small_and_whole_blocks) {
 /* However many slots wait for noted uses, a call queries eight of them at most. */
 TEST_EACH(ENGINES, few_are_asked_about_at_a_time) {
     enum { COUNT = 20, PEEK = 8 };
-    make(_i, "");
+    make_cached(_i, "");
     void *block[COUNT];
 
     warm(A);
     for (int i = 0; i < COUNT; i++) {
-        block[i] = take(512, A);
+        block[i] = alloc_live(512, A);
         order_streams(B, A);
         OK(weir_use(a, block[i], B));
     }
@@ -259,36 +259,36 @@ TEST_EACH(ENGINES, few_are_asked_about_at_a_time) {
     busy(B, 50 * MS);
     for (int i = 0; i < COUNT; i++) {
         count_from_here();
-        give(block[i], A);
+        free_live(block[i], A);
         MUST_EQ(calls(WEIR_ENTRY_cuEventQuery), (uint64_t)(i < PEEK ? i + 1 : PEEK));
     }
 }
 
 /* The free returns WEIR_E_STREAM and drops the note.  The block stays live, and the next free succeeds. */
 TEST_EACH(ENGINES, a_use_of_a_destroyed_stream) {
-    make(_i, "");
+    make_cached(_i, "");
     CUstream dead;
 
     warm(A);
     for (int i = 0; i < SIZES; i++) {
-        void *block = take(sizes[i], A);
+        void *block = alloc_live(sizes[i], A);
 
         dead = make_stream();
         OK(weir_use(a, block, dead));
         CU(driver->cuStreamDestroy(dead));
         EXPECT(WEIR_E_STREAM, weir_free(a, block, A));
         MUST_EQ(check_identities(a).blocks, 1);
-        give(block, A);
+        free_live(block, A);
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
     }
 }
 
 /* With stream-checks=off, a stream has its cache from its first call. */
 TEST_EACH(ENGINES, freed_twice_on_a_new_stream) {
-    make(_i, "stream-checks=off");
+    make_cached(_i, "stream-checks=off");
     warm(A);
-    void *block = take(3000, A);
-    give(block, A);
+    void *block = alloc_live(3000, A);
+    free_live(block, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, B));
 }
 
@@ -303,16 +303,16 @@ static void expect_capturing(CUstream stream) {
 
 /* weir_bind refuses a stream that the driver does not know, or that is being captured, and changes nothing. */
 TEST_EACH(ENGINES, what_cannot_be_bound) {
-    make(_i, "");
+    make_cached(_i, "");
     CUstream s = make_stream();
 
     CU(driver->cuStreamDestroy(s));
     EXPECT(WEIR_E_STREAM, weir_bind(a, s));
-    begin_capture(A);
+    begin_cache_capture(A);
     EXPECT(WEIR_E_CAPTURE, weir_bind(a, A));
     EXPECT(WEIR_E_CAPTURE, weir_unbind(a, A));
     expect_capturing(A);
-    end_capture(A, 0);
+    end_cache_capture(A, 0);
     EXPECT(WEIR_E_INVALID, weir_unbind(a, A));
 }
 
@@ -327,28 +327,28 @@ static void expect_no_questions(void) {
 
 /* `cached`: the captured stream has a cache.  `aborted`: the capture is aborted. */
 static void free_under_capture(int kind, CUstream stream, int cached, int aborted) {
-    make(kind, "");
+    make_cached(kind, "");
     void *block[SIZES], *none = &none;
     warm(B);
     if (cached)
         warm(stream);
     for (int i = 0; i < SIZES; i++) {
-        block[i] = take(sizes[i], stream);
+        block[i] = alloc_live(sizes[i], stream);
         forbid(block[i], sizes[i]);
     }
     weir_statistics before = stats_of(a);
-    begin_capture(stream);
+    begin_cache_capture(stream);
     count_from_here();
     busy(stream, MS); /* a node of the graph */
     if (kind != KIND_DIRECT) {
-        none = take(512, stream);
-        give(none, stream);
+        none = alloc_live(512, stream);
+        free_live(none, stream);
         MUST_EQ(stats_of(a).cache_misses_capture, before.cache_misses_capture + 1);
     } else {
         EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 512, stream, &none));
     }
     for (int i = 0; i < SIZES; i++)
-        give(block[i], stream);
+        free_live(block[i], stream);
     MUST_EQ(stats_of(a).deferred_frees, before.deferred_frees + SIZES);
     for (int i = 0; i < SIZES; i++)
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], stream));
@@ -359,22 +359,22 @@ static void free_under_capture(int kind, CUstream stream, int cached, int aborte
     expect_no_questions();
     expect_none_of_it(B);
     expect_none_of_it(C);
-    end_capture(stream, aborted);
+    end_cache_capture(stream, aborted);
     if (cached) { /* the engine may prefer other memory, but the stream gets its own back in time */
         void *more[SIZES * 6];
         int again = 0;
 
         for (int i = 0; i < SIZES * 6; i++) {
-            more[i] = take(sizes[i % SIZES], stream);
+            more[i] = alloc_live(sizes[i % SIZES], stream);
             again += is_forbidden(more[i], sizes[i % SIZES]);
         }
         MUST(again > 0);
         for (int i = 0; i < SIZES * 6; i++)
-            give(more[i], stream);
+            free_live(more[i], stream);
     }
 }
 
-CASE("capture", 300, start_device, end_if_there);
+CASE("capture", 300, start_device, end_cached_if_there);
 
 TEST_EACH(ENGINES * 4, frees_under_capture) {
     free_under_capture(_i / 4, A, _i & 1, _i >> 1 & 1);
@@ -388,16 +388,16 @@ static int has_caches_or_an_arena(int row) {
 
 /* Each round frees a large block during a capture.  The stream reuses the blocks after the capture. */
 TEST_WHERE(0, 2 * ENGINES, has_caches_or_an_arena, frees_under_captures_do_not_add_up) {
-    make(_i / 2, cache_settings[_i % 2]);
+    make_cached(_i / 2, cache_settings[_i % 2]);
     uint64_t before = 0;
 
     for (int i = 0; i < 40; i++) {
-        void *block = take(8 * MIB, A);
+        void *block = alloc_live(8 * MIB, A);
 
         busy(A, MS);
-        begin_capture(A);
-        give(block, A);
-        end_capture(A, i % 2);
+        begin_cache_capture(A);
+        free_live(block, A);
+        end_cache_capture(A, i % 2);
         pair(MIB, B);
         weir__model_advance(MS);
         if (i == 10)
@@ -410,30 +410,30 @@ static const int by_driver[] = {KIND_POOL, KIND_DIRECT};
 
 /* A block that is freed during a capture of A waits for A's next call, not for another stream's. */
 TEST_EACH(2, frees_under_captures_wait_for_their_stream) {
-    make(by_driver[_i], "cache=on");
+    make_cached(by_driver[_i], "cache=on");
     pair(3000, A); /* so that B has no cache, and each of its calls looks for what waits */
-    void *block = take(8 * MIB, A);
+    void *block = alloc_live(8 * MIB, A);
     busy(A, 100 * MS);
-    begin_capture(A);
-    give(block, A);
+    begin_cache_capture(A);
+    free_live(block, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, B));
-    end_capture(A, 0);
+    end_cache_capture(A, 0);
     MUST_EQ(check_identities(a).deferred_frees, 1);
     forbid(block, 8 * MIB);
     for (int i = 0; i < 3; i++) {
-        void *other = take(8 * MIB, B);
+        void *other = alloc_live(8 * MIB, B);
 
         MUST(!is_forbidden(other, 8 * MIB));
-        give(other, B);
+        free_live(other, B);
         pair(3000, B);
     }
     MUST(_i == 1 || weir__model_now_ns() < 100 * MS); /* a free of engine direct waits */
     uint64_t live = weir__engine_reserve(a->reserve.engine);
     pair(3000, A); /* frees the block on A */
-    void *others[] = {take(8 * MIB, B), take(8 * MIB, B)};
+    void *others[] = {alloc_live(8 * MIB, B), alloc_live(8 * MIB, B)};
     for (int i = 0; i < 2; i++) {
         MUST(_i == 1 || !is_forbidden(others[i], 8 * MIB));
-        give(others[i], B);
+        free_live(others[i], B);
     }
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
@@ -444,18 +444,18 @@ TEST_EACH(2, frees_under_captures_wait_for_their_stream) {
 TEST_EACH(2, frees_under_captures_of_a_young_stream_do_not_add_up) {
     uint64_t before = 0;
 
-    make(by_driver[_i], "cache=on");
+    make_cached(by_driver[_i], "cache=on");
     pair(3000, B);
     for (int i = 0; i < 4; i++) {
-        void *block = take(64 * MIB, A);
+        void *block = alloc_live(64 * MIB, A);
 
         if (i == 0)
             before = weir__engine_reserve(a->reserve.engine);
-        begin_capture(A);
-        give(block, A);
-        end_capture(A, 0);
+        begin_cache_capture(A);
+        free_live(block, A);
+        end_cache_capture(A, 0);
     }
-    give(take(64 * MIB, A), A);
+    free_live(alloc_live(64 * MIB, A), A);
     MUST_LE(weir__engine_reserve(a->reserve.engine), before);
 }
 
@@ -464,13 +464,13 @@ TEST_EACH(2, a_young_stream_that_ended_has_its_block_wait) {
     CUstream s = make_stream(), renewed;
     void *block;
 
-    make(KIND_POOL, "cache=on");
+    make_cached(KIND_POOL, "cache=on");
     pair(3000, B);
-    block = take(8 * MIB, s);
+    block = alloc_live(8 * MIB, s);
     busy(s, 50 * MS);
-    begin_capture(s);
-    give(block, s);
-    end_capture(s, 0);
+    begin_cache_capture(s);
+    free_live(block, s);
+    end_cache_capture(s, 0);
     CU(driver->cuStreamDestroy(s));
     renewed = make_stream();
     MUST(renewed == s);
@@ -478,7 +478,7 @@ TEST_EACH(2, a_young_stream_that_ended_has_its_block_wait) {
     if (_i)
         OK(weir_bind(a, renewed));
     pair(3000, renewed);
-    MUST(!is_forbidden(take(8 * MIB, renewed), 8 * MIB));
+    MUST(!is_forbidden(alloc_live(8 * MIB, renewed), 8 * MIB));
     MUST(weir__model_now_ns() < 50 * MS);
     OK(weir_trim(a, 0, NULL));
     MUST_LE(50 * MS, weir__model_now_ns());
@@ -504,11 +504,11 @@ TEST(blocks_that_waited_are_freed_without_the_lock) {
     make_with_on(&table, &options);
     pair(3000, A);
     for (int i = 0; i < 2; i++) {
-        void *block = take(8 * MIB, A);
+        void *block = alloc_live(8 * MIB, A);
 
-        begin_capture(A);
-        give(block, A);
-        end_capture(A, 0);
+        begin_cache_capture(A);
+        free_live(block, A);
+        end_cache_capture(A, 0);
         count_from_here();
         if (i)
             OK(weir_trim(a, 0, NULL));
@@ -520,28 +520,29 @@ TEST(blocks_that_waited_are_freed_without_the_lock) {
 
 /* Slabs of a stream that ended unseen go back after a wait for the device, in a trim. */
 TEST_EACH(2, what_waits_for_an_ended_stream_waits_for_the_device) {
-    make(by_driver[_i], "cache=on");
+    make_cached(by_driver[_i], "cache=on");
     CUstream s = make_stream();
     void *block[4];
 
     pair(512, s);
     for (int i = 0; i < 4; i++)
-        block[i] = take(512 * KIB, s);
+        block[i] = alloc_live(512 * KIB, s);
     busy(s, 100 * MS);
     for (int i = 0; i < 4; i++) {
         forbid(block[i], 512 * KIB);
-        give(block[i], s);
+        free_live(block[i], s);
     }
     CU(driver->cuStreamDestroy(s));
     CUstream t = make_stream();
     MUST(s == t);
-    void *next[] = {take(3000, t), take(512 * KIB, t), take(MIB, t), take(MIB, B)};
+    void *next[] = {alloc_live(3000, t), alloc_live(512 * KIB, t), alloc_live(MIB, t),
+                    alloc_live(MIB, B)};
     for (int i = 0; i < 4; i++)
         MUST(!is_forbidden(next[i], i == 0 ? 3000 : 512 * KIB));
     MUST(weir__model_now_ns() < 100 * MS);
     OK(weir_trim(a, 0, NULL));
     MUST_LE(100 * MS, weir__model_now_ns());
-    give_all();
+    free_all_live();
     CU(driver->cuStreamDestroy(t));
 }
 
@@ -551,7 +552,7 @@ enum { CONSUMED = sizeof consumed / sizeof *consumed };
 /* A produces blocks, which B frees during its captures.  Between captures B's requests are hits of its cache.  A reuses
  * the blocks, also if B is bound (_i % 2). */
 TEST_EACH(2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up) {
-    make(KIND_MAPPED, "");
+    make_cached(KIND_MAPPED, "");
     size_t bytes = consumed[_i / 2];
     void *blocks[16];
 
@@ -561,13 +562,13 @@ TEST_EACH(2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up) {
         OK(weir_bind(a, B));
     for (int i = 0; i < 600; i++) {
         for (int k = 0; k < 16; k++)
-            blocks[k] = take(bytes, A);
+            blocks[k] = alloc_live(bytes, A);
         order_streams(B, A);
         pair(4 * KIB, B);
-        begin_capture(B);
+        begin_cache_capture(B);
         for (int k = 0; k < 16; k++)
-            give(blocks[k], B);
-        end_capture(B, 0);
+            free_live(blocks[k], B);
+        end_cache_capture(B, 0);
     }
     MUST_LE(stats_of(a).reserved, 6 * 16 * bytes + 32 * MIB);
 }
@@ -575,24 +576,24 @@ TEST_EACH(2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up) {
 /* C has no cache and frees small blocks during a capture, so that those frees wait for the device.  B frees blocks of
  * A, and A reuses them as soon as B's events have completed. */
 TEST(frees_that_wait_for_the_device_hold_no_others_up) {
-    make(KIND_MAPPED, "");
+    make_cached(KIND_MAPPED, "");
     void *blocks[512];
 
     for (int k = 0; k < 512; k++)
-        blocks[k] = take(4 * KIB, A);
+        blocks[k] = alloc_live(4 * KIB, A);
     order_streams(C, A);
-    begin_capture(C);
+    begin_cache_capture(C);
     for (int k = 0; k < 512; k++)
-        give(blocks[k], C);
-    end_capture(C, 0);
+        free_live(blocks[k], C);
+    end_cache_capture(C, 0);
     for (int i = 0; i < 100; i++) /* B gets a cache */
         pair(4 * KIB, B);
     for (int i = 0; i < 600; i++) {
         for (int k = 0; k < 16; k++)
-            blocks[k] = take(64 * KIB, A);
+            blocks[k] = alloc_live(64 * KIB, A);
         order_streams(B, A);
         for (int k = 0; k < 16; k++)
-            give(blocks[k], B);
+            free_live(blocks[k], B);
     }
     MUST_LE(stats_of(a).reserved, 16 * MIB);
 }
@@ -600,9 +601,9 @@ TEST(frees_that_wait_for_the_device_hold_no_others_up) {
 /* A block is freed during a capture of a stream that weir does not know, and whose handle meant another stream before.
  * Nobody gets the block before a trim has waited for the device. */
 TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_by_a_handle_that_is_used_again) {
-    make(_i, "cache=off");
+    make_cached(_i, "cache=off");
     CUstream s = make_stream();
-    void *block = take(8 * MIB, B);
+    void *block = alloc_live(8 * MIB, B);
 
     pair(MIB, s);
     CU(driver->cuStreamDestroy(s));
@@ -610,17 +611,17 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_by_a_handle_t
     MUST(s == t);
     order_streams(t, B);
     busy(t, 100 * MS);
-    begin_capture(t);
-    give(block, t);
+    begin_cache_capture(t);
+    free_live(block, t);
     forbid(block, 8 * MIB);
-    end_capture(t, 0);
+    end_cache_capture(t, 0);
     for (int i = 0; i < 3; i++) {
-        void *other[] = {take(8 * MIB, B), take(8 * MIB, t)};
+        void *other[] = {alloc_live(8 * MIB, B), alloc_live(8 * MIB, t)};
 
         MUST(!is_forbidden(other[0], 8 * MIB));
         MUST(!is_forbidden(other[1], 8 * MIB));
-        give(other[1], t);
-        give(other[0], B);
+        free_live(other[1], t);
+        free_live(other[0], B);
     }
     MUST(weir__model_now_ns() < 100 * MS);
     OK(weir_trim(a, GIB, NULL));
@@ -633,21 +634,21 @@ static void *block_of_b;
 static void free_per_thread_under_capture(void) {
     order_streams(PER_THREAD, B);
     busy(PER_THREAD, 100 * MS);
-    begin_capture(PER_THREAD);
-    give(block_of_b, PER_THREAD);
-    end_capture(PER_THREAD, 0);
+    begin_cache_capture(PER_THREAD);
+    free_live(block_of_b, PER_THREAD);
+    end_cache_capture(PER_THREAD, 0);
 }
 
 /* The handle of the per-thread default stream means another stream in each thread. */
 TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_of_a_threads_own_stream) {
-    make(_i, "cache=off");
+    make_cached(_i, "cache=off");
 
-    block_of_b = take(8 * MIB, B);
+    block_of_b = alloc_live(8 * MIB, B);
     forbid(block_of_b, 8 * MIB);
     pair(MIB, PER_THREAD);
     elsewhere(free_per_thread_under_capture);
-    MUST(!is_forbidden(take(8 * MIB, PER_THREAD), 8 * MIB));
-    MUST(!is_forbidden(take(8 * MIB, B), 8 * MIB));
+    MUST(!is_forbidden(alloc_live(8 * MIB, PER_THREAD), 8 * MIB));
+    MUST(!is_forbidden(alloc_live(8 * MIB, B), 8 * MIB));
     MUST(weir__model_now_ns() < 100 * MS);
 }
 
@@ -658,45 +659,45 @@ TEST_EACH(ENGINES, frees_under_capture_of_a_default_stream) {
 
 /* The captured stream has never been used, or has made a single call, or has a cache without remote frees yet. */
 TEST_EACH(ENGINES, slots_of_others_are_freed_under_capture) {
-    make(_i, "");
+    make_cached(_i, "");
     CUstream stream[] = {make_stream(), B, C};
     void *block[3];
 
     warm(A);
     warm(C);
-    give(take(3000, B), B);
+    free_live(alloc_live(3000, B), B);
     for (int i = 0; i < 3; i++)
-        block[i] = take(3000, A);
+        block[i] = alloc_live(3000, A);
     for (int i = 0; i < 3; i++) {
         uint64_t before = stats_of(a).deferred_frees;
 
-        begin_capture(stream[i]);
-        give(block[i], stream[i]);
+        begin_cache_capture(stream[i]);
+        free_live(block[i], stream[i]);
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], stream[i]));
         MUST_EQ(check_identities(a).deferred_frees, before + 1);
         expect_capturing(stream[i]);
-        end_capture(stream[i], 0);
+        end_cache_capture(stream[i], 0);
     }
     CU(driver->cuStreamDestroy(stream[0]));
 }
 
 TEST_EACH(ENGINES, a_wrong_free_beside_a_capture_harms_it_not) {
-    make(_i, "");
+    make_cached(_i, "");
     CUdeviceptr foreign;
     warm(A);
-    char *block = take(64 * KIB, A);
+    char *block = alloc_live(64 * KIB, A);
     CU(driver->cuMemAlloc(&foreign, KIB));
-    begin_capture(B);
+    begin_cache_capture(B);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 512, A));
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, (void *)(uintptr_t)(foreign + 512), A));
     expect_capturing(B);
-    end_capture(B, 0);
+    end_cache_capture(B, 0);
     CU(driver->cuMemFree(foreign));
 }
 
 /* No event covers cached memory, so that a trim waits for the device. */
 TEST_EACH(ENGINES, a_wait_on_a_full_device_harms_no_capture) {
-    make(_i, "");
+    make_cached(_i, "");
     CUdeviceptr rest, last;
     size_t bytes, total;
 
@@ -704,52 +705,52 @@ TEST_EACH(ENGINES, a_wait_on_a_full_device_harms_no_capture) {
     CU(driver->cuMemGetInfo(&bytes, &total));
     CU(driver->cuMemAlloc(&rest, bytes / (2 * MIB) * (2 * MIB)));
     MUST(driver->cuMemAlloc(&last, 2 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
-    begin_capture(C);
+    begin_cache_capture(C);
     busy(A, 5 * MS);
     OK(weir_trim(a, 0, NULL));
     MUST_LE(5 * MS, weir__model_now_ns());
     expect_capturing(C);
-    end_capture(C, 0);
+    end_cache_capture(C, 0);
     MUST_EQ(stats_of(a).reserved, 0);
     CU(driver->cuMemFree(rest));
 }
 
 /* A block with notes cannot be freed while its stream or a noted one is captured. */
 TEST_EACH(ENGINES, used_blocks_wait_for_the_end_of_a_capture) {
-    make(_i, "");
+    make_cached(_i, "");
     void *block[SIZES];
 
     warm(A);
     for (int i = 0; i < SIZES; i++) {
-        block[i] = take(sizes[i], A);
+        block[i] = alloc_live(sizes[i], A);
         OK(weir_use(a, block[i], B));
     }
-    begin_capture(A);
+    begin_cache_capture(A);
     for (int i = 0; i < SIZES; i++)
         EXPECT(WEIR_E_CAPTURE, weir_free(a, block[i], A));
-    end_capture(A, 0);
-    begin_capture(B);
+    end_cache_capture(A, 0);
+    begin_cache_capture(B);
     for (int i = 0; i < SIZES; i++)
         EXPECT(WEIR_E_CAPTURE, weir_free(a, block[i], A));
-    end_capture(B, 0);
+    end_cache_capture(B, 0);
     MUST_EQ(check_identities(a).blocks, SIZES);
 }
 
 /* A graph's block that outlives a launch is freed outside of the graph.  No cache keeps memory of that block. */
 TEST_EACH(KIND_DIRECT, a_graphs_block_is_freed_outside) {
-    make(_i, "");
+    make_cached(_i, "");
     CUgraphExec exec;
     CUgraph graph;
     warm(A);
     weir_statistics before = stats_of(a);
-    begin_capture(A);
-    void *left = take(3000, A);
+    begin_cache_capture(A);
+    void *left = alloc_live(3000, A);
     CU(driver->cuStreamEndCapture(A, &graph));
     MUST_EQ(stats_of(a).cache_hits, before.cache_hits);
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph,
                                            CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
     CU(driver->cuGraphLaunch(exec, A));
-    give(left, A);
+    free_live(left, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, left, A));
     forbid(left, 3000);
     expect_none_of_it(A);
@@ -762,26 +763,26 @@ TEST_EACH(KIND_DIRECT, a_graphs_block_is_freed_outside) {
 /* A program captures a stream that it has bound.  Once weir has queried the driver, a request belongs to the graph, and
  * no later request on another stream may get its memory. */
 TEST_EACH(KIND_DIRECT, a_bound_stream_is_captured) {
-    make(_i, "");
+    make_cached(_i, "");
     CUgraphExec exec;
     CUgraph graph;
     warm(A);
     OK(weir_bind(a, A));
-    void *block = take(MIB, A);
+    void *block = alloc_live(MIB, A);
     OK(weir_use(a, block, B));
-    begin_capture(A);
+    begin_cache_capture(A);
     EXPECT(WEIR_E_CAPTURE, weir_free(a, block, A)); /* queries the driver */
-    void *node = take(2 * MIB, A);
+    void *node = alloc_live(2 * MIB, A);
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
     CU(driver->cuGraphLaunch(exec, A));
     MUST_EQ(memory_of_graphs(), 2 * MIB);
-    give(node, A);
+    free_live(node, A);
     MUST_EQ(memory_of_graphs(), 0);
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
     CU(driver->cuDeviceGraphMemTrim(0));
-    give(block, A);
+    free_live(block, A);
     OK(weir_unbind(a, A));
 }
 
@@ -810,19 +811,19 @@ TEST_EACH(2, a_graphs_block_where_there_was_another) {
     table.cuMemAllocFromPoolAsync = alloc_for_graph;
     table.cuMemFreeAsync = free_for_graph;
     make_with_on(&table, &options);
-    give(take(bytes, A), A); /* the first stream has a cache, and B has none yet */
-    void *block = take(bytes, B);
-    give(block, B);
+    free_live(alloc_live(bytes, A), A); /* the first stream has a cache, and B has none yet */
+    void *block = alloc_live(bytes, B);
+    free_live(block, B);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    begin_capture(A);
+    begin_cache_capture(A);
     place_of_graphs = (uintptr_t)block;
-    MUST(take(bytes, A) == block);
+    MUST(alloc_live(bytes, A) == block);
     MUST(weir__caches_is_live(a->caches, place_of_graphs));
-    give(block, A);
+    free_live(block, A);
     MUST_EQ(freed_by_driver, place_of_graphs);
     place_of_graphs = 0;
-    end_capture(A, 0);
+    end_cache_capture(A, 0);
 }
 
 SUITE("cache order", CK_FORK_GETENV);

@@ -58,7 +58,7 @@ static void work(struct worker *w, int s) {
 }
 
 /* Makes s wait for all work of t so far. */
-static void follow(int s, int t) {
+static void follow_in_oracle(int s, int t) {
     if (s == t)
         return;
     order_streams(streams[s], streams[t]);
@@ -77,7 +77,7 @@ static int number_of(uintptr_t at) {
 /* Each block has a pattern on its edges. */
 enum { EDGE = 256 };
 
-static void fill(const struct held *h) {
+static void fill_held(const struct held *h) {
     size_t edge = h->bytes < EDGE ? h->bytes : EDGE;
 
     CU(driver->cuMemsetD8Async(h->at, (unsigned char)(h->at >> 9), edge, streams[h->stream]));
@@ -107,7 +107,7 @@ static void take_random(struct worker *w) {
     pthread_mutex_lock(&lock);
     (void)oracle_taken(&oracle, h.at, h.bytes, h.stream, weir__model_now_ns());
     held[w->number][counts[w->number]++] = h;
-    fill(&h);
+    fill_held(&h);
     if (dice(w, 2))
         work(w, h.stream);
     pthread_mutex_unlock(&lock);
@@ -123,21 +123,21 @@ static void give_one(struct worker *w, int which) {
     for (uint64_t uses = dice(w, 8); uses > 5; uses--) {
         int t = (int)dice(w, SHARED);
 
-        follow(t, h.stream);
+        follow_in_oracle(t, h.stream);
         OK(weir_use(a, (void *)h.at, streams[t]));
         b->users |= 1u << t;
         work(w, t);
     }
     if (dice(w, 5) == 0) {
         on = a_stream(w);
-        follow(on, h.stream);
+        follow_in_oracle(on, h.stream);
     }
     if (dice(w, 2))
         work(w, on);
     oracle_given(&oracle, number_of(h.at), on, 0, weir__model_now_ns());
     mine[which] = mine[--counts[w->number]];
     pthread_mutex_unlock(&lock);
-    give((void *)h.at, streams[on]);
+    free_live((void *)h.at, streams[on]);
 }
 
 /* Destroys the thread's own stream, whose work still runs, and creates another one. */
@@ -196,7 +196,7 @@ static const struct {
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 
-CASE("soak", 300, start_device, end_if_there);
+CASE("soak", 300, start_device, end_cached_if_there);
 
 TEST_EACH(WORLDS, no_two_owners_without_an_order) {
     weir_options options = options_of(worlds[_i].kind, "model", worlds[_i].limit);

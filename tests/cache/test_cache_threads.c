@@ -26,28 +26,28 @@ static void *free_relayed(void *unused) {
         void *block = relay.block[--relay.count];
         pthread_cond_signal(&relay.moved);
         pthread_mutex_unlock(&relay.lock);
-        give(block, relay.to);
+        free_live(block, relay.to);
         pthread_mutex_lock(&relay.lock);
     }
     pthread_mutex_unlock(&relay.lock);
     return NULL;
 }
 
-CASE("crowds", 300, start_device, end_if_there);
+CASE("crowds", 300, start_device, end_cached_if_there);
 
 /* One thread allocates and another one frees, on one stream or on two. */
 TEST_EACH(ENGINES * 2, freed_by_another_thread) {
     uint64_t random = 3;
     pthread_t thread;
 
-    make(_i / 2, "");
+    make_cached(_i / 2, "");
     relay = (struct relay){.from = A,
                            .to = _i % 2 ? B : A,
                            .lock = PTHREAD_MUTEX_INITIALIZER,
                            .moved = PTHREAD_COND_INITIALIZER};
     MUST(pthread_create(&thread, NULL, free_relayed, NULL) == 0);
     for (int i = 0; i < RELAYED; i++) {
-        void *block = take(random_size(&random, 100000), relay.from);
+        void *block = alloc_live(random_size(&random, 100000), relay.from);
 
         pthread_mutex_lock(&relay.lock);
         while (relay.count == RELAY)
@@ -69,16 +69,16 @@ TEST_EACH(ENGINES * 2, freed_by_another_thread) {
 
 static void *free_on_b(void *block) {
     CU(driver->cuCtxPushCurrent(primary));
-    give(block, B);
+    free_live(block, B);
     return NULL;
 }
 
 /* A slot that another thread frees on another stream serves that stream alone, until the work there has completed. */
 TEST_EACH(ENGINES, a_slot_freed_by_another_thread_is_its_streams) {
-    make(_i, "");
+    make_cached(_i, "");
     warm(A);
     warm(B);
-    void *block = take(3000, A);
+    void *block = alloc_live(3000, A);
     order_streams(B, A);
     busy(B, 50 * MS);
     run_in_thread(free_on_b, block);
@@ -92,7 +92,7 @@ static void *beside[BESIDE];
 
 static void free_beside(void) {
     for (int i = 0; i < BESIDE; i++) {
-        give(beside[i], A);
+        free_live(beside[i], A);
         if (i % 100 == 0)
             MUST_EQ(weir_free(a, beside[i], A), WEIR_E_NOT_OWNED);
     }
@@ -101,14 +101,14 @@ static void free_beside(void) {
 /* The frees are many more than a remote-free queue holds, and the thread that has the stream's cache does nothing.
  * Each free is counted at once, none is lost, and no slot is handed out twice. */
 TEST_EACH(ENGINES, freed_beside_an_idle_thread) {
-    make(_i, "");
+    make_cached(_i, "");
     uint64_t reserve = 0, frees;
 
     for (int i = 0; i < 1000; i++)
-        give(take(BESIDE_BYTES, A), A);
+        free_live(alloc_live(BESIDE_BYTES, A), A);
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < BESIDE; i++) {
-            beside[i] = take(BESIDE_BYTES, A);
+            beside[i] = alloc_live(BESIDE_BYTES, A);
             memset(beside[i], 0, 1);
         }
         for (int i = 0; i < BESIDE; i++) {
@@ -130,7 +130,7 @@ TEST_EACH(ENGINES, freed_beside_an_idle_thread) {
 }
 
 static void make_limited(int kind) {
-    make(kind, "limit=256MiB");
+    make_cached(kind, "limit=256MiB");
 }
 
 static void visit_briefly(void) {
@@ -161,7 +161,7 @@ static void *bind_own(void *unused) {
     CU(driver->cuCtxPushCurrent(primary));
     OK(weir_bind(a, PER_THREAD));
     pthread_barrier_wait(&all_bound);
-    give(take(512, PER_THREAD), PER_THREAD);
+    free_live(alloc_live(512, PER_THREAD), PER_THREAD);
     OK(weir_unbind(a, PER_THREAD));
     return unused;
 }
@@ -192,7 +192,7 @@ static void come_and_go(int kind, int pairs) {
         CU(driver->cuStreamDestroy(*s));
         *s = make_stream();
         for (int k = 0; k < pairs; k++)
-            give(take(sizes[k % SIZES], *s), *s);
+            free_live(alloc_live(sizes[k % SIZES], *s), *s);
         busy(*s, 10000);
         if (i == 1000)
             first = stats_of(a);
@@ -210,23 +210,23 @@ TEST_EACH(ENGINES * 2, streams_come_and_go) {
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-CASE("amounts", 300, start_device, end_if_there);
+CASE("amounts", 300, start_device, end_cached_if_there);
 
 /* B has no cache and frees A's block.  However that free is counted, the peak must include the live block of C. */
 TEST_EACH(ENGINES, no_peak_is_below_the_water) {
-    make(_i, "");
-    void *block = take(128181, A);
+    make_cached(_i, "");
+    void *block = alloc_live(128181, A);
 
     CU(driver->cuStreamSynchronize(A));
-    give(block, B);
-    block = take(130120, C);
+    free_live(block, B);
+    block = alloc_live(130120, C);
     MUST_LE(130120, check_identities(a).requested_peak);
 }
 
 /* On one stream all figures are exact, peaks too. */
 TEST_EACH(ENGINES, figures_are_exact) {
     enum { MOST = 300 };
-    make(_i, "");
+    make_cached(_i, "");
     struct {
         void *block;
         size_t bytes;
@@ -241,13 +241,13 @@ TEST_EACH(ENGINES, figures_are_exact) {
     for (int i = 0; i < 20000; i++) {
         if (count < MOST && (count == 0 || next_random(&random) % 100 < 52)) {
             held[count].bytes = random_size(&random, 300000);
-            held[count].block = take(held[count].bytes, A);
+            held[count].block = alloc_live(held[count].bytes, A);
             requested += held[count++].bytes;
             allocs++;
         } else {
             int k = (int)(next_random(&random) % (uint64_t)count);
 
-            give(held[k].block, A);
+            free_live(held[k].block, A);
             requested -= held[k].bytes;
             held[k] = held[--count];
             frees++;
@@ -266,22 +266,22 @@ TEST_EACH(ENGINES, figures_are_exact) {
     }
     MUST_LE(9000, stats_of(a).cache_hits);
     while (count > 0)
-        give(held[--count].block, A);
+        free_live(held[--count].block, A);
 }
 
 /* The peak of C does not include a block of A that B has freed, even if the free was not yet published. */
 TEST_EACH(ENGINES, peaks_are_never_too_high) {
-    make(_i, "");
+    make_cached(_i, "");
     warm(A);
     warm(B);
     warm(C);
-    void *block = take(20 * MIB, A);
+    void *block = alloc_live(20 * MIB, A);
     for (int i = 0; i < 5000; i++) /* publishes the figures of A */
-        give(take(4096, A), A);
-    give(block, B);
-    block = take(30 * MIB, C);
+        free_live(alloc_live(4096, A), A);
+    free_live(block, B);
+    block = alloc_live(30 * MIB, C);
     for (int i = 0; i < 5000; i++)
-        give(take(4096, C), C);
+        free_live(alloc_live(4096, C), C);
     weir_statistics s = check_identities(a);
     MUST_EQ(s.requested, 30 * MIB);
     MUST_LE(s.requested_peak, 31 * MIB);
@@ -292,7 +292,7 @@ TEST_EACH(ENGINES, peaks_are_never_too_high) {
  * preallocated memory. */
 TEST_EACH(4 * ENGINES, a_peak_of_several_streams) {
     enum { COUNT = 60, BYTES = 4 * MIB };
-    make(_i / 4, "");
+    make_cached(_i / 4, "");
     weir_stream streams[] = {A, B, C};
     void *block[COUNT];
     weir_statistics s;
@@ -302,9 +302,9 @@ TEST_EACH(4 * ENGINES, a_peak_of_several_streams) {
     for (int i = 0; i < 3 && _i & 2; i++)
         OK(weir_bind(a, streams[i]));
     for (int i = 0; i < COUNT; i++)
-        block[i] = take(BYTES, streams[i % 3]);
+        block[i] = alloc_live(BYTES, streams[i % 3]);
     for (int i = 0; i < COUNT; i++)
-        give(block[i], streams[i % 3]);
+        free_live(block[i], streams[i % 3]);
     s = check_identities(a);
     MUST_BE_WITHIN(COUNT * BYTES - COUNT * BYTES / 32 - BYTES - 16 * MIB, s.in_use_peak,
                    COUNT * BYTES);
@@ -316,22 +316,22 @@ TEST_EACH(4 * ENGINES, a_peak_of_several_streams) {
 /* One figure rises above its peak and the other does not, because 1 byte takes 512 bytes or more. */
 TEST_EACH(ENGINES, a_peak_of_one_figure) {
     enum { COUNT = 40000 };
-    make(_i, "");
+    make_cached(_i, "");
     static void *block[COUNT];
 
     warm(A);
     warm(B);
     warm(C);
     for (int i = 0; i < COUNT; i++)
-        block[i] = take(1, A);
+        block[i] = alloc_live(1, A);
     MUST_LE(COUNT * 512, check_identities(a).in_use_peak);
     for (int i = 0; i < COUNT; i++)
-        give(block[i], A);
-    block[0] = take(8 * MIB, A);
+        free_live(block[i], A);
+    block[0] = alloc_live(8 * MIB, A);
     for (int i = 0; i < 5000; i++) /* publishes the figures of A */
         pair(4096, A);
-    give(block[0], B);
-    block[0] = take(8 * MIB, C);
+    free_live(block[0], B);
+    block[0] = alloc_live(8 * MIB, C);
     for (int i = 0; i < 5000; i++)
         pair(4096, C);
     MUST_LE(check_identities(a).requested_peak, 9 * MIB);
@@ -339,39 +339,39 @@ TEST_EACH(ENGINES, a_peak_of_one_figure) {
 
 /* On one stream a peak counts though nobody queried it.  A block that bypassed the caches is not in the next peak. */
 TEST_EACH(ENGINES, peaks_that_nobody_looked_at) {
-    make(_i, "");
+    make_cached(_i, "");
     pair(10 * MIB, A);
     MUST_EQ(check_identities(a).requested_peak, 10 * MIB);
-    void *block = take(20 * MIB, A);
+    void *block = alloc_live(20 * MIB, A);
     OK(weir_use(a, block, B));
-    give(block, A);
+    free_live(block, A);
     CU(driver->cuCtxSynchronize());
-    block = take(30 * MIB, A);
+    block = alloc_live(30 * MIB, A);
     MUST_EQ(check_identities(a).requested_peak, 30 * MIB);
 }
 
 /* B only frees.  Even so A is not the only stream. */
 TEST_EACH(ENGINES, a_peak_knows_of_frees_elsewhere) {
-    make(_i, "");
-    void *block = take(20 * MIB, A);
+    make_cached(_i, "");
+    void *block = alloc_live(20 * MIB, A);
 
     OK(weir_bind(a, B));
     order_streams(B, A);
-    give(block, B);
+    free_live(block, B);
     pair(512, A);
-    block = take(30 * MIB, A);
+    block = alloc_live(30 * MIB, A);
     MUST_LE(check_identities(a).requested_peak, 31 * MIB);
-    give(block, A);
+    free_live(block, A);
     OK(weir_unbind(a, B));
 }
 
 /* B allocates as many bytes as it has freed of A's, and yet A is not the only stream. */
 TEST_EACH(ENGINES, a_peak_is_not_of_one_stream_of_two) {
-    make(_i, "");
-    void *first = take(64 * KIB, A);
-    give(first, B);
-    first = take(20 * MIB, A);
-    take(57345, B); /* gets the 64 KiB */
+    make_cached(_i, "");
+    void *first = alloc_live(64 * KIB, A);
+    free_live(first, B);
+    first = alloc_live(20 * MIB, A);
+    alloc_live(57345, B); /* gets the 64 KiB */
     MUST_LE(check_identities(a).requested_peak, 20 * MIB + 57345);
 }
 

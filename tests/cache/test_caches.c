@@ -16,22 +16,22 @@ static void expect_hits(CUstream stream, uint64_t capture, uint64_t id_at_alloc,
     warm(stream);
     for (int i = 0; i < SMALL_SIZES; i++) {
         count_from_here();
-        void *block = take(sizes[i], stream);
+        void *block = alloc_live(sizes[i], stream);
         EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, capture},
                      {WEIR_ENTRY_cuStreamGetId, id_at_alloc});
         count_from_here();
-        give(block, stream);
+        free_live(block, stream);
         EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, id_at_free}, /* precedes the id query */
                      {WEIR_ENTRY_cuStreamGetId, id_at_free});
     }
 }
 
-CASE("streams", 300, start_device, end_if_there);
+CASE("streams", 300, start_device, end_cached_if_there);
 
 TEST_EACH((ENGINES * STREAM_KINDS), what_a_hit_asks) {
     int kind = _i / STREAM_KINDS;
 
-    make(kind, _i % STREAM_KINDS == UNCHECKED ? "stream-checks=off" : "");
+    make_cached(kind, _i % STREAM_KINDS == UNCHECKED ? "stream-checks=off" : "");
     switch (_i % STREAM_KINDS) {
     case EXPLICIT:
         expect_hits(A, 1, 1, 0);
@@ -57,27 +57,27 @@ TEST_EACH((ENGINES * STREAM_KINDS), what_a_hit_asks) {
 /* weir queries the stream of a miss once, in the steady state too.  If caches may keep nothing, no query is put off to
  * the next request. */
 TEST_EACH(ENGINES, what_a_miss_asks) {
-    make(_i, "cache-limit=0");
-    give(take(MIB, A), A);
+    make_cached(_i, "cache-limit=0");
+    free_live(alloc_live(MIB, A), A);
     for (int i = 0; i < 1500; i++) {
         count_from_here();
-        void *block = take(MIB, A);
+        void *block = alloc_live(MIB, A);
         expect_questions(1);
-        give(block, A);
+        free_live(block, A);
         expect_questions(1);
     }
 }
 
 /* A request that grew the reserved memory puts no query off to the next request either. */
 TEST_WHERE(0, ENGINES, is_pool_or_regions, what_is_asked_after_growth) {
-    make(_i, "");
+    make_cached(_i, "");
     warm(A);
-    void *block = take(512, A);
-    take(128 * MIB, A);
+    void *block = alloc_live(512, A);
+    alloc_live(128 * MIB, A);
     MUST_LE(1, stats_of(a).growth_allocs);
     count_from_here();
-    give(block, A);
-    MUST(take(512, A) == block);
+    free_live(block, A);
+    MUST(alloc_live(512, A) == block);
     expect_questions(1);
 }
 
@@ -87,31 +87,31 @@ TEST_WHERE(0, ENGINES, is_pool_or_regions, what_is_asked_after_growth) {
 TEST_EACH(ENGINES, what_a_free_asks_that_is_not_kept) {
     void *block;
 
-    make(_i, "cache-limit=0 release-threshold=4GiB");
+    make_cached(_i, "cache-limit=0 release-threshold=4GiB");
     for (int i = 0; i < 3; i++) {
-        block = take(MIB, A);
+        block = alloc_live(MIB, A);
         count_from_here();
-        give(block, A);
+        free_live(block, A);
         MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), 0);
     }
-    give(take(64 * MIB, B), B); /* lacks memory */
-    give(take(MIB, A), A);      /* answers that */
-    block = take(MIB, A);
+    free_live(alloc_live(64 * MIB, B), B); /* lacks memory */
+    free_live(alloc_live(MIB, A), A);      /* answers that */
+    block = alloc_live(MIB, A);
     count_from_here();
-    give(block, A);
+    free_live(block, A);
     /* With the pool the driver knows the stream.  With fixed memory B lacked none. */
     MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), _i != KIND_POOL && _i != KIND_FIXED);
     OK(weir_bind(a, A));
-    block = take(MIB, A);
+    block = alloc_live(MIB, A);
     count_from_here();
-    give(block, A);
+    free_live(block, A);
     MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), 0);
     OK(weir_unbind(a, A));
 }
 
 /* Two streams allocate small and whole blocks of all sizes, few enough at a time for the caches. */
 TEST_EACH(ENGINES, steady_state_makes_no_memory_call) {
-    make(_i, "");
+    make_cached(_i, "");
     CUstream stream[2] = {A, B};
     void *held[64] = {0};
     size_t bytes[64] = {0};
@@ -128,11 +128,11 @@ TEST_EACH(ENGINES, steady_state_makes_no_memory_call) {
             count_from_here();
         }
         if (held[k]) {
-            give(held[k], stream[k % 2]);
+            free_live(held[k], stream[k % 2]);
             held[k] = NULL;
         } else {
             bytes[k] = (size_t)1 << (next_random(&random) % 17); /* up to 64 KiB */
-            held[k] = take(bytes[k], stream[k % 2]);
+            held[k] = alloc_live(bytes[k], stream[k % 2]);
         }
     }
     for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
@@ -144,7 +144,7 @@ TEST_EACH(ENGINES, steady_state_makes_no_memory_call) {
     MUST_LE(28000, stats_of(a).cache_hits - hits);
     for (int k = 0; k < 64; k++)
         if (held[k])
-            give(held[k], stream[k % 2]);
+            free_live(held[k], stream[k % 2]);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -152,7 +152,7 @@ TEST_EACH(ENGINES, steady_state_makes_no_memory_call) {
 /* A new stream gets the handle of a destroyed stream, whose work still runs.  `frees`: the new stream frees before it
  * allocates. */
 static void reuse_a_handle(int kind, int frees, int bound) {
-    make(kind, "");
+    make_cached(kind, "");
     CUstream s = make_stream();
     void *block[SIZES];
     warm(s);
@@ -165,13 +165,13 @@ static void reuse_a_handle(int kind, int frees, int bound) {
     CUstream t = make_stream();
     MUST(s == t);
     for (int i = 0; frees && i < SIZES; i++) {
-        block[i] = take(sizes[i], B);
+        block[i] = alloc_live(sizes[i], B);
         MUST(!is_forbidden(block[i], sizes[i]));
     }
     if (frees)
         order_streams(t, B);
     for (int i = 0; frees && i < SIZES; i++)
-        give(block[i], t);
+        free_live(block[i], t);
     expect_none_of_it(t);
     for (int i = 0; i < 5; i++) {
         expect_none_of_it(B);
@@ -189,7 +189,7 @@ TEST_EACH(ENGINES * 4, a_handle_means_another_stream) {
 
 /* The program binds the new stream at once.  The new stream still gets none of the old stream's memory. */
 TEST_EACH(ENGINES, a_handle_means_another_stream_that_is_bound) {
-    make(_i, "");
+    make_cached(_i, "");
     CUstream s = make_stream();
     warm(s);
     leave_used(s, 100 * MS);
@@ -206,7 +206,7 @@ TEST_EACH(ENGINES, a_handle_means_another_stream_that_is_bound) {
 
 /* The new stream never allocates.  Blocks that it frees are lost in the old stream's cache, until a trim. */
 TEST_EACH(ENGINES, a_stream_that_only_frees) {
-    make(_i, "");
+    make_cached(_i, "");
     CUstream s = make_stream();
     warm(s);
     leave_used(s, 50 * MS);
@@ -214,12 +214,12 @@ TEST_EACH(ENGINES, a_stream_that_only_frees) {
     CUstream t = make_stream();
     MUST(s == t);
     for (int i = 0; i < 300; i++) {
-        void *block = take(sizes[i % SIZES], B);
+        void *block = alloc_live(sizes[i % SIZES], B);
 
         MUST(!is_forbidden(block, sizes[i % SIZES]));
         order_streams(t, B);
         busy(t, MS / 10);
-        give(block, t);
+        free_live(block, t);
     }
     CU(driver->cuStreamDestroy(t));
 }
@@ -234,12 +234,12 @@ static void use_per_thread(void) {
 
 /* 0x2 is another stream in each thread, and only that stream reuses its blocks. */
 TEST_EACH(ENGINES, per_thread_streams_are_apart) {
-    make(_i, "");
+    make_cached(_i, "");
     warm(PER_THREAD);
     leave_used(PER_THREAD, 100 * MS);
-    void *block = take(512, PER_THREAD);
+    void *block = alloc_live(512, PER_THREAD);
     MUST(is_forbidden(block, 512));
-    give(block, PER_THREAD);
+    free_live(block, PER_THREAD);
     elsewhere(expect_none_of_it_per_thread);
     if (_i != KIND_POOL) /* the driver knows that the legacy stream is behind the thread's own */
         expect_none_of_it(LEGACY);
@@ -253,18 +253,18 @@ TEST_EACH(ENGINES, per_thread_streams_are_apart) {
 
 /* NULL and 0x1 name one stream. */
 TEST_EACH(ENGINES, the_legacy_stream_has_two_names) {
-    make(_i, "");
+    make_cached(_i, "");
     void *block;
 
     warm(NULL);
     for (int i = 0; i < SIZES; i++) {
-        block = take(sizes[i], NULL);
+        block = alloc_live(sizes[i], NULL);
         busy(NULL, MS);
-        give(block, LEGACY);
-        MUST(take(sizes[i], LEGACY) == block);
-        give(block, NULL);
-        MUST(take(sizes[i], NULL) == block);
-        give(block, NULL);
+        free_live(block, LEGACY);
+        MUST(alloc_live(sizes[i], LEGACY) == block);
+        free_live(block, NULL);
+        MUST(alloc_live(sizes[i], NULL) == block);
+        free_live(block, NULL);
     }
 }
 
@@ -280,7 +280,7 @@ static void expect_a_hit(CUstream stream) {
 /* The first stream has a cache at once, and other streams after 64 calls.  Calls of another stream that had the handle
  * before do not count. */
 TEST_EACH(ENGINES, a_cache_is_earned) {
-    make(_i, "");
+    make_cached(_i, "");
     CUstream s = make_stream(), first = s;
 
     pair(512, A);
@@ -304,7 +304,7 @@ TEST_EACH(ENGINES, a_cache_is_earned) {
 
 /* A block of up to 512 KiB comes from a slab.  A larger one is a hit if a block of its size waits in the inbox. */
 TEST_EACH(ENGINES * 2, half_a_mebibyte_is_small) {
-    make(_i / 2, "");
+    make_cached(_i / 2, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     if (_i % 2)
         OK(weir_bind(a, A));
@@ -322,7 +322,7 @@ TEST_EACH(ENGINES * 2, half_a_mebibyte_is_small) {
 
 /* weir does not query a bound stream, even if its cache is empty.  The last unbind returns the cache's memory. */
 TEST_EACH(ENGINES, bindings_are_counted) {
-    make(_i, "");
+    make_cached(_i, "");
     void *block[40];
     uint64_t host_bytes = stats_of(a).host_bytes;
     OK(weir_preallocate(a, 64 * MIB, NULL));
@@ -341,10 +341,10 @@ TEST_EACH(ENGINES, bindings_are_counted) {
     pair(512, A);
     expect_questions(0);
     for (int i = 0; i < 40; i++)
-        block[i] = take(i % 2 ? 200000 : 600000, A);
+        block[i] = alloc_live(i % 2 ? 200000 : 600000, A);
     MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), 0);
     for (int i = 0; i < 40; i++)
-        give(block[i], A);
+        free_live(block[i], A);
     OK(weir_unbind(a, A));
     MUST_EQ(stats_of(a).cache_idle, 0);
     EXPECT(WEIR_E_INVALID, weir_unbind(a, A));
@@ -361,31 +361,31 @@ static void earn(CUstream stream) {
 
 static void earn_per_thread(void) {
     earn(PER_THREAD);
-    give(strayed, PER_THREAD);
+    free_live(strayed, PER_THREAD);
 }
 
 static void send_threads(int count) {
     for (int i = 0; i < count; i++) {
-        strayed = take(512, A);
+        strayed = alloc_live(512, A);
         elsewhere(earn_per_thread);
     }
 }
 
-CASE("crowds", 300, start_device, end_if_there);
+CASE("crowds", 300, start_device, end_cached_if_there);
 
 /* 256 default streams keep caches, besides bound ones.  Another default stream gets the cache of a silent one.  Streams
  * that were not silent keep their caches, and so do the program's own streams. */
 TEST_EACH(ENGINES, silent_default_streams_make_room) {
     enum { KEPT = 256, OTHERS = 3 }; /* A, B, and the bound stream */
-    make(_i, "");
+    make_cached(_i, "");
     void *block[4 * KEPT];
 
     OK(weir_preallocate(a, 256 * MIB, NULL));
     pair(512, B);
     for (int i = 0; i < 4 * KEPT; i++) /* maps all slabs, so that nothing grows later */
-        block[i] = take(100 * KIB, A);
+        block[i] = alloc_live(100 * KIB, A);
     for (int i = 0; i < 4 * KEPT; i++)
-        give(block[i], A);
+        free_live(block[i], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, GIB, NULL)); /* all streams may now use all memory */
     warm(A);
@@ -423,7 +423,7 @@ static void pair_per_thread(void) {
 /* Streams that were too young for a cache leave no more host memory behind. */
 TEST_EACH(ENGINES, young_default_streams_make_room) {
     enum { KEPT = 256, MORE = 64 };
-    make(_i, "");
+    make_cached(_i, "");
     uint64_t host_bytes;
 
     earn(A);
@@ -445,11 +445,11 @@ static struct {
 
 static void free_and_take(void) {
     for (int i = 0; i < 70; i++)
-        give(other.freed[i], PER_THREAD);
+        free_live(other.freed[i], PER_THREAD);
     sem_post(&other.called);
     sem_wait(&other.go_on);
-    other.block = take(16 * KIB, PER_THREAD);
-    give(other.block, PER_THREAD);
+    other.block = alloc_live(16 * KIB, PER_THREAD);
+    free_live(other.block, PER_THREAD);
 }
 
 static size_t while_others_call(const weir_growth_state *state, void *thread) {
@@ -481,10 +481,10 @@ TEST(a_call_under_way_may_lose_its_cache) {
     send_threads(KEPT - 1);
     earn(NULL);
     for (int i = 0; i < 70; i++)
-        other.freed[i] = take(512, A);
+        other.freed[i] = alloc_live(512, A);
     other.is_armed = 1;
     for (int count = 0; other.is_armed && count < MOST; count++)
-        block = take(16 * KIB, NULL);
+        block = alloc_live(16 * KIB, NULL);
     MUST(!other.is_armed);
     sem_post(&other.go_on);
     MUST(pthread_join(thread, NULL) == 0);
@@ -492,32 +492,32 @@ TEST(a_call_under_way_may_lose_its_cache) {
 }
 
 static void give_strayed(void) {
-    give(strayed, NULL);
+    free_live(strayed, NULL);
 }
 
 /* A stream is not silent if its requests are all misses and another stream frees its blocks, or if only another thread
  * frees its blocks.  The next default stream does not get its cache. */
 TEST_EACH(2 * ENGINES, neither_misses_nor_letters_are_silence) {
     enum { KEPT = 256 };
-    make(_i / 2, "");
+    make_cached(_i / 2, "");
     void *whole, *young;
 
     OK(weir_preallocate(a, 256 * MIB, NULL));
     earn(A);
     send_threads(KEPT - 1);
     earn(NULL);
-    strayed = take(512, NULL);
-    young = take(512, PER_THREAD); /* starts to look for silent streams */
+    strayed = alloc_live(512, NULL);
+    young = alloc_live(512, PER_THREAD); /* starts to look for silent streams */
     if (_i % 2) {
         elsewhere(give_strayed);
     } else {
-        whole = take(MIB, NULL);
-        give(whole, A);
+        whole = alloc_live(MIB, NULL);
+        free_live(whole, A);
     }
-    give(young, PER_THREAD);
+    free_live(young, PER_THREAD);
     expect_a_hit(NULL);
     if (_i % 2 == 0)
-        give(strayed, NULL);
+        free_live(strayed, NULL);
 }
 
 SUITE("cache", CK_FORK_GETENV);

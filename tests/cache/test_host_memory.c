@@ -39,20 +39,20 @@ static void prepare_chore(enum chore chore) {
     warm(A);
     if (chore == CHORE_REMOTE_FREES || chore == CHORE_USED || chore == CHORE_CAPTURED)
         for (int i = 0; i < ITEMS; i++)
-            chores.block[i] = take(i % 10 ? 3000 : 100000, A);
+            chores.block[i] = alloc_live(i % 10 ? 3000 : 100000, A);
     if (chore == CHORE_REMOTE_FREES)
         warm(B);
     if (chore == CHORE_USED)
         for (int i = 0; i < ITEMS; i++)
             OK(weir_use(a, chores.block[i], B));
     if (chore == CHORE_CAPTURED)
-        begin_capture(A);
+        begin_cache_capture(A);
     if (chore == CHORE_NEW_STREAM || chore == CHORE_TRIM) {
         warm(chores.stream);
         for (int i = 0; i < 40; i++)
-            chores.block[i] = take(3000, A);
+            chores.block[i] = alloc_live(3000, A);
         for (int i = 0; i < 40; i++) { /* remote frees, too */
-            give(chores.block[i], chores.stream);
+            free_live(chores.block[i], chores.stream);
             chores.block[i] = NULL;
         }
         leave_used(chores.stream, 5 * MS);
@@ -76,7 +76,7 @@ static void give_some(CUstream stream) {
 
         MUST(is_in_order(status));
         if (status == WEIR_OK) {
-            forget(chores.block[i]);
+            drop_live(chores.block[i]);
             chores.block[i] = NULL;
         }
     }
@@ -120,24 +120,24 @@ static void run_chore(enum chore chore) {
 static int run_refused(int kind, enum chore chore, uint64_t k) {
     start_device();
     forbidden.count = 0;
-    make(kind, "");
+    make_cached(kind, "");
     prepare_chore(chore);
     was_refused = 0;
     refuse_in = k;
     run_chore(chore);
     refuse_in = 0;
     if (chore == CHORE_CAPTURED)
-        end_capture(A, 0);
+        end_cache_capture(A, 0);
     check_identities(a);
     for (int i = 0; i < ITEMS; i++)
-        give(chores.block[i], A);
+        free_live(chores.block[i], A);
     MUST_EQ(check_identities(a).blocks, 0);
     expect_all_back();
-    end();
+    end_cached();
     return was_refused;
 }
 
-CASE("host memory", 300, start_device, end_if_there);
+CASE("host memory", 300, start_device, end_cached_if_there);
 
 TEST_EACH((ENGINES * CHORES), each_request_for_host_memory_fails_once) {
     int more = 1;
@@ -163,13 +163,13 @@ TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
     options.cache = _i & 1 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
     options.harden = _i & 2 ? WEIR_HARDEN_POISON : WEIR_HARDEN_OFF;
     make_with(&options);
-    begin_capture(A);
+    begin_cache_capture(A);
     for (int i = 0; i < 4; i++) /* makes room in the model's list of steps */
         busy(A, MS);
     before = stats_of(a);
     for (int i = 0; i < NOTES; i++) {
         refuse_in = MANY;
-        passing[i] = take(BYTES, A);
+        passing[i] = alloc_live(BYTES, A);
         requests = MANY - refuse_in;
     }
     refuse_in = requests + 1; /* the first one after the model's */
@@ -178,10 +178,10 @@ TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
     EXPECT(WEIR_E_HOST_MEMORY, status);
     MUST(!block);
     MUST_EQ(stats_of(a).host_bytes, before.host_bytes + 2 * NOTES * sizeof(struct weir_map_slot));
-    block = take(BYTES, A);
+    block = alloc_live(BYTES, A);
     MUST_EQ(stats_of(a).host_bytes, before.host_bytes + 4 * NOTES * sizeof(struct weir_map_slot));
     for (int i = 0; i < NOTES; i++)
-        give(passing[i], A);
+        free_live(passing[i], A);
     MUST_EQ(check_identities(a).blocks, 1);
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -194,7 +194,7 @@ TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
     CU(driver->cuDeviceGraphMemTrim(0));
-    forget(block);
+    drop_live(block);
     destroy();
     MUST_EQ(device_free(), 4 * GIB);
 }
@@ -202,7 +202,7 @@ TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
 /* Each stream's first call finds no host memory, for one stream when the table of streams grows. */
 TEST_EACH(ENGINES, streams_without_a_place) {
     enum { STREAMS_MADE = 70 };
-    make(_i, "");
+    make_cached(_i, "");
     CUstream stream[STREAMS_MADE];
     int failed_requests = 0;
 
@@ -215,7 +215,7 @@ TEST_EACH(ENGINES, streams_without_a_place) {
         MUST(is_in_order(weir_alloc(a, 512, stream[i], &block)));
         refuse_in = 0;
         failed_requests += was_refused;
-        give(block, stream[i]);
+        free_live(block, stream[i]);
         pair(512, stream[i]);
     }
     MUST_EQ(failed_requests, STREAMS_MADE);
@@ -234,7 +234,7 @@ TEST_WHERE(0, KIND_COUNT, is_pool_regions_or_direct, whole_blocks_without_a_reco
     static void *block[COUNT];
     int failed_requests = 0, failures = 0;
 
-    make(_i, "cache=on");
+    make_cached(_i, "cache=on");
     if (_i != KIND_DIRECT)
         OK(weir_preallocate(a, 600 * MIB, NULL));
     pair(512, A);
@@ -250,13 +250,13 @@ TEST_WHERE(0, KIND_COUNT, is_pool_regions_or_direct, whole_blocks_without_a_reco
         failed_requests += was_refused;
         failures += status != WEIR_OK;
         if (!block[i])
-            block[i] = take(600000, A);
+            block[i] = alloc_live(600000, A);
     }
     refuse_for_good = 0;
     MUST_LE(1, _i == KIND_DIRECT ? failures : failed_requests);
     check_identities(a);
     for (int i = 0; i < COUNT; i++)
-        give(block[i], A);
+        free_live(block[i], A);
 }
 #endif
 

@@ -32,25 +32,25 @@ static void expect_live(size_t pieces, void *const *block, int blocks) {
     }
 }
 
-CASE("held", 300, start_device, end_if_there);
+CASE("held", 300, start_device, end_cached_if_there);
 
 TEST_EACH(ENGINES, pieces_are_live_with_their_blocks) {
-    make(_i, "");
+    make_cached(_i, "");
     void *block[3];
 
     expect_live(0, NULL, 0);
     warm(A);
     expect_live(0, NULL, 0);
-    block[0] = take(MIB, A);
-    block[1] = take(3000, A);
-    block[2] = take(3000, A); /* in the slab of block[1] */
+    block[0] = alloc_live(MIB, A);
+    block[1] = alloc_live(3000, A);
+    block[2] = alloc_live(3000, A); /* in the slab of block[1] */
     expect_live(2, block, 3);
-    give(block[1], A);
+    free_live(block[1], A);
     expect_live(2, block, 1);
     expect_live(2, block + 2, 1);
-    give(block[0], A);
+    free_live(block[0], A);
     expect_live(1, block + 2, 1);
-    give(block[2], A);
+    free_live(block[2], A);
     expect_live(0, NULL, 0);
 }
 
@@ -104,8 +104,8 @@ static uint64_t held_of(const struct weir_extent *piece, size_t count) {
 }
 
 TEST(pieces_are_held_by_the_blocks_in_them) {
-    make(KIND_POOL, "");
-    void *block = take(4 * MIB, A);
+    make_cached(KIND_POOL, "");
+    void *block = alloc_live(4 * MIB, A);
     const uint64_t from = (uintptr_t)block, to = from + 4 * MIB;
     const struct weir_extent piece[] = {
         piece_at(from - 3 * MIB, 2 * MIB),  piece_at(from - MIB, MIB), /* ends at the block */
@@ -125,11 +125,11 @@ TEST(pieces_are_held_by_the_blocks_in_them) {
     MUST_EQ(held_of(&across, 1), 8 * MIB);
     uint64_t held = held_beside(a->caches, tell_many, &first, UINT64_MAX);
     MUST_EQ(held, 4 * MIB);
-    void *other = take(4 * MIB, A);
+    void *other = alloc_live(4 * MIB, A);
     MUST_EQ(held_of(&all, 1), all.bytes); /* counted once */
-    give(block, A);
+    free_live(block, A);
     MUST_EQ(held_of(&all, 1), all.bytes);
-    give(other, A);
+    free_live(other, A);
     MUST_EQ(held_of(&all, 1), 0);
     first = (struct pieces){.piece = {piece_at(MIB, MIB), piece_at(4 * MIB, 2 * MIB)}, .count = 2};
     MUST_EQ(held_beside(a->caches, tell_wholes, &first, 2 * MIB), 0);
@@ -137,24 +137,24 @@ TEST(pieces_are_held_by_the_blocks_in_them) {
             2 * MIB); /* too large to be freed */
     MUST_EQ(held_beside(NULL, tell_wholes, &first, MIB - 1), 3 * MIB);
 #ifdef CAN_REFUSE_HOST_MEMORY
-    block = take(4 * MIB, A);
+    block = alloc_live(4 * MIB, A);
     refuse_in = 1;
     held = held_of(&all, 1);
     MUST_EQ(refuse_in, 0);
     MUST_EQ(held, 0);
-    give(block, A);
+    free_live(block, A);
 #endif
 }
 
 /* All that a trim leaves reserved is pinned. */
 TEST_EACH(ENGINES, what_is_held_stays) {
-    make(_i, "");
+    make_cached(_i, "");
     void *block[8];
     warm(A);
     for (int i = 0; i < 8; i++)
-        block[i] = take(i % 2 ? 20 * MIB : 3000, A);
+        block[i] = alloc_live(i % 2 ? 20 * MIB : 3000, A);
     for (int i = 0; i < 6; i++)
-        give(block[i], A);
+        free_live(block[i], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     uint64_t held = weir__held(a->reserve.engine, weir__caches_live, a->caches, UINT64_MAX);
@@ -167,18 +167,18 @@ TEST_EACH(ENGINES, what_is_held_stays) {
  * splits idle memory does so once.  A mapped arena first queries the capture again, because the program may have
  * vouched for the stream. */
 TEST_EACH(ENGINES, growth_is_looked_for_once) {
-    make(_i, "");
+    make_cached(_i, "");
     if (_i == KIND_FIXED) { /* it does not grow */
-        end();
+        end_cached();
         return;
     }
     warm(A);
     for (int i = 0; i < 3; i++)
-        take((size_t)(100 + i) * MIB, A);
+        alloc_live((size_t)(100 + i) * MIB, A);
     uint64_t ids = weir__model_calls(WEIR_ENTRY_cuStreamGetId);
     uint64_t captures = weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing);
     uint64_t queries = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
-    take(300 * MIB, A);
+    alloc_live(300 * MIB, A);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetId), ids + 1);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing), captures + 1 + (_i == KIND_MAPPED));
     MUST_LE(weir__model_calls(WEIR_ENTRY_cuStreamQuery), queries + 1);

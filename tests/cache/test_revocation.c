@@ -67,7 +67,7 @@ long syscall(long number, ...) {
 }
 #endif
 
-static void set_up(void) {
+static void clear_lock(void) {
     memset(&lock, 0, sizeof lock);
     atomic_store(&kernel.barriers, 0);
 }
@@ -109,7 +109,7 @@ static int come_elsewhere(enum manner manner) {
     return how;
 }
 
-CASE("revocation", 60, set_up, NULL);
+CASE("revocation", 60, clear_lock, NULL);
 
 TEST(each_revocation_makes_one_barrier) {
     static const enum manner revokers[] = {AS_USER, AS_GUEST};
@@ -139,7 +139,7 @@ TEST(each_revocation_makes_one_barrier) {
 /* Only the barrier shows that the owner is inside.  The revoking thread looks after the barrier, and waits. */
 static atomic_int has_come;
 
-static void *take_away(void *unused) {
+static void *take_bias_away(void *unused) {
     int taken = weir__bias_take(&lock);
 
     (void)unused;
@@ -156,7 +156,7 @@ TEST(the_owner_is_looked_for_behind_the_barrier) {
     atomic_store(&has_come, 0);
     kernel.hidden = weir__bias_mark;
     atomic_store(&kernel.reveals, 1);
-    MUST(pthread_create(&thread, NULL, take_away, NULL) == 0);
+    MUST(pthread_create(&thread, NULL, take_bias_away, NULL) == 0);
     while (atomic_load(&kernel.barriers) == 0 && !atomic_load(&has_come))
         sched_yield();
     usleep(20000); /* long enough for a thread that does not wait */

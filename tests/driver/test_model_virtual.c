@@ -384,7 +384,7 @@ TEST(what_was_captured_meets_what_is_mapped_at_its_launch) {
 
 TEST(a_child_of_fork_is_refused) {
     get_ready();
-    if (is_child()) {
+    if (is_forked_child()) {
         int wrong = 0;
 
         for (int call = 0; call < CALLS; call++)
@@ -398,7 +398,7 @@ TEST(a_child_of_fork_is_refused) {
 TEST(a_reset_in_a_child_leaves_the_parents_memory) {
     get_ready();
     CU(fill_async(ready.mapped, UNIT, 5));
-    if (is_child()) {
+    if (is_forked_child()) {
         reset_with("# as built in\n", 1);
         get_ready();
         CU(fill_async(ready.mapped, UNIT, 6));

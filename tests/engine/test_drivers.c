@@ -19,11 +19,11 @@ TEST_EACH(2, a_region_that_begins_inside_a_page_is_exchanged) {
     CU(driver->cuMemAlloc(&other, 512));
     if (_i)
         weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
-    void *block = take(20 * KIB, A);
+    void *block = alloc_live(20 * KIB, A);
     weir__model_faults_clear();
     if (cache == WEIR_SWITCH_ON)
         MUST_EQ((uintptr_t)block % (16 * KIB), 0);
-    give(block, A);
+    free_live(block, A);
     CU(driver->cuMemFree(other));
     destroy();
     MUST_EQ(device_free(), 4 * GIB);
@@ -40,10 +40,10 @@ TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
     CU(driver->cuMemAlloc(&rest, bytes));
     weir_status status = weir_alloc(a, 20 * KIB, A, &block);
     MUST_EQ(status, cache == WEIR_SWITCH_ON ? WEIR_E_NO_MEMORY : WEIR_OK);
-    give(block, A);
+    free_live(block, A);
     CU(driver->cuMemFree(rest));
     CU(driver->cuMemFree(other));
-    give(take(20 * KIB, A), A);
+    free_live(alloc_live(20 * KIB, A), A);
 }
 
 /* The exchange takes a driver page of 2 MiB, so it fails under a limit of 1 MiB. */
@@ -55,7 +55,7 @@ TEST_EACH(2, a_region_that_begins_inside_a_page_under_a_low_limit) {
     CU(driver->cuMemAlloc(&other, 512));
     weir_status status = weir_alloc(a, 100, A, &block);
     MUST_EQ(status, cache == WEIR_SWITCH_ON && !room ? WEIR_E_LIMIT : WEIR_OK);
-    give(block, A);
+    free_live(block, A);
     CU(driver->cuMemFree(other));
 }
 
@@ -79,7 +79,7 @@ TEST(regions_that_all_begin_inside_a_page) {
     make_engine_on(&table, KIND_REGIONS, 0, "growth=exact cache=on");
     for (size_t mib = 2; mib <= 4; mib++) {
         count_from_here();
-        refuse(WEIR_E_NO_MEMORY, mib * MIB, A);
+        expect_alloc_status(WEIR_E_NO_MEMORY, mib * MIB, A);
         MUST_EQ(calls(WEIR_ENTRY_cuMemAlloc), calls(WEIR_ENTRY_cuMemFree));
         MUST_LE(calls(WEIR_ENTRY_cuMemAlloc), 2); /* the request, and once more after a trim */
     }
@@ -100,16 +100,16 @@ TEST_EACH(KIND_COUNT * 7, a_lost_device) {
     CUresult result = fatal[_i % COUNT];
     make_engine(_i / COUNT, 64 * MIB, "");
     weir_statistics before, after;
-    void *block = take(10 * MIB, A);
+    void *block = alloc_live(10 * MIB, A);
     size_t bytes = 77;
 
     before = stats_of(a);
     for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
         if (entry != WEIR_ENTRY_cuGetErrorName)
             weir__model_fail((enum weir_driver_entry)entry, 1, result, 1);
-    refuse(WEIR_E_DEVICE_LOST, 60 * MIB, A);
+    expect_alloc_status(WEIR_E_DEVICE_LOST, 60 * MIB, A);
     ck_assert_int_eq(weir_last_driver_result(), (int)result);
-    refuse(WEIR_E_DEVICE_LOST, 10, A);
+    expect_alloc_status(WEIR_E_DEVICE_LOST, 10, A);
     EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, block, A));
     EXPECT(WEIR_E_DEVICE_LOST, weir_use(a, block, A));
     EXPECT(WEIR_E_DEVICE_LOST, weir_preallocate(a, MIB, &bytes));
@@ -134,7 +134,7 @@ TEST_EACH(KIND_COUNT, a_device_without_pools) {
         return;
     }
     make_with_on(old, &options);
-    give(take(MIB, A), A);
+    free_live(alloc_live(MIB, A), A);
 }
 
 static CUresult maps_nothing(int *value, CUdevice_attribute attribute, CUdevice device) {
@@ -163,14 +163,14 @@ TEST(a_pool_without_figures) {
     void *block[10];
 
     for (int i = 0; i < 10; i++) {
-        block[i] = take(5 * MIB, A);
+        block[i] = alloc_live(5 * MIB, A);
         ck_assert_uint_eq(check_identities(a).requested, (uint64_t)(i + 1) * 5 * MIB);
     }
-    ck_assert_uint_eq(reserve(), 64 * MIB);
+    ck_assert_uint_eq(reserved_under_test(), 64 * MIB);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, (char *)block[0] + 256, A));
     OK(weir_use(a, block[0], B));
     for (int i = 0; i < 10; i++) {
-        give(block[i], A);
+        free_live(block[i], A);
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
     }
     ck_assert_uint_eq(check_identities(a).requested, 0);
@@ -188,14 +188,14 @@ TEST(a_pool_without_maximum) {
     while (count < 10 && weir_alloc(a, 16 * MIB, A, &block[count]) == WEIR_OK)
         count++;
     ck_assert_int_eq(count, 6);
-    refuse(WEIR_E_LIMIT, 16 * MIB, A);
-    refuse(WEIR_E_LIMIT, 97 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 16 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 97 * MIB, A);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_trim(a, 96 * MIB, NULL));
     ck_assert_uint_eq(check_identities(a).reserved, 96 * MIB);
     ck_assert_uint_eq(stats_of(a).requested, 96 * MIB);
     while (count > 0)
-        give(block[--count], A);
+        free_live(block[--count], A);
     destroy();
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
@@ -203,14 +203,14 @@ TEST(a_pool_without_maximum) {
 /* A block whose request was undone does not count as requested, even if the driver fails to free it (case 1). */
 TEST_EACH(2, what_was_undone_is_nobodys) {
     make_engine_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
-    void *block = take(80 * MIB, A);
+    void *block = alloc_live(80 * MIB, A);
 
-    give(block, A);
+    free_live(block, A);
     CU(driver->cuCtxSynchronize());
-    block = take(60 * MIB, A);
+    block = alloc_live(60 * MIB, A);
     if (_i)
         weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
-    refuse(WEIR_E_LIMIT, 80 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 80 * MIB, A);
     MUST_EQ(stats_of(a).requested, 60 * MIB);
     MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
     weir__model_faults_clear();
@@ -233,9 +233,9 @@ TEST(what_was_undone_is_behind_its_users) {
 
     make_engine_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
     for (uint64_t k = 1; status != WEIR_OK; k++) {
-        block = take(80 * MIB, A);
+        block = alloc_live(80 * MIB, A);
         busy(A, 50 * MS);
-        give(block, A);
+        free_live(block, A);
         weir__model_fail(WEIR_ENTRY_cuMemPoolGetAttribute, k, CUDA_ERROR_UNKNOWN, 1);
         weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
         status = weir_alloc(a, 80 * MIB, A, &block);
@@ -283,9 +283,9 @@ TEST_EACH(2 * KIND_COUNT, a_captured_stream) {
     capture_result = results[_i % 2];
     captured = NULL;
     make_engine_on(&table, kind, 256 * MIB, "");
-    give(take(1000, B), B);
-    void *block = take(MIB, A);
-    void *used = take(MIB, B);
+    free_live(alloc_live(1000, B), B);
+    void *block = alloc_live(MIB, A);
+    void *used = alloc_live(MIB, B);
     OK(weir_use(a, used, A));
     captured = A;
     count_from_here();
@@ -304,9 +304,9 @@ TEST_EACH(2 * KIND_COUNT, a_captured_stream) {
     /* Frees of blocks without noted uses succeed and record no event. */
     for (int i = 0; i < 40 && kind != KIND_POOL; i++) {
         captured = NULL;
-        none = take(1000, A);
+        none = alloc_live(1000, A);
         captured = A;
-        give(none, A);
+        free_live(none, A);
     }
     captured = NULL;
 }
@@ -343,36 +343,36 @@ static void expect_foreign(CUdeviceptr other, void *freed) {
 /* A graph cannot own an arena's memory, so the driver allocates the node's memory. */
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
     make_engine(_i, 64 * MIB, "");
-    void *freed = take(MIB, A), *live = take(MIB, A);
+    void *freed = alloc_live(MIB, A), *live = alloc_live(MIB, A);
     CUdeviceptr other;
     CUgraph graph;
     CU(driver->cuMemAlloc(&other, MIB));
-    give(freed, A);
+    free_live(freed, A);
     expect_foreign(other, freed);
     weir_statistics before = stats_of(a);
     weir__set_driver_result(CUDA_ERROR_UNKNOWN);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    void *passing = take(3 * MIB, A);
-    void *left = take(100 * MIB, A); /* the arena's limit does not apply */
-    void *used = take(MIB, A);
+    void *passing = alloc_live(3 * MIB, A);
+    void *left = alloc_live(100 * MIB, A); /* the arena's limit does not apply */
+    void *used = alloc_live(MIB, A);
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
     CU(driver->cuMemsetD8Async((uintptr_t)passing, 1, 3 * MIB, A));
-    give(passing, A);
+    free_live(passing, A);
     CUgraphExec exec = launch_captured_on(A, &graph);
     MUST_EQ(stats_of(a).in_use, before.in_use);
     MUST_EQ(stats_of(a).reserved, before.reserved);
     EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, left, NULL, NULL));
     expect_foreign(other, freed);
     CU(driver->cuGraphLaunch(exec, A));
-    give(left, A);
+    free_live(left, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, left, A));
     /* The free is ordered after B's noted use, and adds no other wait. */
     OK(weir_use(a, used, B));
     CU(weir__model_use(B, (uintptr_t)used, MIB, 1, 5 * MS));
-    give(used, A);
+    free_live(used, A);
     CU(driver->cuStreamSynchronize(A));
     MUST_LE(weir__model_now_ns(), 5 * MS);
-    give(live, A);
+    free_live(live, A);
     MUST_EQ(check_identities(a).blocks, 0);
     drop_graph(exec, graph);
     CU(driver->cuMemFree(other));
@@ -384,15 +384,15 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_that_never_was) {
     make_engine(_i, 64 * MIB, "");
     CUgraph graph = NULL;
-    give(take(MIB, A), A);
+    free_live(alloc_live(MIB, A), A);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    void *block = take(MIB, A);
-    forget(block);
+    void *block = alloc_live(MIB, A);
+    drop_live(block);
     MUST(driver->cuStreamQuery(A) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    refuse(WEIR_E_CAPTURE, MIB, A);
+    expect_alloc_status(WEIR_E_CAPTURE, MIB, A);
     MUST(driver->cuStreamEndCapture(A, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
-    give(take(MIB, A), A);
+    free_live(alloc_live(MIB, A), A);
 }
 
 static CUresult no_pools(CUmemoryPool *pool, const CUmemPoolProps *properties) {
@@ -412,7 +412,7 @@ TEST_WHERE(3 * KIND_FIXED, 3 * KIND_DIRECT, NULL, where_graphs_have_no_memory) {
     if (_i % 3 == 2)
         weir__drop_in_begin(a, NULL);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    refuse(WEIR_E_CAPTURE, MIB, A);
+    expect_alloc_status(WEIR_E_CAPTURE, MIB, A);
     CU(driver->cuStreamIsCapturing(A, &status));
     MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
     drop_capture(A);
@@ -436,13 +436,13 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, where_a_graph_had_memory_once) {
     table.cuMemAllocFromPoolAsync = node_at;
     capture_result = CUDA_SUCCESS;
     make_engine_on(&table, _i, 64 * MIB, "");
-    void *block = take(MIB, A);
+    void *block = alloc_live(MIB, A);
     place_of_nodes = (uintptr_t)block;
     captured = B;
-    MUST(take(MIB, B) == block);
+    MUST(alloc_live(MIB, B) == block);
     captured = NULL;
     count_from_here();
-    give(block, A);
+    free_live(block, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
     EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block, B));
     /* A node that the driver fails to make leaves no block, so weir frees nothing in the driver. */
@@ -472,7 +472,7 @@ TEST_EACH(2, an_old_driver_is_held_to_the_limit) {
     ck_assert_uint_le(count, 6);
     ck_assert_uint_le(stats_of(a).in_use, 128 * MIB);
     while (count > 0)
-        give(block[--count], A);
+        free_live(block[--count], A);
 }
 
 SUITE("drivers", CK_FORK_GETENV);

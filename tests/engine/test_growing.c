@@ -63,7 +63,7 @@ static void check_growth_events(int is_pool) {
         }
         ck_assert_uint_gt(events[i].stall_ns, 0);
     }
-    ck_assert_uint_eq(total, reserve());
+    ck_assert_uint_eq(total, reserved_under_test());
     ck_assert_uint_eq(stats_of(a).growth_bytes, grown);
 }
 
@@ -109,8 +109,8 @@ TEST(bfc_regions_double) {
     static const size_t mib[] = {2, 2, 6, 6, 6, 6, 14, 14, 14, 14, 14, 14, 14, 14, 30};
 
     for (size_t i = 0; i < sizeof mib / sizeof mib[0]; i++) {
-        take(MIB, A);
-        ck_assert_uint_eq(reserve(), mib[i] * MIB);
+        alloc_live(MIB, A);
+        ck_assert_uint_eq(reserved_under_test(), mib[i] * MIB);
     }
 }
 
@@ -120,17 +120,17 @@ TEST_WHERE(0, KIND_DIRECT, is_not_fixed, bfc_regions_double_from_what_is_left) {
     uint64_t first = 0;
 
     make_engine(_i, 0, "growth=bfc");
-    take(MIB, A);
-    first = reserve();
+    alloc_live(MIB, A);
+    first = reserved_under_test();
     for (int round = 0; round < 6; round++) {
         for (int i = 0; i < 64; i++)
-            block[i] = take(4 * MIB, A);
-        ck_assert_uint_le(reserve(), GIB);
+            block[i] = alloc_live(4 * MIB, A);
+        ck_assert_uint_le(reserved_under_test(), GIB);
         for (int i = 0; i < 64; i++)
-            give(block[i], A);
+            free_live(block[i], A);
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
-        ck_assert_uint_le(reserve(), first);
+        ck_assert_uint_le(reserved_under_test(), first);
     }
 }
 
@@ -151,7 +151,7 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_callback_is_told_the_figures) {
     options.growth_context = &times_told;
     times_told = 0;
     make_with(&options);
-    take(40 * MIB, A);
+    alloc_live(40 * MIB, A);
     ck_assert_int_eq(times_told, 1);
     ck_assert_uint_eq(told[0].size, sizeof told[0]);
     ck_assert_uint_eq(told[0].request, 40 * MIB);
@@ -160,9 +160,9 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_callback_is_told_the_figures) {
     ck_assert_uint_eq(told[0].device_free, 4 * GIB);
     ck_assert_uint_eq(told[0].steps, 0);
     ck_assert_uint_eq(told[0].last_step, 0);
-    ck_assert_uint_eq(reserve(), (_i == KIND_POOL ? 96 : 100) * MIB);
-    take(40 * MIB, A);
-    take(40 * MIB, A);
+    ck_assert_uint_eq(reserved_under_test(), (_i == KIND_POOL ? 96 : 100) * MIB);
+    alloc_live(40 * MIB, A);
+    alloc_live(40 * MIB, A);
     ck_assert_int_eq(times_told, 2);
     ck_assert_uint_eq(told[1].steps, 1);
     ck_assert_uint_eq(told[1].last_step, (_i == KIND_POOL ? 96 : 100) * MIB);
@@ -178,14 +178,14 @@ TEST_EACH(8, a_nearly_full_device_cuts_the_step) {
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 200 * MIB));
     make_engine(_i % 2 ? KIND_POOL : KIND_REGIONS, 0, policies[_i / 2]);
-    take(40 * MIB, A);
-    take(40 * MIB, A);
-    take(40 * MIB, A);
-    ck_assert_uint_le(reserve(), 200 * MIB);
+    alloc_live(40 * MIB, A);
+    alloc_live(40 * MIB, A);
+    alloc_live(40 * MIB, A);
+    ck_assert_uint_le(reserved_under_test(), 200 * MIB);
     check_growth_events(_i % 2);
-    refuse(WEIR_E_NO_MEMORY, 150 * MIB, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 150 * MIB, A);
     CU(driver->cuMemFree(others));
-    take(150 * MIB, A); /* the next call works */
+    alloc_live(150 * MIB, A); /* the next call works */
     check_identities(a);
 }
 
@@ -194,13 +194,13 @@ TEST(refused_steps_do_not_double) {
     CUdeviceptr others;
 
     make_engine(KIND_REGIONS, 0, "recovery-timeout=500ms");
-    take(MIB, A);
-    give(take(MIB, B), B); /* a silent stream, so that OOM recovery asks many times */
+    alloc_live(MIB, A);
+    free_live(alloc_live(MIB, B), B); /* a silent stream, so that OOM recovery asks many times */
     CU(driver->cuMemAlloc(&others, 4 * GIB - 2 * MIB));
-    refuse(WEIR_E_NO_MEMORY, 2 * MIB, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 2 * MIB, A);
     CU(driver->cuMemFree(others));
-    take(2 * MIB, A);
-    ck_assert_uint_eq(reserve(), 6 * MIB);
+    alloc_live(2 * MIB, A);
+    ck_assert_uint_eq(reserved_under_test(), 6 * MIB);
 }
 
 /* BFC tries steps of 16, 14.4, 13, 11.7 and 10.5 MiB, each a tenth smaller.  Even the last one would take 12 MiB. */
@@ -209,8 +209,8 @@ TEST(what_just_fits_is_served) {
     CUdeviceptr others;
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 10 * MIB));
-    take(10 * MIB, A);
-    ck_assert_uint_eq(reserve(), 10 * MIB);
+    alloc_live(10 * MIB, A);
+    ck_assert_uint_eq(reserved_under_test(), 10 * MIB);
     CU(driver->cuMemFree(others));
 }
 
@@ -277,14 +277,14 @@ TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
 static void ask_for_too_much(void) {
     make_with(&logging);
 
-    refuse(WEIR_E_LIMIT, 65 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 65 * MIB, A);
 }
 
 static void ask_where_the_driver_does_not_tell(void) {
     make_with(&logging);
 
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
-    refuse(WEIR_E_LIMIT, 65 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 65 * MIB, A);
     weir__model_faults_clear();
 }
 
@@ -388,7 +388,7 @@ TEST(without_options) {
     make_with(NULL);
 
     ck_assert_str_eq(weir_version(), PACKAGE_VERSION);
-    give(take(MIB, A), A);
+    free_live(alloc_live(MIB, A), A);
     MUST_EQ(stats_of(a).prealloc_asked, 0);
 }
 
@@ -400,7 +400,7 @@ TEST(a_fixed_arena_of_nothing) {
     MUST(a == NULL);
     options.limit = bytes_amount(256);
     make_with(&options);
-    give(take(1, A), A);
+    free_live(alloc_live(1, A), A);
 }
 
 /* ---- preallocation --------------------------------------------------------------------------- */
@@ -423,7 +423,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, preallocation_takes_what_is_there) 
     ck_assert_uint_eq(s.prealloc_kept, s.prealloc_got);
     ck_assert_uint_eq(s.reserved, s.prealloc_got);
     ck_assert_int_eq(weir_last_driver_result(), 0);
-    give(take(200 * MIB, A), A);
+    free_live(alloc_live(200 * MIB, A), A);
     destroy();
     /* Another allocation fills the device. */
     CU(driver->cuMemFree(others));
@@ -484,13 +484,13 @@ TEST(amounts_are_of_the_device) {
     CU(driver->cuMemAlloc(&others, GIB));
     for (int i = 0; i < ROWS(amounts); i++) {
         make_engine(KIND_REGIONS, 0, amounts[i].settings);
-        ck_assert_uint_eq(reserve(), amounts[i].reserved);
+        ck_assert_uint_eq(reserved_under_test(), amounts[i].reserved);
         destroy();
     }
     options = default_options(KIND_FIXED, 0);
     options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
     make_with(&options);
-    ck_assert_uint_eq(reserve(), 3 * GIB); /* 75% of the device */
+    ck_assert_uint_eq(reserved_under_test(), 3 * GIB); /* 75% of the device */
 }
 
 /* ---- faults ---------------------------------------------------------------------------------- */
@@ -499,14 +499,14 @@ TEST(amounts_are_of_the_device) {
 TEST(probe_blocks_that_stay_are_given_back_later) {
     make_engine(KIND_POOL, 0, "growth=step:256MiB");
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
-    void *block = take(MIB, A);
+    void *block = alloc_live(MIB, A);
     weir__model_faults_clear();
-    MUST_EQ(reserve(), 256 * MIB);
-    give(block, A);
+    MUST_EQ(reserved_under_test(), 256 * MIB);
+    free_live(block, A);
     OK(weir_trim(a, 0, NULL)); /* frees them; they stay pending until a synchronization */
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(reserve(), 0);
+    MUST_EQ(reserved_under_test(), 0);
     destroy();
     MUST_EQ(device_free(), 4 * GIB);
 }
@@ -539,7 +539,7 @@ TEST_WHERE(0, KIND_DIRECT, is_not_fixed, everything_can_be_preallocated) {
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, NULL));
     uint64_t reserve = stats_of(a).reserved;
     MUST_LE(_i == KIND_REGIONS ? 3 * GIB : 4 * GIB, reserve); /* BFC goes down by tenths */
-    give(take(20 * MIB, A), A);
+    free_live(alloc_live(20 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     MUST_EQ(stats_of(a).reserved, reserve);
 }
@@ -553,28 +553,28 @@ TEST(what_is_preallocated_later_is_kept_too) {
     OK(weir_preallocate(a, 256 * MIB, &got));
     ck_assert_uint_ge(got, 256 * MIB);
     CU(driver->cuCtxSynchronize());
-    ck_assert_uint_ge(reserve(), 256 * MIB);
+    ck_assert_uint_ge(reserved_under_test(), 256 * MIB);
     weir__model_fail(WEIR_ENTRY_cuMemPoolSetAttribute, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, 512 * MIB, NULL)); /* it is not kept */
     weir__model_faults_clear();
     OK(weir_preallocate(a, 512 * MIB, NULL));
     CU(driver->cuCtxSynchronize());
-    MUST_LE(512 * MIB, reserve());
+    MUST_LE(512 * MIB, reserved_under_test());
 }
 
 TEST(what_a_policy_added_goes_at_a_trim) {
     make_engine(KIND_POOL, 0, "growth=step:512MiB");
-    give(take(MIB, A), A);
-    MUST_EQ(reserve(), 512 * MIB);
+    free_live(alloc_live(MIB, A), A);
+    MUST_EQ(reserved_under_test(), 512 * MIB);
     CU(driver->cuStreamSynchronize(A)); /* the trim needs no other wait */
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(reserve(), 0);
+    MUST_EQ(reserved_under_test(), 0);
 }
 
 TEST(probe_blocks_are_nobodys) {
     make_engine(KIND_POOL, 0, "prealloc=256MiB growth=step:512MiB");
     ck_assert_uint_eq(stats_of(a).requested_peak, 0);
-    give(take(300 * MIB, A), A);
+    free_live(alloc_live(300 * MIB, A), A);
     ck_assert_uint_eq(stats_of(a).requested_peak, 300 * MIB);
 }
 
@@ -583,9 +583,9 @@ TEST(probe_blocks_are_behind_nobody) {
     make_engine(KIND_POOL, 0, "");
     busy(NULL, 50 * MS);
     OK(weir_preallocate(a, 256 * MIB, NULL));
-    give(take(200 * MIB, A), A);
-    give(take(200 * MIB, B), B);
-    MUST_EQ(reserve(), 256 * MIB);
+    free_live(alloc_live(200 * MIB, A), A);
+    free_live(alloc_live(200 * MIB, B), B);
+    MUST_EQ(reserved_under_test(), 256 * MIB);
     MUST_LE(weir__model_now_ns(), 50 * MS);
 }
 
@@ -594,7 +594,7 @@ TEST(probe_blocks_are_behind_nobody) {
 TEST_EACH(2, probe_blocks_that_stay_in_the_drivers_peak) {
     make_engine(KIND_POOL, 0, "");
 
-    give(take(20 * MIB, A), A);
+    free_live(alloc_live(20 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     weir__model_fail(_i ? WEIR_ENTRY_cuMemFreeAsync : WEIR_ENTRY_cuMemPoolSetAttribute, 1,
                      CUDA_ERROR_INVALID_VALUE, 1);
@@ -605,19 +605,19 @@ TEST_EACH(2, probe_blocks_that_stay_in_the_drivers_peak) {
     weir__model_faults_clear();
     MUST_EQ(stats_of(a).requested_peak, 20 * MIB);
     CU(driver->cuCtxSynchronize());
-    give(take(30 * MIB, A), A); /* the driver's peak counts again */
+    free_live(alloc_live(30 * MIB, A), A); /* the driver's peak counts again */
     MUST_EQ(stats_of(a).requested_peak, 30 * MIB);
 }
 
 /* Only growth counts as stall, and weir still notices it after many requests without growth. */
 TEST(growth_after_a_long_quiet_time) {
     make_engine(KIND_POOL, 0, "");
-    give(take(64 * MIB, A), A);
+    free_live(alloc_live(64 * MIB, A), A);
     weir_statistics first = stats_of(a);
     for (int i = 0; i < 5000; i++)
-        give(take(MIB, A), A);
+        free_live(alloc_live(MIB, A), A);
     ck_assert_uint_eq(stats_of(a).stall_ns, first.stall_ns);
-    take(192 * MIB, A);
+    alloc_live(192 * MIB, A);
     weir_statistics later = stats_of(a);
     ck_assert_uint_eq(later.growths, first.growths + 1);
     ck_assert_uint_eq(later.growth_allocs, first.growth_allocs + 1);
@@ -626,9 +626,9 @@ TEST(growth_after_a_long_quiet_time) {
 }
 
 static void *grow_beside(void *unused) {
-    void *block = take(40 * MIB, B);
+    void *block = alloc_live(40 * MIB, B);
 
-    give(block, B);
+    free_live(block, B);
     return unused;
 }
 
@@ -650,12 +650,12 @@ TEST_EACH(2, two_threads_grow_at_once) {
     table.cuMemAllocFromPoolAsync = probe_beside;
     make_engine_on(&table, KIND_POOL, 0,
                    _i ? "growth=step:96MiB release-threshold=1GiB" : "growth=step:96MiB");
-    void *block = take(MIB, A);
+    void *block = alloc_live(MIB, A);
     weir_statistics s = check_identities(a);
     ck_assert_uint_eq(s.growth_allocs, 2);
     ck_assert_uint_eq(s.growth_bytes, s.reserved);
     ck_assert_uint_ge(s.reserved, 96 * MIB);
-    give(block, A);
+    free_live(block, A);
     destroy();
 }
 

@@ -15,7 +15,7 @@ static uint64_t longest_ns;
 
 static void *take_timed(size_t bytes, CUstream stream) {
     uint64_t began = weir__model_now_ns(), took;
-    void *block = take(bytes, stream);
+    void *block = alloc_live(bytes, stream);
 
     took = weir__model_now_ns() - began;
     if (took > longest_ns)
@@ -56,12 +56,12 @@ static void play_request(struct load *l, int streams) {
     while (l->bytes + bytes > GIB) {
         size_t i = roll(l, l->count);
 
-        give(l->live[i].block, l->stream[l->live[i].stream]);
+        free_live(l->live[i].block, l->stream[l->live[i].stream]);
         l->bytes -= l->live[i].bytes;
         l->live[i] = l->live[--l->count];
     }
     MUST(l->count < BLOCKS);
-    l->live[l->count].block = take(bytes, l->stream[on]);
+    l->live[l->count].block = alloc_live(bytes, l->stream[on]);
     l->live[l->count].bytes = bytes;
     l->live[l->count++].stream = on;
     l->bytes += bytes;
@@ -88,7 +88,7 @@ TEST_EACH(6, reserved_memory_does_not_follow_the_number_of_streams) {
     MUST_LE(stats_of(a).reserved, early + early / 16);
     MUST_LE(stats_of(a).reserved, 2100 * MIB);
     while (l.count-- > 0)
-        give(l.live[l.count].block, l.stream[l.live[l.count].stream]);
+        free_live(l.live[l.count].block, l.stream[l.live[l.count].stream]);
 }
 
 /* ---- streams that are not heard of for long ---------------------------------------------------- */
@@ -107,11 +107,11 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, no_request_waits_for_a_stream_th
             busy(B, 10000 * MS);
         for (int i = 0; i < STREAMS; i++) {
             if (block[i])
-                give(block[i], stream[i]);
+                free_live(block[i], stream[i]);
             block[i] = take_timed(2 * MIB + next_random(&random) % 64 * 32 * KIB, stream[i]);
             busy(stream[i], 2000);
             if (next_random(&random) % 3 == 0) {
-                give(block[i], stream[i]);
+                free_live(block[i], stream[i]);
                 block[i] = NULL;
             }
         }
@@ -119,7 +119,7 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, no_request_waits_for_a_stream_th
     MUST_LE(longest_ns, 20 * MS);
     for (int i = 0; i < STREAMS; i++)
         if (block[i])
-            give(block[i], stream[i]);
+            free_live(block[i], stream[i]);
 }
 
 /* Stream A allocates blocks.  Stream B frees them, `behind_ns` late.  A third stream works for 10 s. */
@@ -129,7 +129,7 @@ static void supply(uint64_t behind_ns) {
     CUstream third = make_stream();
     uint64_t random = 5, last;
 
-    give(take(MIB, third), third);
+    free_live(alloc_live(MIB, third), third);
     busy(third, 10000 * MS);
     busy(B, behind_ns);
     last = weir__model_now_ns();
@@ -140,7 +140,7 @@ static void supply(uint64_t behind_ns) {
             order_streams(B, A);
             busy(B, weir__model_now_ns() - last);
             last = weir__model_now_ns();
-            give(*at, B);
+            free_live(*at, B);
         }
         *at = take_timed(MIB + next_random(&random) % 256 * 32 * KIB, A);
         busy(A, 5000);
@@ -148,7 +148,7 @@ static void supply(uint64_t behind_ns) {
     }
     MUST_LE(longest_ns, MS);
     for (int i = 0; i < LIVE; i++)
-        give(block[i], B);
+        free_live(block[i], B);
 }
 
 /* The host observes each free of B before the next one, so A gets the memory. */
@@ -167,11 +167,11 @@ TEST_EACH(2 * (KIND_MAPPED + 1 - KIND_REGIONS),
 
     make_engine(KIND_REGIONS + _i / 2, 0, "recovery-timeout=1000ms");
     if (held)
-        block = take(held, B);
+        block = alloc_live(held, B);
     supply(20 * MS);
     MUST_LE(stats_of(a).reserved, held + 12 * GIB);
     if (block)
-        give(block, B);
+        free_live(block, B);
 }
 
 SUITE("many streams", CK_FORK_GETENV);

@@ -20,24 +20,24 @@ TEST_EACH(2, addresses_last_long_and_end_well) {
     if (_i)
         few_addresses(64 * GIB);
     make_engine_on(_i ? &table : driver, KIND_MAPPED, 0, "cache=off recovery-timeout=0");
-    small[0] = take(1000, A);
+    small[0] = alloc_live(1000, A);
     for (; pins < PINS; pins++, bytes += 64 * MIB) {
         status = weir_alloc(a, bytes, A, &large);
         if (status != WEIR_OK)
             break;
-        pin[pins] = take(6 * MIB, A);
-        give(large, A);
+        pin[pins] = alloc_live(6 * MIB, A);
+        free_live(large, A);
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
         weir__model_advance(300 * MS); /* the budget lasts */
     }
     MUST_LE(FEW, pins);
     ck_assert_int_eq(status, _i ? WEIR_E_NO_MEMORY : WEIR_OK);
-    small[1] = take(100 * KIB, A);
-    give(small[0], A);
-    give(small[1], A);
+    small[1] = alloc_live(100 * KIB, A);
+    free_live(small[0], A);
+    free_live(small[1], A);
     while (pins > 0)
-        give(pin[--pins], A);
+        free_live(pin[--pins], A);
 }
 
 /* A handle that the driver fails to unmap stays reserved and counts against the limit.  Nothing else is mapped at its
@@ -45,21 +45,21 @@ TEST_EACH(2, addresses_last_long_and_end_well) {
 TEST(what_cannot_be_unmapped_is_gone_round) {
     uint64_t all = device_free();
     make_engine(KIND_MAPPED, 64 * MIB, "cache=off recovery-timeout=0");
-    void *first = take(16 * MIB, A);
-    give(take(8 * MIB, A), A);
+    void *first = alloc_live(16 * MIB, A);
+    free_live(alloc_live(8 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).reserved, 24 * MIB);
-    void *block = take(40 * MIB, A);
+    void *block = alloc_live(40 * MIB, A);
     MUST_EQ(stats_of(a).reserved, 64 * MIB);
     MUST_EQ(all - device_free(), 64 * MIB);
-    refuse(WEIR_E_LIMIT, 20 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 20 * MIB, A);
     MUST_EQ(all - device_free(), 64 * MIB);
     weir__model_faults_clear();
-    give(take(8 * MIB, A), A);
-    give(block, A);
-    give(first, A);
+    free_live(alloc_live(8 * MIB, A), A);
+    free_live(block, A);
+    free_live(first, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(check_identities(a).reserved, 0);
@@ -76,21 +76,21 @@ TEST(the_last_addresses_move_too) {
     few_addresses(16 * GIB);
     make_engine_on(&table, KIND_MAPPED, 0, "cache=off limit=1032MiB");
     for (int i = 0; i < SMALL; i++)
-        block[i] = take(512 * KIB, A);
+        block[i] = alloc_live(512 * KIB, A);
     busy(A, 50 * MS);
     for (int i = 0; i < SMALL; i += 2)
-        give(block[i], A);
-    give(take(8 * MIB, A), A);
+        free_live(block[i], A);
+    free_live(alloc_live(8 * MIB, A), A);
     for (int i = 0; i < SMALL; i += 2)
-        block[i] = take(512 * KIB, A);
+        block[i] = alloc_live(512 * KIB, A);
     for (int i = SMALL - LAST; i < SMALL; i++)
-        give(block[i], A);
-    large = take(16 * MIB, A);
+        free_live(block[i], A);
+    large = alloc_live(16 * MIB, A);
     MUST_EQ(check_identities(a).reserved, GIB + 8 * MIB);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
-    give(large, A);
+    free_live(large, A);
     for (int i = 0; i < SMALL - LAST; i++)
-        give(block[i], A);
+        free_live(block[i], A);
 }
 
 /* Memory at the very end of the addresses leaves no room behind it, although the device has memory.  That is out of
@@ -104,19 +104,19 @@ TEST(the_end_of_the_addresses_is_out_of_memory) {
     few_addresses(16 * GIB);
     make_engine_on(&table, KIND_MAPPED, 0, "cache=off");
     for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 64 * MIB) {
-        large = take(bytes, A);
-        take(6 * MIB, A); /* the rest of its last handle */
-        give(large, A);
+        large = alloc_live(bytes, A);
+        alloc_live(6 * MIB, A); /* the rest of its last handle */
+        free_live(large, A);
         OK(weir_trim(a, 0, NULL));
         end -= bytes + 6 * MIB;
     }
-    large = take(end, A);
+    large = alloc_live(end, A);
     MUST_EQ(check_identities(a).reserved, end + (size_t)UNMAPPED_RANGES * 8 * MIB);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserved + 8 * MIB, NULL));
-    refuse(WEIR_E_NO_MEMORY, bytes, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, bytes, A);
     weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 2 * MIB); /* beside a pin */
-    give(take((size_t)failure.largest, A), A);
+    free_live(alloc_live((size_t)failure.largest, A), A);
 }
 
 /* Small requests whose addresses are used up are served among the large ones. */
@@ -127,11 +127,11 @@ TEST(small_blocks_find_room_elsewhere) {
     few_addresses(16 * GIB);
     make_engine_on(&table, KIND_MAPPED, 0, "cache=off");
     for (int i = 0; i < SMALL; i++)
-        take(512 * KIB, A);
+        alloc_live(512 * KIB, A);
     MUST_EQ(check_identities(a).reserved, GIB);
-    refuse(WEIR_E_NO_MEMORY, 512 * KIB, A);
-    give(take(8 * MIB, A), A);
-    take(512 * KIB, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 512 * KIB, A);
+    free_live(alloc_live(8 * MIB, A), A);
+    alloc_live(512 * KIB, A);
     MUST_EQ(check_identities(a).reserved, GIB + 32 * MIB);
     OK(weir_preallocate(a, GIB + 128 * MIB, NULL)); /* large ones get all of it */
     MUST_EQ(check_identities(a).reserved, GIB + 128 * MIB);
@@ -144,25 +144,25 @@ TEST(what_cannot_be_unmapped_is_gone_round_still) {
 
     make_engine(KIND_MAPPED, 64 * MIB, "cache=off");
     for (int i = 0; i < 5; i++)
-        block[i] = take(8 * MIB, A);
+        block[i] = alloc_live(8 * MIB, A);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     for (int i = 4; i > 0; i -= 2) {
-        give(block[i], A);
+        free_live(block[i], A);
         EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     }
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemRelease, 1, CUDA_ERROR_UNKNOWN, 1);
     OK(weir_trim(a, 0, NULL));
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
-    give(block[1], A);
+    free_live(block[1], A);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     MUST_EQ(check_identities(a).reserved, 40 * MIB);
-    block[1] = take(8 * MIB, A);
+    block[1] = alloc_live(8 * MIB, A);
     MUST_EQ(check_identities(a).reserved, 48 * MIB);
     weir__model_faults_clear();
     for (int i = 0; i < 4; i++)
         if (i != 2)
-            give(block[i], A);
+            free_live(block[i], A);
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(device_free(), all);
 }
@@ -172,18 +172,18 @@ TEST(what_cannot_be_unmapped_is_gone_round_still) {
 TEST(what_cannot_be_put_goes_later) {
     uint64_t all = device_free();
     make_engine(KIND_MAPPED, 64 * MIB, "cache=off");
-    void *block = take(8 * MIB, A);
-    void *pin = take(8 * MIB, A);
+    void *block = alloc_live(8 * MIB, A);
+    void *pin = alloc_live(8 * MIB, A);
     CU(weir__model_use(A, (uintptr_t)block, 8 * MIB, 1, 5 * MS));
-    give(block, A);
+    free_live(block, A);
     weir__model_fail(WEIR_ENTRY_cuMemMap, 1, CUDA_ERROR_UNKNOWN, 0);
-    refuse(WEIR_E_DRIVER, 16 * MIB, A);
+    expect_alloc_status(WEIR_E_DRIVER, 16 * MIB, A);
     MUST_EQ(check_identities(a).reserved, 16 * MIB);
     OK(weir_trim(a, 0, NULL));
     ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
     MUST_EQ(check_identities(a).reserved, 8 * MIB);
     MUST_EQ(all - device_free(), 8 * MIB);
-    give(pin, A);
+    free_live(pin, A);
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(device_free(), all);
 }
@@ -193,22 +193,22 @@ TEST(what_cannot_be_put_goes_later) {
 TEST(what_stays_in_two_places_goes_with_the_last) {
     uint64_t all = device_free();
     make_engine(KIND_MAPPED, 64 * MIB, "cache=off");
-    void *block = take(8 * MIB, A);
-    void *pin = take(8 * MIB, A);
+    void *block = alloc_live(8 * MIB, A);
+    void *pin = alloc_live(8 * MIB, A);
     busy(A, 5 * MS);
-    give(block, A);
+    free_live(block, A);
     weir__model_fail(WEIR_ENTRY_cuMemSetAccess, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 0);
-    refuse(WEIR_E_DRIVER, 16 * MIB, A);
+    expect_alloc_status(WEIR_E_DRIVER, 16 * MIB, A);
     MUST_EQ(check_identities(a).reserved, 16 * MIB);
-    block = take(8 * MIB, A); /* while A is at work in the old place */
+    block = alloc_live(8 * MIB, A); /* while A is at work in the old place */
     MUST_EQ(check_identities(a).reserved, 24 * MIB);
     MUST_EQ(all - device_free(), 24 * MIB);
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(check_identities(a).reserved, 16 * MIB);
     MUST_EQ(all - device_free(), 16 * MIB);
-    give(block, A);
-    give(pin, A);
+    free_live(block, A);
+    free_live(pin, A);
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(device_free(), all);
 }
@@ -225,14 +225,14 @@ TEST(what_was_moved_goes_with_its_alias) {
     uint64_t all = device_free();
     table.cuMemUnmap = unmap_elsewhere;
     make_engine_on(&table, KIND_MAPPED, 64 * MIB, "cache=off");
-    void *block = take(8 * MIB, A);
-    take(8 * MIB, A);
+    void *block = alloc_live(8 * MIB, A);
+    alloc_live(8 * MIB, A);
     never_unmapped = (uintptr_t)block;
     busy(A, 5 * MS);
-    give(block, A);
-    block = take(16 * MIB, A);
+    free_live(block, A);
+    block = alloc_live(16 * MIB, A);
     MUST_EQ(check_identities(a).reserved, 24 * MIB);
-    give(block, A);
+    free_live(block, A);
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(check_identities(a).reserved, 16 * MIB);
     MUST_EQ(all - device_free(), 16 * MIB);
@@ -249,13 +249,13 @@ TEST(many_move_unseen) {
     void *block;
 
     make_engine(KIND_MAPPED, 0, "cache=off");
-    block = take(HANDLES * 8 * MIB, A);
-    take(8 * MIB, A);
+    block = alloc_live(HANDLES * 8 * MIB, A);
+    alloc_live(8 * MIB, A);
     busy(A, 5 * MS);
-    give(block, A);
-    block = take((HANDLES + 1) * 8 * MIB, A);
+    free_live(block, A);
+    block = alloc_live((HANDLES + 1) * 8 * MIB, A);
     MUST_EQ(check_identities(a).reserved, (HANDLES + 2) * 8 * MIB);
-    give(block, A);
+    free_live(block, A);
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(all - device_free(), 16 * MIB); /* the handle of the block that is left */
 }
@@ -274,28 +274,28 @@ TEST_EACH(8, the_best_of_the_idle_moves) {
     uint64_t before;
 
     make_engine(KIND_MAPPED, 0, "cache=off");
-    give(take(1000, B), B);
+    free_live(alloc_live(1000, B), B);
     OK(weir_preallocate(a, 2 * GIB, NULL)); /* beside it a handle may have 32 MiB */
-    take(2 * GIB - 16 * MIB, A);
+    alloc_live(2 * GIB - 16 * MIB, A);
     for (int i = 0; i < 3; i++) {
-        OK(weir_preallocate(a, (size_t)reserve() + cases[_i].mib[i] * MIB, NULL));
-        block[i] = take(cases[_i].mib[i] * MIB, A);
-        OK(weir_preallocate(a, (size_t)reserve() + 2 * MIB, NULL));
-        take(2 * MIB, A);
+        OK(weir_preallocate(a, (size_t)reserved_under_test() + cases[_i].mib[i] * MIB, NULL));
+        block[i] = alloc_live(cases[_i].mib[i] * MIB, A);
+        OK(weir_preallocate(a, (size_t)reserved_under_test() + 2 * MIB, NULL));
+        alloc_live(2 * MIB, A);
     }
     for (int i = 0; i < 3; i++)
         if (i != cases[_i].at_work)
-            give(block[i], A);
+            free_live(block[i], A);
     CU(driver->cuCtxSynchronize());
     if (cases[_i].at_work >= 0) {
         busy(A, 5 * MS);
-        give(block[cases[_i].at_work], A);
+        free_live(block[cases[_i].at_work], A);
     }
-    before = reserve();
-    take(cases[_i].wanted * MIB, A);
-    MUST_EQ(reserve(), before);
-    MUST(take(cases[_i].mib[cases[_i].stays] * MIB, A) == block[cases[_i].stays]);
-    give(block[cases[_i].stays], A);
+    before = reserved_under_test();
+    alloc_live(cases[_i].wanted * MIB, A);
+    MUST_EQ(reserved_under_test(), before);
+    MUST(alloc_live(cases[_i].mib[cases[_i].stays] * MIB, A) == block[cases[_i].stays]);
+    free_live(block[cases[_i].stays], A);
 }
 
 /* A physical allocation moves if few of its pieces have not completed; the request waits on an event for pieces of
@@ -309,20 +309,20 @@ TEST_EACH(2, a_handle_in_many_pieces_stays) {
     make_engine(KIND_MAPPED, 0, "cache=off internal-dependencies=on");
     OK(weir_preallocate(a, 10 * MIB, NULL)); /* 2 MiB of it, of small requests, move to the pin */
     for (int i = 0; i < pieces; i++)
-        block[i] = take(i > 0 ? bytes : 8 * MIB - (size_t)(pieces - 1) * bytes, A);
-    take(8 * MIB, B);
-    MUST_EQ(reserve(), 18 * MIB);
+        block[i] = alloc_live(i > 0 ? bytes : 8 * MIB - (size_t)(pieces - 1) * bytes, A);
+    alloc_live(8 * MIB, B);
+    MUST_EQ(reserved_under_test(), 18 * MIB);
     busy(A, 5 * MS);
     busy(B, 5 * MS);
     for (int i = 0; i < pieces; i++) {
         CU(weir__model_use(i % 2 ? A : B, (CUdeviceptr)(uintptr_t)block[i], bytes,
                            weir__model_uses() + 1, MS));
-        give(block[i], i % 2 ? A : B);
+        free_live(block[i], i % 2 ? A : B);
     }
     count_from_here();
-    CU(weir__model_use(A, (CUdeviceptr)(uintptr_t)take(16 * MIB, A), 16 * MIB,
+    CU(weir__model_use(A, (CUdeviceptr)(uintptr_t)alloc_live(16 * MIB, A), 16 * MIB,
                        weir__model_uses() + 1, MS));
-    MUST_EQ(reserve(), (_i ? 34 : 26) * MIB);
+    MUST_EQ(reserved_under_test(), (_i ? 34 : 26) * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent) > 0, _i == 0);
     ck_assert_ptr_null(weir__model_fault());
 }
@@ -334,22 +334,22 @@ TEST(the_last_of_the_device_is_enough) {
     CUdeviceptr hog;
 
     make_engine(KIND_MAPPED, 0, "cache=off recovery-timeout=0");
-    block[0] = take(8 * MIB, A);
-    block[1] = take(24 * MIB, A);
-    block[2] = take(8 * MIB, A);
-    give(block[1], A);
+    block[0] = alloc_live(8 * MIB, A);
+    block[1] = alloc_live(24 * MIB, A);
+    block[2] = alloc_live(8 * MIB, A);
+    free_live(block[1], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).reserved, 16 * MIB);
     busy(A, 50 * MS);
-    give(block[0], A);
+    free_live(block[0], A);
     CU(driver->cuMemAlloc(&hog, device_free() - 14 * MIB));
-    refuse(WEIR_E_NO_MEMORY, 30 * MIB, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 30 * MIB, A);
     MUST_EQ(device_free(), 14 * MIB);
-    block[1] = take(22 * MIB, A);
+    block[1] = alloc_live(22 * MIB, A);
     MUST_EQ(device_free(), 0);
-    give(block[1], A);
-    give(block[2], A);
+    free_live(block[1], A);
+    free_live(block[2], A);
     CU(driver->cuMemFree(hog));
 }
 
@@ -362,11 +362,11 @@ TEST(without_ids_nothing_moves_unseen) {
 
     make_engine_on(older_driver(WEIR_CAP_STREAM_ID), KIND_MAPPED, 64 * MIB, "");
     for (int i = 0; i < 4; i++)
-        block[i] = take(8 * MIB, A);
+        block[i] = alloc_live(8 * MIB, A);
     busy(A, 5 * MS);
-    give(block[0], A);
-    give(block[2], A);
-    take(32 * MIB, B);
+    free_live(block[0], A);
+    free_live(block[2], A);
+    alloc_live(32 * MIB, B);
     MUST_EQ(driver->cuStreamQuery(B), CUDA_SUCCESS);
     MUST_EQ(check_identities(a).reserved, 64 * MIB);
 }

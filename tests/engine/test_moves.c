@@ -58,14 +58,14 @@ TEST(a_move_is_no_growth) {
     make_moving(0, "");
     void *block[4];
     for (int i = 0; i < 4; i++)
-        block[i] = take(8 * MIB, A);
-    give(block[0], A);
-    give(block[2], A);
+        block[i] = alloc_live(8 * MIB, A);
+    free_live(block[0], A);
+    free_live(block[2], A);
     weir_statistics before = check_identities(a);
     MUST_EQ(before.reserved, 32 * MIB);
     uint64_t events = count_events();
     count_from_here();
-    take(16 * MIB, A);
+    alloc_live(16 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 2);
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 0);
@@ -83,12 +83,12 @@ static void cycle_of_moves(void) {
     void *large, *piece[3];
 
     for (int i = 0; i < 3; i++)
-        piece[i] = take(8 * MIB, A);
-    give(piece[0], A);
-    give(piece[2], A);
-    large = take(16 * MIB, A);
-    give(large, A);
-    give(piece[1], A);
+        piece[i] = alloc_live(8 * MIB, A);
+    free_live(piece[0], A);
+    free_live(piece[2], A);
+    large = alloc_live(16 * MIB, A);
+    free_live(large, A);
+    free_live(piece[1], A);
 }
 
 /* A load that would move handles for ever grows once its budget is used up.  Time adds to the budget. */
@@ -96,7 +96,7 @@ TEST(what_would_move_for_ever_grows) {
     make_moving(0, "");
     cycle_of_moves();
     count_from_here();
-    while (reserve() == 24 * MIB)
+    while (reserved_under_test() == 24 * MIB)
         cycle_of_moves();
     MUST_BE_WITHIN(300, calls(WEIR_ENTRY_cuMemUnmap), 600); /* 20 ms, about 40 us each */
     destroy();
@@ -106,7 +106,7 @@ TEST(what_would_move_for_ever_grows) {
         cycle_of_moves();
         weir__model_advance(10 * MS);
     }
-    MUST_EQ(reserve(), 24 * MIB);
+    MUST_EQ(reserved_under_test(), 24 * MIB);
     MUST_LE(1000, calls(WEIR_ENTRY_cuMemUnmap));
 }
 
@@ -116,7 +116,7 @@ TEST(at_the_limit_the_budget_decides_nothing) {
     count_from_here();
     for (int i = 0; i < 1000; i++)
         cycle_of_moves();
-    MUST_EQ(reserve(), 24 * MIB);
+    MUST_EQ(reserved_under_test(), 24 * MIB);
     MUST_LE(1000, calls(WEIR_ENTRY_cuMemUnmap));
 }
 
@@ -135,24 +135,25 @@ TEST(growth_earns_no_more_than_its_part_of_moves) {
         draw = draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         next = (size_t)(1 + (draw >> 33) % 512) * MIB;
         if (live + next <= 2 * GIB) {
-            block[count] = take(next, A);
+            block[count] = alloc_live(next, A);
             bytes[count++] = next;
             live += next;
         } else {
             int gone = (int)((draw >> 40) % (uint64_t)count);
 
-            give(block[gone], A);
+            free_live(block[gone], A);
             live -= bytes[gone];
             block[gone] = block[--count];
             bytes[gone] = bytes[count];
         }
     }
     moved = calls(WEIR_ENTRY_cuMemUnmap);
-    earned = 20000 + 1200 * reserve() / GIB + (weir__model_now_ns() - began) / 1000 / 100;
+    earned =
+        20000 + 1200 * reserved_under_test() / GIB + (weir__model_now_ns() - began) / 1000 / 100;
     MUST_LE(100, moved);
     MUST_LE(moved * MOVE_US, earned + 64 * MOVE_US);
     while (count > 0)
-        give(block[--count], A);
+        free_live(block[--count], A);
 }
 
 /* Grow-ahead shortens the waits of requests, so nothing moves beside it. */
@@ -161,11 +162,11 @@ TEST(nothing_moves_beside_grow_ahead) {
     void *block[3];
     a->reserve.engine->traits |= WEIR_ENGINE_GROWS_AHEAD; /* though no thread adds anything */
     for (int i = 0; i < 3; i++)
-        block[i] = take(32 * MIB, A);
-    give(block[0], A);
-    give(block[2], A);
+        block[i] = alloc_live(32 * MIB, A);
+    free_live(block[0], A);
+    free_live(block[2], A);
     count_from_here();
-    take(96 * MIB, A);
+    alloc_live(96 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
 }
 
@@ -174,20 +175,20 @@ TEST(what_moves_unseen_is_recorded_once) {
     make_moving(0, "");
     void *block[6];
     for (int i = 0; i < 6; i++)
-        block[i] = take((i < 4 ? 8 : 4) * MIB, A);
-    MUST_EQ(reserve(), 40 * MIB);
+        block[i] = alloc_live((i < 4 ? 8 : 4) * MIB, A);
+    MUST_EQ(reserved_under_test(), 40 * MIB);
     busy(A, 50 * MS);
-    give(block[0], A);
-    give(block[2], A);
+    free_live(block[0], A);
+    free_live(block[2], A);
     count_from_here();
-    take(16 * MIB, A);
-    MUST_EQ(reserve(), 40 * MIB);
+    alloc_live(16 * MIB, A);
+    MUST_EQ(reserved_under_test(), 40 * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
-    give(block[5], A); /* one half of a handle, the other is in use */
+    free_live(block[5], A); /* one half of a handle, the other is in use */
     count_from_here();
-    take(8 * MIB, A);
-    MUST_EQ(reserve(), 48 * MIB);
+    alloc_live(8 * MIB, A);
+    MUST_EQ(reserved_under_test(), 48 * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 0);
 }
 
@@ -195,32 +196,32 @@ TEST(what_moves_unseen_is_recorded_once) {
 TEST(what_remains_of_a_move_serves_its_stream) {
     make_moving(0, "");
     void *block[4];
-    give(take(1000, B), B);
+    free_live(alloc_live(1000, B), B);
     for (int i = 0; i < 4; i++)
-        block[i] = take(8 * MIB, A);
-    uint64_t before = reserve();
+        block[i] = alloc_live(8 * MIB, A);
+    uint64_t before = reserved_under_test();
     busy(A, 50 * MS);
-    give(block[0], A);
-    give(block[2], A);
-    char *moved = take(12 * MIB, A);
-    MUST_EQ(reserve(), before);
-    ck_assert_ptr_ne(take(4 * MIB, B), moved + 12 * MIB);
-    ck_assert_ptr_eq(take(4 * MIB, A), moved + 12 * MIB);
+    free_live(block[0], A);
+    free_live(block[2], A);
+    char *moved = alloc_live(12 * MIB, A);
+    MUST_EQ(reserved_under_test(), before);
+    ck_assert_ptr_ne(alloc_live(4 * MIB, B), moved + 12 * MIB);
+    ck_assert_ptr_eq(alloc_live(4 * MIB, A), moved + 12 * MIB);
 }
 
 /* A handle that is mapped at two addresses is unmapped at both at the end, so the device has its memory again. */
 TEST(an_end_leaves_nothing_mapped) {
     uint64_t all = device_free();
     make_moving(0, "");
-    void *block = take(8 * MIB, A), *pin = take(8 * MIB, A);
+    void *block = alloc_live(8 * MIB, A), *pin = alloc_live(8 * MIB, A);
     busy(A, 5 * MS);
-    give(block, A);
+    free_live(block, A);
     count_from_here();
-    void *large = take(16 * MIB, A);
+    void *large = alloc_live(16 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 2);
-    MUST_EQ(reserve(), 24 * MIB);
-    give(large, A);
-    give(pin, A);
+    MUST_EQ(reserved_under_test(), 24 * MIB);
+    free_live(large, A);
+    free_live(pin, A);
     destroy();
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 4); /* the pin, a new one, and one twice */
     MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 3);
@@ -232,30 +233,30 @@ TEST(an_end_leaves_nothing_mapped) {
 /* A step is no larger than the limit allows. */
 TEST(a_step_ends_at_the_limit) {
     make_moving(70 * MIB, "");
-    void *block = take(61 * MIB, A);
-    MUST_EQ(reserve(), 64 * MIB);
-    void *other = take(4 * MIB, A); /* it lacks 1 MiB; a step has 8 */
-    MUST_EQ(reserve(), 70 * MIB);
-    give(other, A);
-    give(block, A);
+    void *block = alloc_live(61 * MIB, A);
+    MUST_EQ(reserved_under_test(), 64 * MIB);
+    void *other = alloc_live(4 * MIB, A); /* it lacks 1 MiB; a step has 8 */
+    MUST_EQ(reserved_under_test(), 70 * MIB);
+    free_live(other, A);
+    free_live(block, A);
     destroy();
     make_moving(62 * MIB, "");
-    give(take(57 * MIB, A), A);
-    MUST_EQ(reserve(), 62 * MIB);
+    free_live(alloc_live(57 * MIB, A), A);
+    MUST_EQ(reserved_under_test(), 62 * MIB);
 }
 
 /* weir queries each event twice before the reserved memory grows: first when the request does not fit, then when all
  * events are queried. */
 TEST(who_grows_asks_about_events_twice) {
     make_moving(0, "");
-    take(4 * MIB, A);
-    void *block = take(4 * MIB, B);
+    alloc_live(4 * MIB, A);
+    void *block = alloc_live(4 * MIB, B);
     busy(B, 50 * MS);
-    give(block, B);
+    free_live(block, B);
     count_from_here();
-    take(8 * MIB, A);
+    alloc_live(8 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuEventQuery), 2);
-    MUST_EQ(reserve(), 16 * MIB);
+    MUST_EQ(reserved_under_test(), 16 * MIB);
 }
 
 /* A failed request tries each size only once in the driver. */
@@ -265,7 +266,7 @@ TEST(a_failure_asks_each_size_once) {
     CUdeviceptr hog = leave_free(14 * MIB);
 
     count_from_here();
-    refuse(WEIR_E_NO_MEMORY, 30 * MIB, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 30 * MIB, A);
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_OUT_OF_MEMORY);
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 3); /* 8 and 8 MiB, of which one was had, and 30 */
     MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 1);
@@ -280,17 +281,17 @@ TEST(large_steps_are_foretold) {
     make_moving(0, "");
     void *block[3];
     count_from_here();
-    block[0] = take(256 * MIB, A);
+    block[0] = alloc_live(256 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 1);
-    take(8 * MIB, A);
+    alloc_live(8 * MIB, A);
     count_from_here();
-    block[1] = take(248 * MIB, A); /* one handle less than 256 MiB */
+    block[1] = alloc_live(248 * MIB, A); /* one handle less than 256 MiB */
     MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 0);
-    give(block[0], A);
+    free_live(block[0], A);
     count_from_here();
-    take(264 * MIB, A); /* 256 of it move */
+    alloc_live(264 * MIB, A); /* 256 of it move */
     MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 0);
-    MUST_EQ(reserve(), 520 * MIB);
+    MUST_EQ(reserved_under_test(), 520 * MIB);
 }
 
 /* Preallocated memory comes in handles of a 32nd of it, or in smaller ones if the driver fails.  Small
@@ -299,12 +300,12 @@ TEST(what_is_preallocated_comes_in_large_handles) {
     make_moving(0, "");
     OK(weir_preallocate(a, 2 * MIB, NULL));
     count_from_here();
-    give(take(2 * MIB, A), A);
+    free_live(alloc_live(2 * MIB, A), A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
-    MUST_EQ(reserve(), 2 * MIB);
+    MUST_EQ(reserved_under_test(), 2 * MIB);
     OK(weir_preallocate(a, 2 * MIB + GIB, NULL));
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 33); /* of 32 MiB, one of them for small ones */
-    MUST_EQ(reserve(), 2 * MIB + GIB);
+    MUST_EQ(reserved_under_test(), 2 * MIB + GIB);
     int before = weir_last_driver_result();
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     OK(weir_preallocate(a, 258 * MIB + GIB, NULL));
@@ -313,7 +314,7 @@ TEST(what_is_preallocated_comes_in_large_handles) {
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 2 * GIB, NULL));
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
-    MUST_EQ(reserve(), 258 * MIB + GIB);
+    MUST_EQ(reserved_under_test(), 258 * MIB + GIB);
     MUST_EQ(stats_of(a).reserved_peak, 258 * MIB + GIB);
 }
 
@@ -322,16 +323,16 @@ TEST(a_failure_tells_all_that_would_fit) {
     make_moving(64 * MIB, "");
     void *block[4];
 
-    refuse(WEIR_E_LIMIT, 66 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 66 * MIB, A);
     weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 64 * MIB);
     for (int i = 0; i < 4; i++)
-        block[i] = take((i < 3 ? 8 : 4) * MIB, A);
-    give(block[1], A);
-    refuse(WEIR_E_LIMIT, 46 * MIB, A);
+        block[i] = alloc_live((i < 3 ? 8 : 4) * MIB, A);
+    free_live(block[1], A);
+    expect_alloc_status(WEIR_E_LIMIT, 46 * MIB, A);
     failure = last_failure();
     MUST_EQ(failure.largest, (8 + 4 + 32) * MIB);
-    give(take((size_t)failure.largest, A), A);
+    free_live(alloc_live((size_t)failure.largest, A), A);
 }
 
 /* ---- giving back ----------------------------------------------------------------------------- */
@@ -344,9 +345,9 @@ static void of_four_handles(void **block, void **pin) {
     OK(weir_preallocate(a, 24 * MIB, NULL));
     OK(weir_preallocate(a, 30 * MIB, NULL));
     OK(weir_preallocate(a, 38 * MIB, NULL));
-    *block = take(22 * MIB, A);
-    *pin = take(6 * MIB, A);
-    MUST_EQ(reserve(), 38 * MIB);
+    *block = alloc_live(22 * MIB, A);
+    *pin = alloc_live(6 * MIB, A);
+    MUST_EQ(reserved_under_test(), 38 * MIB);
 }
 
 /* A trim waits for the device only if that frees more memory.  Here all handles left are larger than the rest to
@@ -357,39 +358,39 @@ TEST(a_trim_that_has_seen_all_waits_for_nothing) {
 
     busy(B, 50 * MS);
     OK(weir_trim(a, 33 * MIB, NULL));
-    MUST_EQ(reserve(), 36 * MIB);
+    MUST_EQ(reserved_under_test(), 36 * MIB);
     MUST_EQ(driver->cuStreamQuery(B), CUDA_ERROR_NOT_READY);
-    give(block, A);
-    give(pin, A);
+    free_live(block, A);
+    free_live(pin, A);
 }
 
 /* Completed memory is enough here. */
 TEST(a_trim_that_has_enough_waits_for_nothing) {
     void *block, *pin;
     of_four_handles(&block, &pin);
-    void *small = take(1000, B); /* one stream alone records no events */
+    void *small = alloc_live(1000, B); /* one stream alone records no events */
     busy(A, 50 * MS);
-    give(block, A);
+    free_live(block, A);
     OK(weir_trim(a, 30 * MIB, NULL));
-    MUST_EQ(reserve(), 30 * MIB);
+    MUST_EQ(reserved_under_test(), 30 * MIB);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
     OK(weir_trim(a, 8 * MIB, NULL));
-    MUST_EQ(reserve(), 8 * MIB);
+    MUST_EQ(reserved_under_test(), 8 * MIB);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_SUCCESS);
-    give(small, B);
-    give(pin, A);
+    free_live(small, B);
+    free_live(pin, A);
 }
 
 /* A trim does not wait for an aliased mapping whose handle is in use at its new address. */
 TEST(a_trim_does_not_wait_for_shadows) {
     make_moving(0, "");
-    void *block = take(8 * MIB, A);
-    take(8 * MIB, A);
+    void *block = alloc_live(8 * MIB, A);
+    alloc_live(8 * MIB, A);
     busy(A, 50 * MS);
-    give(block, A);
-    take(16 * MIB, A);
+    free_live(block, A);
+    alloc_live(16 * MIB, A);
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(reserve(), 24 * MIB);
+    MUST_EQ(reserved_under_test(), 24 * MIB);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
 }
 
@@ -418,28 +419,28 @@ TEST(behind_the_last_address_is_nothing) {
     few_addresses(16 * GIB);
     make_moving_on(&table, 0, "");
     for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 64 * MIB) {
-        large = take(bytes, A);
-        pin[i] = take(6 * MIB, A); /* the rest of its last handle */
-        give(large, A);
+        large = alloc_live(bytes, A);
+        pin[i] = alloc_live(6 * MIB, A); /* the rest of its last handle */
+        free_live(large, A);
         OK(weir_trim(a, 0, NULL));
         end -= bytes + 6 * MIB;
     }
-    large = take(end, A);
+    large = alloc_live(end, A);
     for (int i = 0; i < UNMAPPED_RANGES; i++)
-        rest[i] = take(2 * MIB, A); /* the part of a handle before its pin */
-    MUST_EQ(reserve(), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
-    refuse(WEIR_E_NO_MEMORY, bytes, A);
+        rest[i] = alloc_live(2 * MIB, A); /* the part of a handle before its pin */
+    MUST_EQ(reserved_under_test(), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
+    expect_alloc_status(WEIR_E_NO_MEMORY, bytes, A);
     weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 0);
-    give(large, A);
+    free_live(large, A);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserved + 8 * MIB, NULL));
     weir__model_faults_clear();
     for (int i = 0; i < UNMAPPED_RANGES; i++) {
-        give(pin[i], A);
-        give(rest[i], A);
+        free_live(pin[i], A);
+        free_live(rest[i], A);
     }
 }
 
@@ -449,16 +450,16 @@ TEST(behind_the_end_begins_another_part) {
     uint64_t all = device_free();
     make_moving(0, "");
 
-    give(take(1000, A), A);
-    MUST_EQ(reserve(), 8 * MIB);
+    free_live(alloc_live(1000, A), A);
+    MUST_EQ(reserved_under_test(), 8 * MIB);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     OK(weir_preallocate(a, 72 * MIB, NULL));
-    MUST_EQ(reserve(), 72 * MIB);
+    MUST_EQ(reserved_under_test(), 72 * MIB);
     weir__model_faults_clear();
     count_from_here();
-    give(take(60 * MIB, A), A);
-    give(take(1000, A), A);
+    free_live(alloc_live(60 * MIB, A), A);
+    free_live(alloc_live(1000, A), A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
     destroy();
     MUST_EQ(device_free(), all);
@@ -477,10 +478,10 @@ TEST(without_host_memory_nothing_has_changed) {
         status = weir_alloc(a, 512 * MIB, A, &block);
         refuse_in = 0;
         if (status == WEIR_OK) {
-            give(block, A);
+            free_live(block, A);
         } else {
             EXPECT(WEIR_E_HOST_MEMORY, status);
-            MUST_EQ(reserve(), 0);
+            MUST_EQ(reserved_under_test(), 0);
             MUST_EQ(device_free(), all);
         }
         destroy();
@@ -495,14 +496,14 @@ TEST(without_host_memory_an_oom_report_promises_nothing) {
     weir_oom_report oom_report = {.size = sizeof oom_report};
     void *piece[PIECES];
 
-    piece[0] = take(PIECES * 2 * MIB, A);
-    refuse(WEIR_E_LIMIT, 8 * MIB, B);
-    give(piece[0], A);
+    piece[0] = alloc_live(PIECES * 2 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 8 * MIB, B);
+    free_live(piece[0], A);
     for (int i = 0; i < PIECES; i++)
-        piece[i] = take(2 * MIB, A);
+        piece[i] = alloc_live(2 * MIB, A);
     busy(A, 50 * MS);
     for (int i = 0; i < PIECES; i += 2)
-        give(piece[i], A);
+        free_live(piece[i], A);
     for (uint64_t k = 1; k == 1 || was_refused; k++) {
         refuse_in = k;
         was_refused = 0;
@@ -511,7 +512,7 @@ TEST(without_host_memory_an_oom_report_promises_nothing) {
         MUST_EQ(oom_report.largest, 0);
     }
     for (int i = 1; i < PIECES; i += 2)
-        give(piece[i], A);
+        free_live(piece[i], A);
 }
 #endif
 
@@ -549,9 +550,9 @@ TEST_WHERE(-1, 2, NULL, network_adapters_may_reach_all_of_it) {
     make_moving_on(&table, 0, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     for (int i = 0; i < 3; i++)
-        block[i] = take(40 * MIB + (size_t)i, A);
-    give(block[1], A);
-    block[1] = take(90 * MIB, A);
+        block[i] = alloc_live(40 * MIB + (size_t)i, A);
+    free_live(block[1], A);
+    block[1] = alloc_live(90 * MIB, A);
     MUST_LE(2, handles_made);
 }
 
@@ -582,7 +583,7 @@ TEST(a_trim_beside_a_preallocation_is_no_limit) {
     trimmed_beside = NULL;
     MUST_LE(2 * MIB, went);
     MUST_EQ(had, 256 * MIB - went);
-    MUST_EQ(reserve(), had);
+    MUST_EQ(reserved_under_test(), had);
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 256 * MIB + 1, &had));
     MUST_EQ(had, 256 * MIB);
 }
@@ -590,10 +591,10 @@ TEST(a_trim_beside_a_preallocation_is_no_limit) {
 /* Records about blocks of graphs count as host memory. */
 TEST(what_is_known_of_graphs_is_counted) {
     make_moving(0, "");
-    give(take(MIB, A), A);
+    free_live(alloc_live(MIB, A), A);
     uint64_t before = stats_of(a).host_bytes;
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    give(take(MIB, A), A);
+    free_live(alloc_live(MIB, A), A);
     drop_capture(A);
     MUST_BE_WITHIN(before + 16, stats_of(a).host_bytes, before + MIB);
 }

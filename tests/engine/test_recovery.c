@@ -10,12 +10,12 @@ CASE_TOO("for users", 120, open_device_for_users, end_test);
 /* OOM recovery waits for frees that are pending on a busy stream, and no longer than they take. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_frees) {
     make_engine(_i, 64 * MIB, "recovery-timeout=1000ms");
-    void *block = take(64 * MIB, A);
+    void *block = alloc_live(64 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 50 * MS);
-    give(block, A);
+    free_live(block, A);
     uint64_t start = weir__model_now_ns();
-    block = take(64 * MIB, A);
+    block = alloc_live(64 * MIB, A);
     uint64_t took = weir__model_now_ns() - start;
     MUST_BE_WITHIN(49 * MS, took, 53 * MS);
     ck_assert_uint_eq(check_identities(a).retries, 1);
@@ -26,23 +26,23 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_frees) {
 /* No use is noted here, so the driver or an event must show when the free has completed. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_another_stream) {
     make_engine(_i, 64 * MIB, "recovery-timeout=1000ms");
-    void *block = take(64 * MIB, A);
-    refuse(WEIR_E_LIMIT, 64 * MIB, B); /* dry: A's next call records */
+    void *block = alloc_live(64 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 64 * MIB, B); /* dry: A's next call records */
     busy(A, 50 * MS);
-    give(block, A);
+    free_live(block, A);
     uint64_t start = weir__model_now_ns();
-    block = take(64 * MIB, B);
+    block = alloc_live(64 * MIB, B);
     MUST_BE_WITHIN(45 * MS, weir__model_now_ns() - start, 55 * MS);
 }
 
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, the_deadline_is_kept) {
     make_engine(_i, 64 * MIB, "recovery-timeout=100ms");
-    void *block = take(64 * MIB, A);
+    void *block = alloc_live(64 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 5000 * MS);
-    give(block, A);
+    free_live(block, A);
     uint64_t start = weir__model_now_ns();
-    refuse(WEIR_E_LIMIT, MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, MIB, A);
     uint64_t took = weir__model_now_ns() - start;
     MUST_BE_WITHIN(100 * MS, took, 110 * MS);
     weir_failure r = last_failure();
@@ -61,12 +61,12 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, the_deadline_is_kept) {
 
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, no_deadline_no_wait) {
     make_engine(_i, 64 * MIB, "");
-    void *block = take(64 * MIB, A);
+    void *block = alloc_live(64 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 50 * MS);
-    give(block, A);
+    free_live(block, A);
     uint64_t start = weir__model_now_ns();
-    refuse(WEIR_E_LIMIT, MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, MIB, A);
     ck_assert_uint_lt(weir__model_now_ns() - start, MS);
     ck_assert_uint_eq(check_identities(a).failed_requests, 1);
     ck_assert_uint_eq(stats_of(a).retries, 0); /* nothing can have changed */
@@ -93,12 +93,12 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, at_the_deadline_nobody_sleeps) {
     table.sleep_ns = sleep_until_deadline;
     deadline_clock = 0;
     make_engine_on(&table, _i, 64 * MIB, "recovery-timeout=10ms");
-    void *block = take(64 * MIB, A);
+    void *block = alloc_live(64 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 50 * MS);
-    give(block, A);
+    free_live(block, A);
     sleeps = 0;
-    refuse(WEIR_E_LIMIT, MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, MIB, A);
     ck_assert_int_eq(sleeps, 1);
     weir__model_advance(50 * MS);
 }
@@ -106,15 +106,15 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, at_the_deadline_nobody_sleeps) {
 /* A live block keeps the trim from freeing the region.  But the trim has waited, so the request is retried. */
 TEST_WHERE(KIND_FIXED, KIND_REGIONS + 1, NULL, the_last_rung_waits_for_the_device) {
     make_engine(_i, 64 * MIB, "recovery-timeout=10ms growth=remaining:1");
-    void *block = take(24 * MIB, B); /* too little for a wait before OOM recovery */
-    take(38 * MIB, A);
+    void *block = alloc_live(24 * MIB, B); /* too little for a wait before OOM recovery */
+    alloc_live(38 * MIB, A);
     busy(B, 50 * MS);
     CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    give(block, B); /* no event covers it */
+    free_live(block, B); /* no event covers it */
     drop_capture(B);
-    block = take(24 * MIB, A);
+    block = alloc_live(24 * MIB, A);
     ck_assert_uint_ge(weir__model_now_ns(), 50 * MS);
-    ck_assert_uint_eq(reserve(), 64 * MIB);
+    ck_assert_uint_eq(reserved_under_test(), 64 * MIB);
     ck_assert_uint_eq(stats_of(a).trims, 0);
 }
 
@@ -123,12 +123,12 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, what_others_hold_is_not_waited_fo
     CUdeviceptr others;
     make_engine(_i, 0, "recovery-timeout=1000ms");
     CU(driver->cuMemAlloc(&others, 3 * GIB));
-    void *block = take(40 * MIB, A);
+    void *block = alloc_live(40 * MIB, A);
     OK(weir_use(a, block, B));
     busy(B, 5000 * MS);
-    give(block, A);
+    free_live(block, A);
     uint64_t start = weir__model_now_ns();
-    refuse(WEIR_E_NO_MEMORY, 2 * GIB, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 2 * GIB, A);
     ck_assert_uint_lt(weir__model_now_ns() - start, 100 * MS);
     ck_assert_uint_eq(check_identities(a).retries, 0);
     weir__model_advance(5000 * MS);
@@ -139,13 +139,13 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, what_others_hold_is_not_waited_fo
  * is larger than the memory that could come free. */
 TEST_EACH(KIND_COUNT, hopeless_requests_are_refused_at_once) {
     make_engine(_i, 64 * MIB, "recovery-timeout=1000ms");
-    take(40 * MIB, A);
+    alloc_live(40 * MIB, A);
     count_from_here();
     uint64_t start = weir__model_now_ns();
-    refuse(WEIR_E_NO_MEMORY, 4 * GIB + 1, A);
-    refuse(WEIR_E_NO_MEMORY, SIZE_MAX, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 4 * GIB + 1, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, SIZE_MAX, A);
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemAlloc) + calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 0);
-    refuse(WEIR_E_LIMIT, 40 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 40 * MIB, A);
     ck_assert_uint_lt(weir__model_now_ns() - start, MS);
     ck_assert_uint_eq(check_identities(a).failed_requests, 3);
     ck_assert_uint_eq(stats_of(a).retries, 0);
@@ -159,8 +159,8 @@ TEST(oom_recovery_trims_what_is_scattered) {
     make_engine(KIND_REGIONS, 256 * MIB, "growth=exact recovery-timeout=10ms");
     OK(weir_preallocate(a, 128 * MIB, NULL));
     OK(weir_preallocate(a, 256 * MIB, NULL));
-    take(200 * MIB, A);
-    ck_assert_uint_eq(reserve(), 200 * MIB);
+    alloc_live(200 * MIB, A);
+    ck_assert_uint_eq(reserved_under_test(), 200 * MIB);
     OK(weir_events(a, 2, events, sizeof events[0], 8, &count));
     ck_assert_uint_eq(count, 2);
     ck_assert_int_eq(events[0].cause, WEIR_EVENT_RECOVERY);
@@ -176,11 +176,11 @@ TEST(oom_recovery_trims_what_is_scattered) {
 TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_recovered_request_leaves_the_driver_result) {
     make_engine(_i, 0, "recovery-timeout=1000ms");
     EXPECT(WEIR_E_INVALID, weir_alloc(a, 1, A, NULL));
-    void *block = take(3 * GIB, A);
+    void *block = alloc_live(3 * GIB, A);
     OK(weir_use(a, block, B));
     busy(B, 20 * MS);
-    give(block, A);
-    block = take(2 * GIB, A);
+    free_live(block, A);
+    block = alloc_live(2 * GIB, A);
     ck_assert_uint_eq(stats_of(a).retries, 1);
     ck_assert_int_eq(weir_last_driver_result(), 0);
 }
@@ -192,13 +192,13 @@ CASE("alone", 120, open_engine_device, end_test);
 /* The frees are behind work: the pool keeps the memory, and the arena's cuMemFree waits. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, trim_and_what_was_not_observed) {
     make_engine(_i, 256 * MIB, "");
-    void *x = take(64 * MIB, A), *y = take(64 * MIB, B);
+    void *x = alloc_live(64 * MIB, A), *y = alloc_live(64 * MIB, B);
     size_t released = 1;
 
     busy(A, 25 * MS);
     busy(B, 27 * MS);
-    give(x, A);
-    give(y, B);
+    free_live(x, A);
+    free_live(y, B);
     OK(weir_trim(a, 0, &released));
     if (_i == KIND_POOL) {
         ck_assert_uint_eq(released, 0);
@@ -208,7 +208,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, trim_and_what_was_not_observed) {
     }
     ck_assert_uint_ge(weir__model_now_ns(), 27 * MS);
     ck_assert_uint_ge(released, 128 * MIB);
-    ck_assert_uint_eq(reserve(), 0);
+    ck_assert_uint_eq(reserved_under_test(), 0);
 }
 
 /* A trim frees the completed memory of a pool, although the program has waited for no stream, and keeps the rest.  The
@@ -225,27 +225,27 @@ TEST_EACH(2, a_trim_gives_back_what_is_done) {
     make_engine(KIND_POOL, 0,
                 _i ? "cache=on release-threshold=max" : "cache=off release-threshold=max");
     for (int i = 0; i < PIECES; i++)
-        block[i] = take((size_t)(i % 3 + 1) * GIB, i % 2 ? A : B);
-    live = take(20 * MIB, A);
-    late = take(GIB, C);
+        block[i] = alloc_live((size_t)(i % 3 + 1) * GIB, i % 2 ? A : B);
+    live = alloc_live(20 * MIB, A);
+    late = alloc_live(GIB, C);
     for (int i = 0; i < PIECES; i++)
         busy(i % 2 ? A : B, MS);
     for (int i = PIECES - 1; i >= 0; i--)
-        give(block[i], i % 2 ? A : B);
+        free_live(block[i], i % 2 ? A : B);
     busy(C, 1000 * MS);
-    give(late, C);
+    free_live(late, C);
     driver->sleep_ns(100 * MS);
     OK(weir_trim(a, 3 * GIB, &released));
     ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
-    ck_assert_uint_eq(reserve(), 3 * GIB);
+    ck_assert_uint_eq(reserved_under_test(), 3 * GIB);
     OK(weir_trim(a, 0, &released));
     ck_assert_uint_eq(released, 2 * GIB - 32 * MIB);
     ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
-    ck_assert_uint_eq(reserve(), GIB + 32 * MIB);
+    ck_assert_uint_eq(reserved_under_test(), GIB + 32 * MIB);
     driver->sleep_ns(1000 * MS);
     OK(weir_trim(a, 0, NULL));
-    ck_assert_uint_eq(reserve(), 32 * MIB);
-    give(live, A);
+    ck_assert_uint_eq(reserved_under_test(), 32 * MIB);
+    free_live(live, A);
     destroy();
     ck_assert_uint_eq(device_free(), before);
 }
@@ -257,10 +257,10 @@ TEST_EACH(4, nothing_is_left_of_what_was_refused) {
     CUdeviceptr others, all;
     void *block = NULL;
     make_engine(KIND_POOL, GIB, settings[_i]);
-    void *kept = take(600 * MIB, A);
-    size_t idle = reserve();
+    void *kept = alloc_live(600 * MIB, A);
+    size_t idle = reserved_under_test();
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, A, &block));
-    ck_assert_uint_eq(reserve(), idle);
+    ck_assert_uint_eq(reserved_under_test(), idle);
     CU(driver->cuMemAlloc(&others, device_free() - 300 * MIB));
     size_t before = device_free();
     for (size_t bytes = 200 * MIB; bytes <= 400 * MIB; bytes += 200 * MIB) {
@@ -268,12 +268,12 @@ TEST_EACH(4, nothing_is_left_of_what_was_refused) {
 
         CU(driver->cuMemAlloc(&all, taken + MIB));
         EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, bytes, A, &block));
-        ck_assert_uint_eq(reserve(), idle);
+        ck_assert_uint_eq(reserved_under_test(), idle);
         CU(driver->cuMemFree(all));
         ck_assert_uint_eq(device_free(), before);
     }
     ck_assert_ptr_eq(block, NULL);
-    give(kept, A);
+    free_live(kept, A);
     CU(driver->cuMemFree(others));
 }
 
@@ -289,7 +289,7 @@ TEST(trim_chooses_regions) {
         sum += i;
         OK(weir_preallocate(a, sum * MIB, NULL)); /* 1, 2, 4, 8, 16 */
     }
-    ck_assert_uint_eq(reserve(), 31 * MIB);
+    ck_assert_uint_eq(reserved_under_test(), 31 * MIB);
     OK(weir_trim(a, 31 * MIB, &released));
     ck_assert_uint_eq(released, 0);
     ck_assert_uint_eq(stats_of(a).trims, 0);
@@ -307,14 +307,14 @@ TEST(trim_chooses_regions) {
 /* Two regions are equal: the one at the lower address goes. */
 TEST(trim_chooses_the_lowest) {
     make_engine(KIND_REGIONS, 0, "growth=exact");
-    char *x = take(8 * MIB, A);
-    char *y = take(8 * MIB, A);
-    give(x, A);
-    give(y, A);
+    char *x = alloc_live(8 * MIB, A);
+    char *y = alloc_live(8 * MIB, A);
+    free_live(x, A);
+    free_live(y, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 8 * MIB, NULL));
-    ck_assert_uint_eq(reserve(), 8 * MIB);
-    char *z = take(8 * MIB, A);
+    ck_assert_uint_eq(reserved_under_test(), 8 * MIB);
+    char *z = alloc_live(8 * MIB, A);
     ck_assert_ptr_eq(z, x > y ? x : y);
 }
 
@@ -322,18 +322,18 @@ TEST(a_fixed_arena_comes_back_whole) {
     make_engine(KIND_FIXED, 64 * MIB, "");
 
     OK(weir_trim(a, 0, NULL));
-    ck_assert_uint_eq(reserve(), 0);
-    give(take(64 * MIB, A), A);
-    ck_assert_uint_eq(reserve(), 64 * MIB);
+    ck_assert_uint_eq(reserved_under_test(), 0);
+    free_live(alloc_live(64 * MIB, A), A);
+    ck_assert_uint_eq(reserved_under_test(), 64 * MIB);
 }
 
 /* A limit of the whole device is no limit: the device itself refuses. */
 TEST(a_limit_of_the_whole_device) {
     make_engine(KIND_REGIONS, 4 * GIB, "growth=exact");
-    void *most = take(4 * GIB - MIB, A);
-    refuse(WEIR_E_NO_MEMORY, 2 * MIB, A);   /* more than is left of the limit */
-    refuse(WEIR_E_NO_MEMORY, 512 * KIB, A); /* no more */
-    give(most, A);
+    void *most = alloc_live(4 * GIB - MIB, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 2 * MIB, A);   /* more than is left of the limit */
+    expect_alloc_status(WEIR_E_NO_MEMORY, 512 * KIB, A); /* no more */
+    free_live(most, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
 }
@@ -344,10 +344,10 @@ TEST(a_full_device_below_the_limit) {
     size_t bytes, total;
 
     make_engine(KIND_REGIONS, 4 * MIB, "growth=exact");
-    take(2 * MIB, A);
+    alloc_live(2 * MIB, A);
     CU(driver->cuMemGetInfo(&bytes, &total));
     CU(driver->cuMemAlloc(&rest, bytes));
-    refuse(WEIR_E_NO_MEMORY, 2 * MIB, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 2 * MIB, A);
     CU(driver->cuMemFree(rest));
 }
 
@@ -376,7 +376,7 @@ TEST_EACH(KIND_COUNT, the_primary_context_is_held_as_often_as_given_up) {
     make_with(&options);
     weir_allocator *b = create_on(driver, &options);
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain), 2);
-    give(take(MIB, A), A);
+    free_live(alloc_live(MIB, A), A);
     destroy();
     options.prealloc = bytes_amount(100 * GIB);
     options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
@@ -395,25 +395,25 @@ static void strand_memory(int kind, int is_limited) {
     CUstream stream;
     make_engine(kind, is_limited ? 128 * MIB : 0, "growth=exact recovery-timeout=20ms");
     CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
-    take(1000, A);
-    block[0] = take(40 * MIB, stream);
-    block[1] = take(40 * MIB, stream);
+    alloc_live(1000, A);
+    block[0] = alloc_live(40 * MIB, stream);
+    block[1] = alloc_live(40 * MIB, stream);
     for (int i = 0; i < 1500; i++) {
-        give(take(1000, stream), stream);
-        give(take(1000, A), A);
+        free_live(alloc_live(1000, stream), stream);
+        free_live(alloc_live(1000, A), A);
     }
     weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_INVALID_VALUE, 1);
-    give(block[0], stream);
-    give(block[1], stream);
+    free_live(block[0], stream);
+    free_live(block[1], stream);
     weir__model_faults_clear();
     CU(driver->cuStreamDestroy(stream));
     for (int i = 0; i < 5000; i++)
-        give(take(1000, A), A);
+        free_live(alloc_live(1000, A), A);
     busy(B, is_limited ? 10 * MS : 10000 * MS);
-    uint64_t before = reserve(), began = weir__model_now_ns();
-    take(60 * MIB, A);
+    uint64_t before = reserved_under_test(), began = weir__model_now_ns();
+    alloc_live(60 * MIB, A);
     MUST_EQ(weir__model_now_ns() - began >= 10 * MS, (uint64_t)is_limited);
-    MUST_EQ(reserve() > before, !is_limited);
+    MUST_EQ(reserved_under_test() > before, !is_limited);
 }
 
 CASE("alone", 120, open_engine_device, end_test);
@@ -436,9 +436,9 @@ static CUresult free_with_late_block(CUdeviceptr block) {
 
     freed_late = NULL;
     if (late) {
-        give(take(1000, A), A);
+        free_live(alloc_live(1000, A), A);
         busy(B, 50 * MS);
-        give(late, B);
+        free_live(late, B);
     }
     return result;
 }
@@ -452,19 +452,19 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, other_calls_go_on_while_a_trim_w
     table.cuMemFree = free_with_late_block;
     make_engine_on(&table, _i, 0, "recovery-timeout=1s");
     CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
-    take(1000, A);
-    late = take(40 * MIB, B);
-    void *left = take(40 * MIB, stream);
+    alloc_live(1000, A);
+    late = alloc_live(40 * MIB, B);
+    void *left = alloc_live(40 * MIB, stream);
     weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_INVALID_VALUE, 1);
-    give(left, stream);
+    free_live(left, stream);
     weir__model_faults_clear();
     freed_late = late;
     OK(weir_trim(a, 3 * GIB, NULL));
     MUST_EQ((uintptr_t)freed_late, 0);
-    uint64_t before = reserve();
-    take(40 * MIB, A); /* what `stream` left */
-    MUST_EQ(reserve(), before);
-    MUST(take(40 * MIB, A) != late);
+    uint64_t before = reserved_under_test();
+    alloc_live(40 * MIB, A); /* what `stream` left */
+    MUST_EQ(reserved_under_test(), before);
+    MUST(alloc_live(40 * MIB, A) != late);
     MUST(weir__model_now_ns() < 50 * MS);
 }
 
@@ -475,20 +475,20 @@ TEST(other_calls_go_on_while_a_trim_waits_for_events) {
     copy_driver();
     table.cuMemFree = free_with_late_block;
     make_engine_on(&table, KIND_MAPPED, 0, "cache=off");
-    take(1000, A);
-    late = take(40 * MIB, B);
-    take(8 * MIB, B); /* keeps both frees apart */
-    left = take(40 * MIB, B);
+    alloc_live(1000, A);
+    late = alloc_live(40 * MIB, B);
+    alloc_live(8 * MIB, B); /* keeps both frees apart */
+    left = alloc_live(40 * MIB, B);
     busy(B, 10 * MS);
-    give(left, B);
+    free_live(left, B);
     freed_late = late;
-    uint64_t before = reserve();
+    uint64_t before = reserved_under_test();
     OK(weir_trim(a, 0, NULL));
     MUST_EQ((uintptr_t)freed_late, 0);
     MUST_LE(10 * MS, weir__model_now_ns());
     MUST(weir__model_now_ns() < 50 * MS);
-    MUST_LE(40 * MIB, reserve()); /* `late` is still in use */
-    MUST_LE(reserve() + 40 * MIB, before);
+    MUST_LE(40 * MIB, reserved_under_test()); /* `late` is still in use */
+    MUST_LE(reserved_under_test() + 40 * MIB, before);
 }
 
 CASE("alone", 120, open_engine_device, end_test);
@@ -500,35 +500,35 @@ TEST(a_trim_frees_what_no_event_covers) {
     void *block[20];
     CUstream stream;
 
-    take(MIB, A);
+    alloc_live(MIB, A);
     stream = make_stream();
     for (int i = 0; i < 40; i++)
-        give(take(1000, stream), stream);
+        free_live(alloc_live(1000, stream), stream);
     for (int i = 0; i < 12; i++)
-        block[i] = take(5 * MIB, stream);
+        block[i] = alloc_live(5 * MIB, stream);
     for (int i = 0; i < 12; i++)
-        give(block[i], stream);
+        free_live(block[i], stream);
     CU(driver->cuStreamDestroy(stream));
     OK(weir_trim(a, 0, NULL));
-    give(take(60 * MIB, B), B);
+    free_live(alloc_live(60 * MIB, B), B);
 }
 
 CASE("alone", 120, open_engine_device, end_test);
 
 TEST(waiting_is_counted_once) {
     make_engine(KIND_FIXED, 64 * MIB, "recovery-timeout=1000ms");
-    give(take(1000, B), B);
-    void *block = take(60 * MIB, A);
+    free_live(alloc_live(1000, B), B);
+    void *block = alloc_live(60 * MIB, A);
     busy(A, 50000000);
-    give(block, A);
+    free_live(block, A);
     uint64_t stall = stats_of(a).stall_ns;
     uint64_t before = weir__model_now_ns();
-    block = take(60 * MIB, B);
+    block = alloc_live(60 * MIB, B);
     MUST_BE_WITHIN(40000000, stats_of(a).stall_ns - stall, weir__model_now_ns() - before);
 }
 
 static void *take_beside(void *block) {
-    *(void **)block = take(MIB, B);
+    *(void **)block = alloc_live(MIB, B);
     return NULL;
 }
 
@@ -551,29 +551,29 @@ TEST(what_was_refused_is_nobodys_growth) {
     copy_driver();
     table.cuMemAllocFromPoolAsync = refuse_beside;
     make_engine_on(&table, KIND_POOL, GIB, "cache=off");
-    void *kept = take(600 * MIB, A);
-    uint64_t idle = reserve();
+    void *kept = alloc_live(600 * MIB, A);
+    uint64_t idle = reserved_under_test();
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, A, &block));
     MUST(taken_beside != NULL);
-    MUST_LE(reserve(), idle + 32 * MIB);
-    give(taken_beside, B);
-    give(kept, A);
+    MUST_LE(reserved_under_test(), idle + 32 * MIB);
+    free_live(taken_beside, B);
+    free_live(kept, A);
     destroy();
 }
 
 /* A request that succeeded after a retry must not count when a later one fails: preallocated memory stays. */
 TEST(a_later_failure_keeps_what_was_preallocated) {
     make_engine(KIND_POOL, GIB, "cache=off recovery-timeout=1000ms");
-    void *block = take(400 * MIB, A);
+    void *block = alloc_live(400 * MIB, A);
     busy(A, 5 * MS);
-    give(block, A);
-    give(take(800 * MIB, B), B);
+    free_live(block, A);
+    free_live(alloc_live(800 * MIB, B), B);
     CU(driver->cuCtxSynchronize());
     MUST_LE(1, stats_of(a).retries);
     OK(weir_preallocate(a, GIB, NULL));
-    take(300 * MIB, A);
-    refuse(WEIR_E_LIMIT, 900 * MIB, A);
-    ck_assert_uint_eq(reserve(), GIB);
+    alloc_live(300 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 900 * MIB, A);
+    ck_assert_uint_eq(reserved_under_test(), GIB);
 }
 
 CASE("alone", 120, open_engine_device, end_test);
@@ -587,25 +587,25 @@ TEST(what_was_foretold_of_another_request) {
     uint64_t tries[2];
     make_engine(KIND_MAPPED, 0, "growth=exact recovery-timeout=20ms");
     for (int i = 0; i < 3; i++)
-        block[i] = take(256 * MIB, A);
-    give(block[0], A);
-    give(block[2], A);
+        block[i] = alloc_live(256 * MIB, A);
+    free_live(block[0], A);
+    free_live(block[2], A);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuMemAlloc(&ballast, device_free() - 64 * MIB));
-    uint64_t before = reserve();
+    uint64_t before = reserved_under_test();
     MUST_EQ(before, 768 * MIB);
-    block[0] = take(512 * MIB, A);
-    MUST_EQ(reserve(), before);
+    block[0] = alloc_live(512 * MIB, A);
+    MUST_EQ(reserved_under_test(), before);
     for (int i = 0; i < 2; i++) {
         weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-        refuse(WEIR_E_NO_MEMORY, 128 * MIB, A);
+        expect_alloc_status(WEIR_E_NO_MEMORY, 128 * MIB, A);
         tries[i] = weir__model_faults_met(NULL);
         weir__model_faults_clear();
     }
     MUST(tries[0] > 0);
     MUST_EQ(tries[0], tries[1]);
-    give(block[0], A);
-    give(block[1], A);
+    free_live(block[0], A);
+    free_live(block[1], A);
     CU(driver->cuMemFree(ballast));
 }
 

@@ -14,19 +14,19 @@ static uint64_t play_round(size_t bytes, uint64_t work_of_a) {
     uint64_t began;
 
     for (int i = 0; i < BLOCKS_EACH; i++) {
-        block[i] = take(bytes, A);
+        block[i] = alloc_live(bytes, A);
         busy(A, i == 0 ? work_of_a : MS);
     }
     for (int i = 0; i < BLOCKS_EACH; i++)
-        give(block[i], A);
+        free_live(block[i], A);
     began = weir__model_now_ns();
     for (int i = 0; i < BLOCKS_EACH; i++) {
         busy(B, 10 * MS);
-        block[i] = take(bytes, B);
+        block[i] = alloc_live(bytes, B);
         busy(B, 10 * MS);
     }
     for (int i = 0; i < BLOCKS_EACH; i++)
-        give(block[i], B);
+        free_live(block[i], B);
     CU(driver->cuStreamSynchronize(B));
     return weir__model_now_ns() - began;
 }

@@ -742,7 +742,7 @@ TEST(a_child_of_fork_ends) {
     weir__thread_watch(never_begin);
     own = join_registry(driver, 0);
     comes(0, 0, 0);
-    if (is_child())
+    if (is_forked_child())
         exit(0);
     MUST_EQ(own_entry().pid, (uint64_t)getpid());
 }

@@ -344,7 +344,7 @@ TEST_EACH(2, test_the_same_whatever_the_environment) {
     snprintf(device, sizeof device, "%ld", (long)getpid()); /* a name that no other test uses */
     ck_assert_int_eq(weir__registry_open(&registry, device), 0);
     publish(&registry, 5);
-    if (is_child()) {
+    if (is_forked_child()) {
         if ((_i == 0 ? setenv("XDG_RUNTIME_DIR", folder, 1) : unsetenv("XDG_RUNTIME_DIR")) != 0 ||
             weir__registry_view(&registry, device) != 0)
             _exit(1);

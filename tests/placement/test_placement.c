@@ -281,7 +281,7 @@ TEST(idle_regions_can_be_removed) {
     ck_assert_int_eq(weir__placement_remove(p, BASE + 20480), WEIR_PLACEMENT_FOREIGN);
     uint64_t q = free_offset(4096, A);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_BUSY); /* unobserved */
-    observe(A, q);
+    observe_frees(A, q);
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_OK);
     healthy();
     ck_assert_int_eq(weir__placement_remove(p, BASE + 4096), WEIR_PLACEMENT_FOREIGN);
@@ -299,11 +299,11 @@ TEST(tagged_regions_are_busy) {
     alloc_offset(512, B);
     uint64_t q = free_offset(0, A);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
-    observe(A, q);
+    observe_frees(A, q);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
     q = free_offset(512, B);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
-    observe(B, q);
+    observe_frees(B, q);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
 }
 
@@ -377,7 +377,7 @@ TEST(a_region_says_whom_it_serves) {
     ck_assert_int_eq(weir__placement_region(p, BASE, B), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(weir__placement_region(p, BASE, 0), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
-    observe(A, 1);
+    observe_frees(A, 1);
     ck_assert_int_eq(weir__placement_region(p, BASE, 0), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
     ck_assert_str_eq(layout(), "live 4096+2048");
@@ -502,7 +502,7 @@ TEST(figures_add_up) {
     ck_assert_uint_eq(free_figures().largest, 8192 - 1536);
     ck_assert_uint_eq(free_figures().waiting, 512);
     ck_assert_uint_eq(f.extent, 1536 + 1024);
-    observe(A, 1);
+    observe_frees(A, 1);
     ck_assert_uint_eq(free_figures().waiting, 0);
     alloc_offset(256, B);
     free_offset(512, B);

@@ -75,7 +75,7 @@ TEST(a_free_without_memory_changes_nothing) {
     refuse_from_now_on(0);
     ck_assert_str_eq(layout(), "C@3 0+512; free 512+512; A@1 1024+512; live 1536+512; "
                                "live 2048+2048; free 4096+1536");
-    observe(C, 3);
+    observe_frees(C, 3);
     ck_assert_uint_eq(alloc_offset(1024, B), 0);
     end_placement();
 }
@@ -120,9 +120,9 @@ static void short_end(uint64_t *live, size_t count, int back) {
         if (live[i] != 0)
             MUST_EQUAL(weir__placement_give(p, live[i], NULL, 0, NULL), WEIR_PLACEMENT_OK);
     for (uint64_t s = 0; s < 100; s++)
-        observe(s, UINT64_MAX);
+        observe_frees(s, UINT64_MAX);
     if (back && weir__placement_take(p, 1, record_of(A), &block) == WEIR_PLACEMENT_OK)
-        observe(A, free_offset((size_t)(block.address - BASE), A));
+        observe_frees(A, free_offset((size_t)(block.address - BASE), A));
     MUST_EQUAL(free_figures().waiting, 0);
     if (back)
         MUST_EQUAL(free_figures().chunks, placement_figures().regions);

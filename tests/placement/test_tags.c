@@ -14,11 +14,11 @@ TEST(own_stream_is_served_at_once_others_when_observed) {
     ck_assert_uint_eq(alloc_offset(1024, A), 0);
     ck_assert_str_eq(layout(), "live 0+1024; live 1024+1024");
     q = free_offset(0, A);
-    observe(A, q - 1);
+    observe_frees(A, q - 1);
     ck_assert_int_eq(take_fails(512, B), WEIR_PLACEMENT_NO_FIT);
-    observe(B, q);
+    observe_frees(B, q);
     ck_assert_int_eq(take_fails(512, B), WEIR_PLACEMENT_NO_FIT);
-    observe(A, q);
+    observe_frees(A, q);
     ck_assert_str_eq(layout(), "free 0+1024; live 1024+1024");
     ck_assert_uint_eq(alloc_offset(512, B), 0);
 }
@@ -77,7 +77,7 @@ TEST(stream_0_waits_and_makes_wait) {
     ck_assert_int_eq(take_fails(512, A), WEIR_PLACEMENT_NO_FIT);
     free_offset(512, A);
     ck_assert_int_eq(take_fails(512, 0), WEIR_PLACEMENT_NO_FIT);
-    observe(0, q);
+    observe_frees(0, q);
     ck_assert_str_eq(layout(), "free 0+512; A@2 512+512; live 1024+512; live 1536+512");
     ck_assert_uint_eq(alloc_offset(512, 0), 0);
 }
@@ -95,15 +95,15 @@ TEST(only_like_tags_join) {
     uint64_t qa = free_offset(2560, A);
     ck_assert_str_eq(layout(), "A@2 0+1024; B@4 1024+1024; live 2048+512; A@5 2560+512; "
                                "free 3072+1024");
-    observe(B, qb); /* clean, but on neither side a clean neighbour */
+    observe_frees(B, qb); /* clean, but on neither side a clean neighbour */
     ck_assert_str_eq(layout(), "A@2 0+1024; free 1024+1024; live 2048+512; A@5 2560+512; "
                                "free 3072+1024");
-    observe(A, 2); /* joins the next */
+    observe_frees(A, 2); /* joins the next */
     ck_assert_str_eq(layout(), "free 0+2048; live 2048+512; A@5 2560+512; free 3072+1024");
     qb = free_offset(2048, B);
-    observe(A, qa); /* joins the next only: the previous is B's */
+    observe_frees(A, qa); /* joins the next only: the previous is B's */
     ck_assert_str_eq(layout(), "free 0+2048; B@6 2048+512; free 2560+1536");
-    observe(B, qb); /* joins both */
+    observe_frees(B, qb); /* joins both */
     ck_assert_str_eq(layout(), "free 0+4096");
 }
 
@@ -118,7 +118,7 @@ TEST(observing_goes_by_sequence) {
                      "A@2 0+512; live 512+512; A@3 1024+512; live 1536+512; A@1 2048+512; "
                      "live 2560+512; live 3072+512; live 3584+512; free 4096+4096");
     free_offset(512, A); /* 4, joins 2 and 3: all wait for 4 */
-    observe(A, 3);
+    observe_frees(A, 3);
     ck_assert_str_eq(layout(), "A@4 0+1536; live 1536+512; free 2048+512; live 2560+512; "
                                "live 3072+512; live 3584+512; free 4096+4096");
     /* the rest of a cut keeps its place: 5 is freed after the cut of 4 */
@@ -127,10 +127,10 @@ TEST(observing_goes_by_sequence) {
     free_offset(2560, A);                          /* 5 */
     ck_assert_str_eq(layout(), "live 0+256; A@4 256+1280; live 1536+512; live 2048+512; "
                                "A@5 2560+512; live 3072+512; live 3584+512; free 4096+4096");
-    observe(A, 4);
+    observe_frees(A, 4);
     ck_assert_str_eq(layout(), "live 0+256; free 256+1280; live 1536+512; live 2048+512; "
                                "A@5 2560+512; live 3072+512; live 3584+512; free 4096+4096");
-    observe(A, UINT64_MAX);
+    observe_frees(A, UINT64_MAX);
     ck_assert_str_eq(layout(), "live 0+256; free 256+1280; live 1536+512; live 2048+512; "
                                "free 2560+512; live 3072+512; live 3584+512; free 4096+4096");
     free_offset(1536, A); /* 6, which no earlier observation covers */
@@ -147,7 +147,7 @@ TEST(best_fit_is_of_own_and_clean_together) {
     alloc_offset(256, B);                           /* 2560 */
     ck_assert_uint_eq(alloc_offset(768, B), 2816);  /* will be B's */
     alloc_offset(256, B);                           /* 3584 */
-    observe(A, free_offset(1536, A));
+    observe_frees(A, free_offset(1536, A));
     free_offset(256, A);
     free_offset(2816, B);
     ck_assert_uint_eq(alloc_offset(1024, A), 256);  /* equal sizes: the lower, its own */
@@ -166,7 +166,7 @@ TEST(own_comes_before_clean) {
     alloc_offset(256, B);                          /* 4096 */
     ck_assert_uint_eq(alloc_offset(512, B), 4352); /* will be clean */
     alloc_offset(256, B);                          /* 4864 */
-    observe(B, free_offset(4352, B));
+    observe_frees(B, free_offset(4352, B));
     free_offset(0, A);
     ck_assert_uint_eq(alloc_offset(512, A), 0);     /* the clean one would be the tighter fit */
     ck_assert_uint_eq(alloc_offset(512, B), 4352);  /* and is there for B */
@@ -199,7 +199,7 @@ TEST(streams_come_and_go) {
     for (uint64_t s = 100; s < 2100; s++) {
         size_t x = alloc_offset(256, s);
 
-        observe(s, free_offset(x, s));
+        observe_frees(s, free_offset(x, s));
     }
     ck_assert_uint_lt(placement_figures().host_bytes, 300000);
     for (size_t s = 0; s < 40; s++)
@@ -226,7 +226,7 @@ TEST(second_stream_cuts_at_the_high_mark) {
     ck_assert_str_eq(layout(), "A@3 0+1024; live 1024+512; A@2 1536+1536; live 3072+256; "
                                "free 3328+4864");
     ck_assert_uint_eq(free_figures().waiting, 1024 + 1536);
-    observe(A, 2);
+    observe_frees(A, 2);
     ck_assert_str_eq(layout(), "A@3 0+1024; live 1024+512; free 1536+1536; live 3072+256; "
                                "free 3328+4864");
 }
@@ -247,7 +247,7 @@ TEST(what_was_observed_before_the_second_stream_is_clean) {
         alloc_offset(512, A); /* 0 to 4096 */
     free_offset(0, A);        /* 1 */
     free_offset(1024, A);     /* 2 */
-    observe(A, 2);
+    observe_frees(A, 2);
     free_offset(2048, A); /* 3 */
     ck_assert_str_eq(layout(),
                      "free 0+512; live 512+512; free 1024+512; live 1536+512; A@3 2048+512; "
@@ -275,7 +275,7 @@ TEST(space_above_the_mark_is_nobodys) {
 TEST(observed_end_stays_whole) {
     begin_placement(&bfc, 4096);
     alloc_offset(512, A), alloc_offset(512, A);
-    observe(A, free_offset(512, A));
+    observe_frees(A, free_offset(512, A));
     ck_assert_int_eq(take_fails(4096, B), WEIR_PLACEMENT_NO_FIT);
     ck_assert_str_eq(layout(), "live 0+512; free 512+3584");
 }
@@ -314,7 +314,7 @@ TEST(second_stream_orders_what_the_first_freed) {
         free_offset((i * 37 % N) * 512, A); /* sequence i + 1 at slot 37 i mod 101 */
     alloc_offset(256, B);
     for (size_t i = 0; i < N; i++) {
-        observe(A, i + 1);
+        observe_frees(A, i + 1);
         ck_assert_uint_eq(free_figures().waiting, (N - 1 - i) * 256);
     }
 }

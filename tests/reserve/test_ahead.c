@@ -31,7 +31,7 @@ CASE("thread", 120, open_ahead_device, NULL);
 TEST_EACH(WAYS, off_by_default) {
     weir_allocator *a = make_ahead(&real, _i, 0);
     MUST_EQ(a->reserve.goal.ahead.is_on, 0);
-    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 100 * MIB, A), A));
     sleep_for_ms(5);
     weir_statistics s = stats_of(a);
     ck_assert_uint_eq(s.ahead_steps + s.ahead_bytes + s.ahead_ns + s.ahead_failures, 0);
@@ -43,13 +43,13 @@ TEST_EACH(WAYS, little_is_idle_and_then_enough) {
     AWAIT(idle_of(a) >= 512 * MIB); /* growth begins with the allocator */
     await_rest(a);
     MUST_LE(idle_of(a), 512 * MIB + a->reserve.engine->step_bytes);
-    void *small = take(a, 100 * MIB, A); /* more than 256 MiB stays idle */
+    void *small = alloc_block_from(a, 100 * MIB, A); /* more than 256 MiB stays idle */
     expect_rest(a);
     MUST_LE(idle_of(a), 512 * MIB);
     weir_statistics s = stats_of(a);
     ck_assert_uint_eq(s.growths, s.ahead_steps); /* no request has grown the reserved memory */
     ck_assert_uint_eq(s.growth_allocs, 0);
-    void *large = take(a, 300 * MIB, A);
+    void *large = alloc_block_from(a, 300 * MIB, A);
     /* Each region is too small for the request, which then grows itself and leaves the idle memory. */
     AWAIT(idle_of(a) >= (_i == REGIONS ? 256 : 512) * MIB);
     await_rest(a);
@@ -68,8 +68,8 @@ TEST_EACH(WAYS, another_stream_is_served_from_it) {
     AWAIT(idle_of(a) >= 512 * MIB);
     await_rest(a);
     busy(A, 50 * MS);
-    block[0] = take(a, 40 * MIB, A);
-    block[1] = take(a, 40 * MIB, B);
+    block[0] = alloc_block_from(a, 40 * MIB, A);
+    block[1] = alloc_block_from(a, 40 * MIB, B);
     ck_assert_uint_eq(stats_of(a).growth_allocs, 0);
     OK(weir_free(a, block[0], A));
     OK(weir_free(a, block[1], B));
@@ -85,7 +85,7 @@ TEST_EACH(WAYS, the_limit_holds) {
     AWAIT(stats_of(a).ahead_failures >= 2);
     ck_assert_uint_eq(stats_of(a).reserved, 320 * MIB);
     ck_assert_uint_eq(stats_of(a).failed_requests, 0);
-    OK(weir_free(a, take(a, _i == REGIONS ? 64 * MIB : 320 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, _i == REGIONS ? 64 * MIB : 320 * MIB, A), A));
     ck_assert_uint_eq(stats_of(a).reserved_peak, 320 * MIB);
     check_steps(a);
     destroy_and_check(a);
@@ -98,7 +98,8 @@ TEST_EACH(WAYS, the_last_part_is_for_requests) {
     size_t left = device_free();
     MUST_BE_WITHIN(128 * MIB, left, 128 * MIB + a->reserve.engine->step_bytes);
     ck_assert_int_eq(weir_last_driver_result(), 0);
-    OK(weir_free(a, take(a, _i == REGIONS ? 100 * MIB : stats_of(a).reserved + 64 * MIB, A), A));
+    OK(weir_free(
+        a, alloc_block_from(a, _i == REGIONS ? 100 * MIB : stats_of(a).reserved + 64 * MIB, A), A));
     check_steps(a);
     destroy_and_check(a);
 }
@@ -152,7 +153,7 @@ TEST_EACH(WAYS, a_child_of_fork_neither_grows_nor_hangs) {
 TEST_EACH(WAYS, destroying_ends_it_promptly) {
     for (int i = 0; i < 30; i++) {
         weir_allocator *a = make_ahead(&real, _i, 4 * GIB);
-        OK(weir_free(a, take(a, 10 * MIB, A), A));
+        OK(weir_free(a, alloc_block_from(a, 10 * MIB, A), A));
         CU(driver->cuStreamSynchronize(A));
         sleep_for_ms(i % 4);
         uint64_t from = real_ms();
@@ -174,7 +175,7 @@ TEST_WHERE(POOL, POOL + 1, NULL, destroying_ends_a_long_pause) {
 
 TEST_EACH(WAYS, what_is_busy_goes_on) {
     weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
-    void *block = take(a, MIB, A);
+    void *block = alloc_block_from(a, MIB, A);
 
     EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
     AWAIT(idle_of(a) >= 511 * MIB); /* the block may use 1 MiB of the idle memory */
@@ -189,7 +190,7 @@ TEST_EACH(WAYS, two_allocators_have_one_each) {
     AWAIT(idle_of(a) >= 512 * MIB);
     AWAIT(idle_of(b) >= 768 * MIB);
     destroy_and_check(a);
-    OK(weir_free(b, take(b, 600 * MIB, A), A));
+    OK(weir_free(b, alloc_block_from(b, 600 * MIB, A), A));
     AWAIT(stats_of(b).reserved >= 768 * MIB);
     await_rest(b); /* check_steps reads the statistics first, and the events later */
     check_steps(b);
@@ -235,7 +236,7 @@ static void *churn_and_trim(void *argument) {
         void **b = &block[next_random(&w->random) % 8];
 
         OK(weir_free(w->a, *b, stream));
-        *b = take(w->a, random_size(&w->random, 64 * MIB), stream);
+        *b = alloc_block_from(w->a, random_size(&w->random, 64 * MIB), stream);
         if (i % 100 == 0)
             (void)stats_of(w->a);
         if (i % 500 == 0)
@@ -258,7 +259,7 @@ TEST_EACH(WAYS, beside_threads_at_work) {
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(pthread_join(w[i].thread, NULL), 0);
     OK(weir_trim(a, 0, NULL)); /* makes the reserved memory independent of the scheduling */
-    void *block = take(a, 256 * MIB, A);
+    void *block = alloc_block_from(a, 256 * MIB, A);
     AWAIT(idle_of(a) >= 256 * MIB);
     await_rest(a);
     OK(weir_free(a, block, A));
@@ -320,7 +321,7 @@ TEST_WHERE(POOL, REGIONS, NULL, what_cannot_be_told_is_left_alone) {
     options.log = WEIR_LOG_WARNING;
     weir_allocator *a = make_ahead_on(&real, &options);
     AWAIT((lines(), strstr(logged, "grow-ahead has no effect: this driver")) != NULL);
-    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 100 * MIB, A), A));
     ck_assert_uint_eq(stats_of(a).ahead_steps + stats_of(a).ahead_failures, 0);
     destroy_and_check(a);
 }
@@ -396,7 +397,7 @@ static void resume_grower(struct grower *g) {
 TEST(what_has_room_does_not_wait_for_a_step) {
     struct grower g;
     weir_allocator *a = make_held(&g, 256 * MIB);
-    void *block = take(a, 20 * MIB, A);
+    void *block = alloc_block_from(a, 20 * MIB, A);
     uint64_t before = stats_of(a).reserved;
 
     MUST_LE(64 * MIB + 2 * MIB, before);
@@ -442,7 +443,7 @@ TEST_EACH(3, what_does_not_come_leaves_nothing) {
     answer = CUDA_ERROR_INVALID_VALUE;
     held_call = _i == 2 ? 2 : 1;
     weir_allocator *a = make_held(&g, 256 * MIB);
-    OK(weir_free(a, take(a, 20 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 20 * MIB, A), A));
     if (_i)
         weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     resume_grower(&g);

@@ -16,7 +16,7 @@ static uint64_t play_a_run(int way, uint64_t low, uint64_t *in_requests, weir_st
     for (int i = 0; i < 40; i++) {
         uint64_t from = driver->ticks();
 
-        block[i] = take(a, 20 * MIB, A);
+        block[i] = alloc_block_from(a, 20 * MIB, A);
         if (i > 0) /* the first request makes the driver start its pools */
             *in_requests += driver->ticks() - from;
         weir__model_advance(2 * MS);
@@ -49,11 +49,12 @@ TEST_EACH(WAYS, on_the_model_it_costs_requests_nothing) {
 
 /* Returns the number of steps that background growth makes in `ms` milliseconds. */
 static uint64_t steps_in(weir_allocator *a, uint64_t ms) {
-    OK(weir_free(a, take(a, 65 * MIB, A), A)); /* the first growth of the driver is slow */
+    OK(weir_free(a, alloc_block_from(a, 65 * MIB, A),
+                 A)); /* the first growth of the driver is slow */
     uint64_t steps = stats_of(a).ahead_steps;
     weir__model_advance(ms * MS);
     ck_assert_uint_eq(stats_of(a).ahead_steps, steps);
-    OK(weir_free(a, take(a, 64 * MIB, A), A)); /* another size, which no inbox has */
+    OK(weir_free(a, alloc_block_from(a, 64 * MIB, A), A)); /* another size, which no inbox has */
     return stats_of(a).ahead_steps - steps;
 }
 
@@ -69,7 +70,7 @@ TEST_EACH(WAYS, turns_come_when_they_are_due) {
         MUST_BE_WITHIN(8, steps, 10);
     }
     weir__model_advance(200 * MS);
-    OK(weir_free(a, take(a, 65 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 65 * MIB, A), A));
     MUST_BE_WITHIN(4 * GIB, idle_of(a), 4 * GIB + 65 * MIB + a->reserve.engine->step_bytes);
     check_steps(a);
     destroy_and_check(a);
@@ -87,7 +88,7 @@ TEST_WHERE(0, WAYS, is_not_regions, the_less_is_idle_the_sooner_they_come) {
     weir_allocator *a = make_ahead(driver, _i, 3 * GIB);
     void *block[30];
     for (int i = 0; i < 30; i++)
-        block[i] = take(a, 100 * MIB, A);
+        block[i] = alloc_block_from(a, 100 * MIB, A);
     uint64_t steps = steps_in(a, a->reserve.engine->step_bytes > 64 * MIB ? 2 : 4);
     MUST_LE(a->reserve.engine->step_bytes > 64 * MIB ? 5 : 24, steps);
     check_steps(a);
@@ -104,7 +105,7 @@ TEST_EACH(WAYS, it_begins_with_the_allocator) {
     MUST_BE_WITHIN(300 * MIB, s.reserved, 300 * MIB + a->reserve.engine->step_bytes);
     MUST_LE(1, s.ahead_steps);
     MUST_LE(s.host_bytes, 64 * MIB);
-    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 100 * MIB, A), A));
     MUST_EQ(stats_of(a).growth_allocs, 0);
     MUST_EQ(stats_of(a).stall_ns, 0);
     check_steps(a);
@@ -118,14 +119,14 @@ TEST(what_is_larger_waits_for_growth_alone) {
     void *block[4];
     weir_allocator *a = make_ahead_on(driver, &options);
     for (int i = 0; i < 4; i++)
-        block[i] = take(a, 256 * MIB, A);
+        block[i] = alloc_block_from(a, 256 * MIB, A);
     weir__model_advance(50 * MS);
-    OK(weir_free(a, take(a, 64 * MIB, A), A)); /* plays the turns that are due */
+    OK(weir_free(a, alloc_block_from(a, 64 * MIB, A), A)); /* plays the turns that are due */
     for (int i = 0; i < 4; i += 2)
         OK(weir_free(a, block[i], A));
     uint64_t made = weir__model_calls(WEIR_ENTRY_cuMemCreate);
     uint64_t moved = weir__model_calls(WEIR_ENTRY_cuMemUnmap);
-    void *large = take(a, 3 * GIB, A);
+    void *large = alloc_block_from(a, 3 * GIB, A);
     made = weir__model_calls(WEIR_ENTRY_cuMemCreate) - made;
     moved = weir__model_calls(WEIR_ENTRY_cuMemUnmap) - moved;
     MUST_EQ(moved, 0);
@@ -147,7 +148,7 @@ TEST_EACH(WAYS, more_than_can_be_had) {
     ck_assert_msg(strstr(logged, "grow-ahead of 2GiB is above the 1GiB that can be reserved") !=
                       NULL,
                   "%s", logged);
-    OK(weir_free(a, take(a, MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, MIB, A), A));
     MUST_LE(stats_of(a).reserved, GIB);
     destroy_and_check(a);
 }
@@ -159,7 +160,7 @@ TEST(small_requests_have_some_of_it) {
     int count = 0;
 
     while (count < 200) { /* 80 MiB of small blocks */
-        block[count] = take(a, count % 5 == 0 ? 64 * MIB : MIB / 2, A);
+        block[count] = alloc_block_from(a, count % 5 == 0 ? 64 * MIB : MIB / 2, A);
         count++;
         weir__model_advance(2 * MS);
     }
@@ -178,10 +179,10 @@ TEST_EACH(WAYS, whoever_finds_a_turn_goes_on) {
 
     weir__goal_hold(&a->reserve);
     weir__model_advance(5 * MS);
-    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 100 * MIB, A), A));
     MUST_EQ(stats_of(a).ahead_steps, steps);
     weir__goal_go_on(&a->reserve);
-    OK(weir_free(a, take(a, 101 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 101 * MIB, A), A));
     MUST_LE(steps + 1, stats_of(a).ahead_steps);
     destroy_and_check(a);
 }
@@ -218,7 +219,7 @@ TEST_EACH(WAYS, without_a_thread_there_is_an_allocator) {
     (void)lines();
     ck_assert(strstr(logged, "nothing is done in the background") != NULL);
     uint64_t steps = stats_of(a).ahead_steps;
-    OK(weir_free(a, take(a, 2 * GIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 2 * GIB, A), A));
     MUST_EQ(stats_of(a).ahead_steps, steps);
     MUST_EQ(stats_of(a).growth_allocs, 1);
     destroy_and_check(a);
@@ -231,11 +232,11 @@ TEST_EACH(2, without_a_thread_memory_moves) {
     refuse_threads();
     weir_allocator *a = make_ahead_on(&real, &options);
     for (int i = 0; i < 4; i++)
-        block[i] = take(a, 256 * MIB, A);
+        block[i] = alloc_block_from(a, 256 * MIB, A);
     for (int i = 0; i < 4; i += 2)
         OK(weir_free(a, block[i], A));
     uint64_t made = weir__model_calls(WEIR_ENTRY_cuMemCreate);
-    OK(weir_free(a, take(a, 480 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 480 * MIB, A), A));
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemCreate), made);
     for (int i = 1; i < 4; i += 2)
         OK(weir_free(a, block[i], A));
@@ -267,12 +268,12 @@ TEST_WHERE(0, WAYS, is_no_pool, pauses_after_failures_double_to_a_bound) {
     weir_allocator *a = make_ahead(driver, _i, 256 * MIB);
     uint64_t pause = 0, before = 0, failed_requests;
 
-    OK(weir_free(a, take(a, 3 * MIB, A), A));
+    OK(weir_free(a, alloc_block_from(a, 3 * MIB, A), A));
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     for (uint64_t waited = 0; before < 11; waited++) {
         weir__model_advance(MS);
         /* The engine has room for this request, and no inbox has a block of its size. */
-        OK(weir_free(a, take(a, (2 + waited % 2) * MIB, A), A));
+        OK(weir_free(a, alloc_block_from(a, (2 + waited % 2) * MIB, A), A));
         failed_requests = stats_of(a).ahead_failures;
         if (failed_requests == before)
             continue;
@@ -298,9 +299,9 @@ TEST_WHERE(0, WAYS, is_no_pool, a_hit_costs_what_it_did) {
         open_ahead_device();
         weir_allocator *a = make_ahead(driver, _i, on ? GIB : 0);
         for (int i = 0; i < 10; i++)
-            OK(weir_free(a, take(a, 1000, A), A));
+            OK(weir_free(a, alloc_block_from(a, 1000, A), A));
         count_from_here();
-        OK(weir_free(a, take(a, 1000, A), A));
+        OK(weir_free(a, alloc_block_from(a, 1000, A), A));
         for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
             made[on][i] = calls((enum weir_driver_entry)i);
         destroy_and_check(a);

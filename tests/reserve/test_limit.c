@@ -33,7 +33,7 @@ static void begin_limited_world(int world, uint64_t limit) {
 }
 
 static void end_limited_world(void) {
-    give_all();
+    free_all_live();
     CU(driver->cuCtxSynchronize());
     MUST_EQ(check_identities(a).blocks, 0);
     destroy();
@@ -62,13 +62,13 @@ TEST_EACH(WORLDS, no_growth_past_it) {
         return;
     begin_limited_world(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-    refuse(WEIR_E_LIMIT, 300 * MIB, A);
-    take(150 * MIB, A);
-    refuse(WEIR_E_LIMIT, 150 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 300 * MIB, A);
+    alloc_live(150 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 150 * MIB, A);
     MUST_LE(check_identities(a).reserved, 256 * MIB);
     OK(weir_set_limit(a, bytes_amount(512 * MIB)));
-    take(150 * MIB, A);
-    refuse(WEIR_E_LIMIT, 300 * MIB, A);
+    alloc_live(150 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 300 * MIB, A);
     MUST_LE(check_identities(a).reserved, 512 * MIB);
 }
 
@@ -79,9 +79,9 @@ TEST_EACH(WORLDS, no_growth_past_it_behind_work) {
         return;
     begin_limited_world(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-    take(150 * MIB, A);
+    alloc_live(150 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
-    refuse(WEIR_E_LIMIT, 150 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 150 * MIB, A);
     MUST_LE(check_identities(a).reserved, 256 * MIB);
 }
 
@@ -90,10 +90,10 @@ TEST(both_stand_against_it) {
     size_t free_bytes, total;
     CUdeviceptr others;
     begin_limited_world(1, 64 * MIB); /* the driver reports only that the pool is out of memory */
-    take(60 * MIB, A);
+    alloc_live(60 * MIB, A);
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     CU(driver->cuMemAlloc(&others, free_bytes - 10 * MIB));
-    refuse(WEIR_E_LIMIT, 30 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 30 * MIB, A);
     CU(driver->cuMemFree(others));
 }
 
@@ -103,15 +103,15 @@ TEST_EACH(WORLDS, never_past_that_of_the_options) {
     begin_limited_world(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     OK(weir_set_limit(a, bytes_amount(6 * GIB)));
-    refuse(WEIR_E_LIMIT, GIB + 64 * MIB, A);
-    void *block = take(900 * MIB, A);
-    give(block, A);
+    expect_alloc_status(WEIR_E_LIMIT, GIB + 64 * MIB, A);
+    void *block = alloc_live(900 * MIB, A);
+    free_live(block, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     OK(weir_set_limit(a, (weir_amount){0, WEIR_AMOUNT_DEFAULT}));
-    give(take(900 * MIB, A), A);
+    free_live(alloc_live(900 * MIB, A), A);
     OK(weir_set_limit(a, none));
-    give(take(900 * MIB, A), A);
-    refuse(WEIR_E_LIMIT, GIB + 64 * MIB, A);
+    free_live(alloc_live(900 * MIB, A), A);
+    expect_alloc_status(WEIR_E_LIMIT, GIB + 64 * MIB, A);
 }
 
 /* Reserved memory above the limit still serves requests. A trim releases that memory, and weir does not reserve it
@@ -123,14 +123,14 @@ TEST_EACH(WORLDS, a_reserve_above_it_serves_and_does_not_rise) {
         return;
     begin_limited_world(_i, 2 * GIB);
     for (int i = 0; i < 4; i++)
-        others[i] = take(200 * MIB, A);
-    void *block = take(30 * MIB, A);
+        others[i] = alloc_live(200 * MIB, A);
+    void *block = alloc_live(30 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     uint64_t reserve = stats_of(a).reserved;
     MUST_LE(800 * MIB, reserve);
     for (int i = 0; i < 3 && worlds[_i].kind != KIND_DIRECT; i++) { /* direct reserves nothing */
-        give(block, A);
-        block = take(30 * MIB, A);
+        free_live(block, A);
+        block = alloc_live(30 * MIB, A);
         MUST_EQ(check_identities(a).reserved, reserve);
     }
     /* Each request is within the limit, but would grow the reserved memory if there is no room. */
@@ -140,15 +140,15 @@ TEST_EACH(WORLDS, a_reserve_above_it_serves_and_does_not_rise) {
     MUST(count < 20 && count * 120 * MIB <= reserve - 830 * MIB);
     MUST_LE(stats_of(a).reserved, reserve);
     while (count > 0)
-        give(more[--count], A);
+        free_live(more[--count], A);
     for (int i = 0; i < 4; i++)
-        give(others[i], A);
-    give(block, A);
+        free_live(others[i], A);
+    free_live(block, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    block = take(100 * MIB, A);
+    block = alloc_live(100 * MIB, A);
     MUST_LE(check_identities(a).reserved, 128 * MIB);
-    refuse(WEIR_E_LIMIT, 100 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 100 * MIB, A);
     MUST_LE(check_identities(a).reserved, 128 * MIB);
 }
 
@@ -158,15 +158,15 @@ TEST_EACH(WORLDS, a_piece_above_it_serves) {
     if (is_fixed(_i))
         return;
     begin_limited_world(_i, GIB);
-    give(take(400 * MIB, A), A);
+    free_live(alloc_live(400 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     uint64_t reserve = stats_of(a).reserved;
     OK(weir_set_limit(a, bytes_amount(64 * MIB)));
     MUST_EQ(stats_of(a).reserved, reserve);
     if (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_DIRECT)
-        refuse(WEIR_E_LIMIT, 300 * MIB, A);
+        expect_alloc_status(WEIR_E_LIMIT, 300 * MIB, A);
     else
-        give(take(300 * MIB, A), A);
+        free_live(alloc_live(300 * MIB, A), A);
 }
 
 /* Releasing memory cannot help a request above the limit, so its failure leaves the preallocated memory reserved. */
@@ -182,8 +182,8 @@ TEST_EACH(WORLDS, a_failure_of_more_gives_nothing_back) {
     MUST(status == WEIR_OK || worlds[_i].kind == KIND_POOL); /* only the driver knows the pieces */
     MUST_EQ(stats_of(a).reserved, 512 * MIB);
     if (status == WEIR_OK)
-        give(block, A);
-    block = take(100 * MIB, A);
+        free_live(block, A);
+    block = alloc_live(100 * MIB, A);
     MUST_EQ(stats_of(a).reserved, 512 * MIB);
 }
 
@@ -192,10 +192,10 @@ TEST_EACH(WORLDS, as_a_share_of_the_device) {
         return;
     begin_limited_world(_i, 8 * GIB);
     OK(weir_set_limit(a, of_total(25)));
-    refuse(WEIR_E_LIMIT, 2 * GIB + 1, A);
+    expect_alloc_status(WEIR_E_LIMIT, 2 * GIB + 1, A);
     weir_failure failure = last_failure();
     MUST_EQ(failure.limit, 2 * GIB);
-    give(take(GIB, A), A);
+    free_live(alloc_live(GIB, A), A);
 }
 
 TEST_EACH(WORLDS, mistakes_are_told) {
@@ -224,7 +224,7 @@ TEST_EACH(WORLDS, mistakes_are_told) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
         EXPECT(WEIR_E_DRIVER, weir_set_limit(a, bytes_amount(64 * MIB)));
     }
-    give(take(900 * MIB, A), A); /* nothing changed */
+    free_live(alloc_live(900 * MIB, A), A); /* nothing changed */
 }
 
 /* weir_set_limit and options.limit report one reason for each mistake. */
@@ -287,15 +287,15 @@ TEST_EACH(WORLDS * 2, less_than_there_is) {
         options.keep_free = bytes_amount(GIB);
     OK(weir_allocator_create(&options, &a));
     for (int i = 0; i < 4; i++) {
-        block = take(100 * MIB, A);
+        block = alloc_live(100 * MIB, A);
         OK(weir_set_limit(a, bytes_amount(limits[i])));
-        refuse(WEIR_E_LIMIT, 200 * MIB, A);
-        give(block, A);
+        expect_alloc_status(WEIR_E_LIMIT, 200 * MIB, A);
+        free_live(block, A);
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
         MUST_EQ(check_identities(a).reserved, 0);
-        refuse(WEIR_E_LIMIT, 100 * MIB, A);
-        refuse(WEIR_E_LIMIT, limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB, A);
+        expect_alloc_status(WEIR_E_LIMIT, 100 * MIB, A);
+        expect_alloc_status(WEIR_E_LIMIT, limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB, A);
         if (worlds[world].kind != KIND_DIRECT)
             EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 128 * MIB, NULL));
         OK(weir_set_limit(a, none));
@@ -308,7 +308,7 @@ TEST_EACH(WORLDS, room_for_others_that_is_not_told) {
     start_model(8 * GIB);
     make_in_world(_i, 2 * GIB, "keep-free=5GiB");
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
-    give(take(GIB, A), A);
+    free_live(alloc_live(GIB, A), A);
     weir__model_faults_clear();
 }
 
@@ -319,24 +319,24 @@ TEST_EACH(WORLDS, room_for_others) {
     start_model(8 * GIB);
     make_in_world(_i, 2 * GIB, "keep-free=5GiB growth=exact");
     if (worlds[_i].kind == KIND_FIXED) {
-        give(take(2 * GIB - MIB, A), A);
+        free_live(alloc_live(2 * GIB - MIB, A), A);
         end_limited_world();
         return;
     }
-    take(2 * GIB, A);
-    refuse(WEIR_E_LIMIT, 2 * GIB, A);
-    give(take(512 * MIB, A), A);
+    alloc_live(2 * GIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 2 * GIB, A);
+    free_live(alloc_live(512 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     OK(weir_set_limit(a, bytes_amount(2 * GIB + 256 * MIB)));
-    refuse(WEIR_E_LIMIT, 512 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 512 * MIB, A);
     OK(weir_set_limit(a, none));
     CU(driver->cuMemAlloc(&others, 768 * MIB));
-    void *more = take(192 * MIB, A);
-    refuse(WEIR_E_LIMIT, 512 * MIB, A);
-    give(more, A);
+    void *more = alloc_live(192 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 512 * MIB, A);
+    free_live(more, A);
     CU(driver->cuMemFree(others));
-    give(take(512 * MIB, A), A);
+    free_live(alloc_live(512 * MIB, A), A);
 }
 
 /* Without another process, a share is the whole device, in whole units. A limit that the program sets replaces the
@@ -355,13 +355,13 @@ TEST_EACH(WORLDS, a_share_with_nobody_beside_it) {
     MUST(weir_alloc(a, 513 * MIB, A, &block) != WEIR_OK && block == NULL);
     weir_failure failure = last_failure();
     MUST_EQ(failure.limit, 512 * MIB);
-    give(take(480 * MIB, A), A);
+    free_live(alloc_live(480 * MIB, A), A);
     if (worlds[_i].kind != KIND_FIXED) {
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
         OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-        refuse(WEIR_E_LIMIT, 300 * MIB, A);
-        give(take(200 * MIB, A), A);
+        expect_alloc_status(WEIR_E_LIMIT, 300 * MIB, A);
+        free_live(alloc_live(200 * MIB, A), A);
     }
 }
 
@@ -396,7 +396,7 @@ TEST_EACH(WORLDS, a_shared_pool_is_held_to_it) {
     OK(weir_preallocate(a, 64 * MIB, NULL));
     CU(driver->cuMemAllocFromPoolAsync(&block, 60 * MIB, pool, A));
     MUST_EQ(stats_of(a).reserved, 64 * MIB);
-    give(take(40 * MIB, A), A); /* a second block in the pool */
+    free_live(alloc_live(40 * MIB, A), A); /* a second block in the pool */
     MUST_LE(stats_of(a).reserved, 128 * MIB);
     MUST_EQ(driver->cuMemAllocFromPoolAsync(&none_such, 128 * MIB, pool, A),
             CUDA_ERROR_OUT_OF_MEMORY);
@@ -423,14 +423,14 @@ TEST_EACH(2, with_older_drivers) {
     static const int versions[] = {11020, 12010};
     start_older(versions[_i]);
     make_in_world(1, 0, "limit=1GiB");
-    void *block = take(60 * MIB, A);
+    void *block = alloc_live(60 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    refuse(WEIR_E_LIMIT, 100 * MIB, A);
-    give(block, A);
+    expect_alloc_status(WEIR_E_LIMIT, 100 * MIB, A);
+    free_live(block, A);
     CU(driver->cuStreamSynchronize(A));
-    block = take(100 * MIB, A);
+    block = alloc_live(100 * MIB, A);
     OK(weir_set_limit(a, none));
-    give(take(800 * MIB, A), A);
+    free_live(alloc_live(800 * MIB, A), A);
 }
 
 /* Memory that an older driver grew above the limit goes back at once, because weir waits for the requesting stream,
@@ -438,10 +438,10 @@ TEST_EACH(2, with_older_drivers) {
 TEST(what_is_undone_goes_at_once) {
     start_older(12010);
     make_in_world(1, 0, "limit=128MiB recovery-timeout=0");
-    void *block = take(60 * MIB, A);
+    void *block = alloc_live(60 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
-    give(block, A);
-    refuse(WEIR_E_LIMIT, 100 * MIB, B); /* the free on A is still pending */
+    free_live(block, A);
+    expect_alloc_status(WEIR_E_LIMIT, 100 * MIB, B); /* the free on A is still pending */
     MUST_LE(stats_of(a).reserved, 128 * MIB);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_alloc(a, 100 * MIB, B, &block));
@@ -453,13 +453,13 @@ TEST(what_is_undone_goes_at_once) {
 TEST(what_is_undone_goes_in_the_end) {
     start_older(12010);
     make_in_world(1, 0, "limit=1GiB recovery-timeout=0");
-    void *block = take(60 * MIB, A);
+    void *block = alloc_live(60 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
-    give(block, A);
+    free_live(block, A);
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_UNKNOWN, 1);
-    refuse(WEIR_E_LIMIT, 60 * MIB, B); /* the free on A is still pending */
+    expect_alloc_status(WEIR_E_LIMIT, 60 * MIB, B); /* the free on A is still pending */
     uint64_t reserve = stats_of(a).reserved;
     MUST_LE(96 * MIB, reserve);
     OK(weir_trim(a, 0, NULL)); /* the trim leaves the memory of the undone request */
@@ -470,7 +470,7 @@ TEST(what_is_undone_goes_in_the_end) {
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).reserved, 0);
     OK(weir_set_limit(a, none));
-    give(take(100 * MIB, A), A);
+    free_live(alloc_live(100 * MIB, A), A);
 }
 
 TEST_EACH(2, what_is_undone_breaks_no_capture) {
@@ -541,7 +541,7 @@ TEST_EACH(3, preallocation_beside_what_is_free_now) {
 static void *grown;
 
 static void grow_between(void) {
-    grown = take(3 * GIB, A);
+    grown = alloc_live(3 * GIB, A);
 }
 
 static void lower_between(void) {
@@ -556,8 +556,8 @@ TEST_EACH(3, a_limit_that_is_set_meanwhile) {
     between = lower_between;
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 7 * GIB + 64 * MIB, &reserve));
     MUST(between == NULL);
-    refuse(WEIR_E_LIMIT, GIB, A);
-    give(take(256 * MIB, A), A);
+    expect_alloc_status(WEIR_E_LIMIT, GIB, A);
+    free_live(alloc_live(256 * MIB, A), A);
 }
 
 static void *steps[8];
@@ -565,7 +565,7 @@ static int step_count;
 
 /* Grows each time that weir reads the free memory, eight times at most. */
 static void step_between(void) {
-    steps[step_count] = take(512 * MIB, A);
+    steps[step_count] = alloc_live(512 * MIB, A);
     if (++step_count < (int)(sizeof steps / sizeof steps[0]))
         between = step_between;
 }
@@ -582,7 +582,7 @@ TEST_EACH(3, growth_between_the_figures) {
     OK(weir_preallocate(a, 6 * GIB, &reserve));
     MUST(between == NULL);
     MUST_LE(6 * GIB, reserve);
-    give(grown, A);
+    free_live(grown, A);
 }
 
 TEST_EACH(3, a_trim_between_the_figures) {
@@ -607,7 +607,7 @@ TEST_EACH(3, growth_whenever_it_looks) {
     MUST_EQ(step_count, 4);
     MUST_LE(GIB, device_free());
     while (step_count > 0)
-        give(steps[--step_count], A);
+        free_live(steps[--step_count], A);
 }
 
 /* Memory that the driver releases while weir undoes a request does not come back above the limit. */
@@ -618,24 +618,25 @@ TEST(what_was_lost_stays_lost) {
 
     begin_limited_world(1, 4 * GIB); /* the pool engine without caches */
     for (int i = 0; i < FULL; i++)
-        full[i] = take(32 * MIB, A);
+        full[i] = alloc_live(32 * MIB, A);
     for (int i = 0; i < HALVES; i++)
-        half[i] = take(16 * MIB, A);
+        half[i] = alloc_live(16 * MIB, A);
     MUST_EQ(stats_of(a).reserved, 352 * MIB);
-    give(full[0], A);
-    give(half[0], A);
-    give(half[2], A);
+    free_live(full[0], A);
+    free_live(half[0], A);
+    free_live(half[2], A);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    refuse(WEIR_E_LIMIT, 64 * MIB, A); /* undoing the driver's growth releases idle memory, too */
+    expect_alloc_status(WEIR_E_LIMIT, 64 * MIB,
+                        A); /* undoing the driver's growth releases idle memory, too */
     least = stats_of(a).reserved;
     MUST_LE(least, 320 * MIB);
-    refuse(WEIR_E_LIMIT, 32 * MIB, A);
+    expect_alloc_status(WEIR_E_LIMIT, 32 * MIB, A);
     MUST_LE(stats_of(a).reserved, least);
     for (int i = 1; i < FULL; i++)
-        give(full[i], A);
-    give(half[1], A);
-    give(half[3], A);
+        free_live(full[i], A);
+    free_live(half[1], A);
+    free_live(half[3], A);
 }
 
 SUITE("limit", CK_FORK_GETENV);

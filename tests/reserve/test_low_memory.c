@@ -52,7 +52,7 @@ static void fill_for(weir_allocator *a, int pieces, CUstream stream, uint64_t ns
     void *block[PIECES];
 
     for (int i = 0; i < pieces; i++)
-        block[i] = take(a, 256 * MIB, stream);
+        block[i] = alloc_block_from(a, 256 * MIB, stream);
     for (int i = 0; i < pieces; i++) {
         CU(weir__model_use(stream, (uintptr_t)block[i], 256 * MIB, (uint64_t)i + 1, ns));
         OK(weir_free(a, block[i], stream));
@@ -129,7 +129,7 @@ TEST_EACH((WORLDS * WORLDS), a_local_peer_is_served) {
     alloc_pieces(rich, PIECES);
     weir_statistics before = stats_of(rich);
     MUST_LE(PIECES * 256 * MIB, before.reserved);
-    void *block = take(poor, 2 * GIB, B);
+    void *block = alloc_block_from(poor, 2 * GIB, B);
     CU(weir__model_use(B, (uintptr_t)block, 2 * GIB, 99, 1000));
     weir_statistics after = stats_of(rich);
     MUST_LE(GIB, before.reserved - after.reserved);
@@ -159,7 +159,7 @@ TEST_EACH(WORLDS, work_that_uses_it_is_waited_for) {
     poor = make_of((_i + 2) % WORLDS == 2 ? 4 : 0);
     fill_for(rich, PIECES, A, 5 * MS);
     weir_statistics before = stats_of(rich);
-    void *block = take(poor, 2 * GIB, B);
+    void *block = alloc_block_from(poor, 2 * GIB, B);
     CU(weir__model_use(B, (uintptr_t)block, 2 * GIB, 99, 1000));
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
     MUST_LE(GIB, before.reserved - stats_of(rich).reserved);
@@ -175,7 +175,7 @@ TEST_EACH(WORLDS, the_rest_stays) {
     rich = make_of(_i);
     poor = make_of(1);
     alloc_pieces(rich, PIECES);
-    void *block = take(poor, GIB + 256 * MIB, B); /* the device has 1 GiB free */
+    void *block = alloc_block_from(poor, GIB + 256 * MIB, B); /* the device has 1 GiB free */
     MUST_LE(given(rich), 2 * GIB);
     MUST_LE(GIB, stats_of(rich).reserved);
     OK(weir_free(poor, block, B));
@@ -190,7 +190,7 @@ TEST(more_than_one_gives) {
     alloc_pieces(rich, 4);
     alloc_pieces(second, 4);
     alloc_pieces(third, 4);
-    void *block = take(poor, 3 * GIB + 512 * MIB, B);
+    void *block = alloc_block_from(poor, 3 * GIB + 512 * MIB, B);
     MUST_LE(768 * MIB, given(rich));
     MUST_LE(768 * MIB, given(second));
     MUST_LE(512 * MIB, given(third));
@@ -207,7 +207,7 @@ TEST_EACH(WORLDS, has_worked) {
         return;
     rich = make_of(_i);
     poor = make_of(1);
-    void *live = take(rich, GIB, A);
+    void *live = alloc_block_from(rich, GIB, A);
     alloc_pieces(rich, 8);
     uint64_t before = stats_of(rich).reserved;
     MUST(is_refused(poor, 3 * GIB + 256 * MIB, B));
@@ -230,7 +230,7 @@ TEST_EACH(WORLDS, all_of_it_may_not_do) {
     MUST(is_refused(poor, 256 * MIB, B));
     weir__model_faults_clear();
     MUST_EQ(stats_of(rich).reserved, 0);
-    OK(weir_free(poor, take(poor, 256 * MIB, B), B));
+    OK(weir_free(poor, alloc_block_from(poor, 256 * MIB, B), B));
     end_both();
 }
 
@@ -256,7 +256,7 @@ TEST_EACH(WORLDS, not_for_a_limit_with_unmapped_ranges) {
     options.recovery_timeout_ms = 1;
     make_both(&options);
     for (int i = 0; i < 8; i++)
-        block[i] = take(poor, 60 * MIB, B);
+        block[i] = alloc_block_from(poor, 60 * MIB, B);
     for (int i = 0; i < 8; i += 2)
         OK(weir_free(poor, block[i], B));
     CU(driver->cuCtxSynchronize());
@@ -277,7 +277,7 @@ TEST_EACH(WORLDS, not_for_a_limit_beside_room) {
     options.keep_free = bytes_amount(64 * MIB);
     options.recovery_timeout_ms = 1;
     make_both(&options);
-    void *block = take(poor, 250 * MIB, B);
+    void *block = alloc_block_from(poor, 250 * MIB, B);
     MUST(is_refused(poor, 100 * MIB, B));
     ANSWERS(0, given(rich));
     OK(weir_free(poor, block, B));
@@ -293,7 +293,7 @@ TEST_EACH(WORLDS, up_to_the_own_limit) {
         return;
     options.limit = bytes_amount(2 * GIB);
     make_both(&options);
-    OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+    OK(weir_free(poor, alloc_block_from(poor, 2 * GIB, B), B));
     MUST_LE(GIB, given(rich));
     end_both();
 }
@@ -306,7 +306,7 @@ TEST_EACH(WORLDS, beside_room_for_others) {
         return;
     options.keep_free = bytes_amount(GIB);
     make_both(&options);
-    OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+    OK(weir_free(poor, alloc_block_from(poor, 2 * GIB, B), B));
     MUST_LE(2 * GIB, given(rich));
     end_both();
 }
@@ -322,7 +322,7 @@ TEST_EACH(WORLDS, what_was_preallocated_stays) {
     MUST(is_refused(poor, 3 * GIB, B));
     MUST_LE(2 * GIB, stats_of(rich).reserved);
     alloc_pieces(rich, PIECES);
-    OK(weir_free(poor, take(poor, GIB + 512 * MIB, B), B)); /* the idle rest goes */
+    OK(weir_free(poor, alloc_block_from(poor, GIB + 512 * MIB, B), B)); /* the idle rest goes */
     MUST_LE(2 * GIB, stats_of(rich).reserved);
     MUST_LE(512 * MIB, given(rich));
     end_both();
@@ -345,7 +345,7 @@ TEST_EACH(2 * WORLDS, not_by_a_wait) {
     poor = create_from(&options);
     alloc_pieces(rich, PIECES);
     if (gives)
-        OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+        OK(weir_free(poor, alloc_block_from(poor, 2 * GIB, B), B));
     else
         MUST(is_refused(poor, 2 * GIB, B));
     MUST_EQ(given(rich) > 0, gives);
@@ -359,7 +359,7 @@ TEST(who_has_nothing_gives_nothing) {
     weir_allocator *after = make_of(4);
     poor = make_of(1);
     alloc_pieces(rich, PIECES);
-    OK(weir_free(poor, take(poor, 3 * GIB + 512 * MIB, B), B));
+    OK(weir_free(poor, alloc_block_from(poor, 3 * GIB + 512 * MIB, B), B));
     MUST_LE(2 * GIB, given(rich));
     ANSWERS(0, given(before) + given(after));
     end_and_check(poor);
@@ -403,7 +403,7 @@ TEST_EACH(WORLDS, whatever_fails_on_the_way) {
         MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
         served += status == WEIR_OK;
         if (status != WEIR_OK)
-            block = take(poor, 2 * GIB, B);
+            block = alloc_block_from(poor, 2 * GIB, B);
         OK(weir_free(poor, block, B));
         alloc_pieces(rich, 2);
         end_and_check(poor);
@@ -517,7 +517,7 @@ static int gives_in_requests(int world) {
 /* Makes `requests` requests that miss the caches, one each millisecond. */
 static void churn_requests(weir_allocator *a, int requests) {
     for (int i = 0; i < requests; i++) {
-        OK(weir_free(a, take(a, 3 * MIB + (size_t)(i % 20) * 64 * KIB, A), A));
+        OK(weir_free(a, alloc_block_from(a, 3 * MIB + (size_t)(i % 20) * 64 * KIB, A), A));
         CU(driver->cuStreamSynchronize(A));
         weir__model_advance(MS);
     }
@@ -560,7 +560,7 @@ TEST_EACH(WORLDS, requests_of_one_size_give_what_lies_idle) {
     for (int i = 0; i < 100; i++) {
         if (i == 20)
             OK(weir_low_memory(rich, 0));
-        OK(weir_free(rich, take(rich, 64 * MIB, A), A));
+        OK(weir_free(rich, alloc_block_from(rich, 64 * MIB, A), A));
         CU(driver->cuStreamSynchronize(A));
         weir__model_advance(MS);
     }
@@ -608,7 +608,7 @@ TEST_EACH(WORLDS, growth_does_not_prolong_a_signal) {
     rich = make_of(_i);
     OK(weir_low_memory(rich, 0));
     for (int i = 0; i < GROWTHS; i++) {
-        block[i] = take(rich, 64 * MIB, A);
+        block[i] = alloc_block_from(rich, 64 * MIB, A);
         churn_requests(rich, 100);
     }
     for (int i = 0; i < GROWTHS; i++)
@@ -686,7 +686,7 @@ TEST(a_hit_costs_what_it_did) {
     alloc_pieces(rich, PIECES);
     OK(weir_bind(rich, A));
     for (int i = 0; i < 100; i++)
-        OK(weir_free(rich, take(rich, 64 * KIB, A), A));
+        OK(weir_free(rich, alloc_block_from(rich, 64 * KIB, A), A));
     OK(weir_low_memory(rich, 0));
     weir_statistics before = stats_of(rich);
     count_from_here();
@@ -731,7 +731,7 @@ TEST(not_after_a_fork) {
                   : 1);
     }
     MUST(waitpid(child, &state, 0) == child && WIFEXITED(state) && WEXITSTATUS(state) == 0);
-    OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+    OK(weir_free(poor, alloc_block_from(poor, 2 * GIB, B), B));
     end_both();
 }
 

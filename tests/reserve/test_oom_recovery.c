@@ -58,11 +58,11 @@ static void check_largest(size_t largest, CUstream stream, int exact) {
     if (exact)
         MUST_EQ(expect_oom(largest + 256, stream), largest);
     if (largest > 0)
-        give(take(largest, stream), stream);
+        free_live(alloc_live(largest, stream), stream);
 }
 
 static void end_recovering(void) {
-    give_all();
+    free_all_live();
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     check_identities(a);
@@ -91,7 +91,7 @@ static void fill_up(size_t bytes, CUstream stream) {
 /* Frees every `step`-th block, from block `first` on. */
 static void give_back(int first, int step, CUstream stream) {
     for (int i = first; i < blocks; i += step) {
-        give(block[i], stream);
+        free_live(block[i], stream);
         block[i] = NULL;
     }
 }
@@ -99,7 +99,7 @@ static void give_back(int first, int step, CUstream stream) {
 static void give_rest_back(CUstream stream) {
     for (int i = 0; i < blocks; i++)
         if (block[i])
-            give(block[i], stream);
+            free_live(block[i], stream);
 }
 
 /* Checks the largest request with no free block, with every other block free, and with three of four free. */
@@ -156,7 +156,7 @@ TEST_EACH(WORLDS, without_asking_the_driver) {
         return;
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     make_recovering(_i, 0, 1000, "");
-    give(take(MIB, A), A);
+    free_live(alloc_live(MIB, A), A);
     count_from_here();
     MUST_EQ(weir_alloc(a, 2 * GIB, A, &none), WEIR_E_NO_MEMORY);
     MUST_LE(calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 2);
@@ -197,7 +197,7 @@ TEST_EACH(WORLDS, beside_pending_frees) {
     give_back(1, 2, B);
     MUST_EQ(expect_oom(200 * MIB, A), largest);
     CU(driver->cuCtxSynchronize());
-    take(1, B); /* makes weir observe the completion */
+    alloc_live(1, B); /* makes weir observe the completion */
     largest = expect_oom(256 * MIB, A);
     if (is_exact(_i))
         MUST_LE(128 * MIB, largest);
@@ -225,9 +225,9 @@ TEST_EACH(WORLDS, in_what_is_above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
         return; /* the limit of a fixed arena is its region */
     make_recovering(_i, 256 * MIB, 1, "growth=exact");
-    void *small = take(256 * KIB, A);
-    take(20 * MIB, B);
-    give(small, A);
+    void *small = alloc_live(256 * KIB, A);
+    alloc_live(20 * MIB, B);
+    free_live(small, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_set_limit(a, bytes_amount(32 * MIB)));
     check_largest(expect_oom(60 * MIB, A), A, 0);
@@ -240,7 +240,7 @@ TEST_EACH(WORLDS, less_than_a_slab) {
 
     make_recovering(_i, 64 * MIB, 1, "");
     for (int i = 0; i < 200; i++)
-        give(take(20 * KIB, A), A);
+        free_live(alloc_live(20 * KIB, A), A);
     while (weir_alloc(a, 2 * MIB - 48 * KIB, A, &most[count]) == WEIR_OK)
         count++;
     for (int i = 0; i < 3; i++) {
@@ -248,7 +248,7 @@ TEST_EACH(WORLDS, less_than_a_slab) {
 
         check_largest(largest, A, 0);
         if (largest > 0)
-            take(largest, A);
+            alloc_live(largest, A);
     }
     CU(driver->cuCtxSynchronize());
     abandon();
@@ -260,16 +260,16 @@ TEST_EACH(WORLDS, a_region_of_another_kind_will_do) {
     if (worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS)
         return; /* all requests share the regions */
     make_recovering(_i, 64 * MIB, 1, "cache=on");
-    void *most = take(40 * MIB, A); /* uses a region of 64 MiB */
-    void *small = take(4 * KIB, A);
+    void *most = alloc_live(40 * MIB, A); /* uses a region of 64 MiB */
+    void *small = alloc_live(4 * KIB, A);
     MUST(is_out_of_memory(weir_alloc(a, 30 * MIB, A, &none)));
-    give(most, A);
-    give(small, A);
+    free_live(most, A);
+    free_live(small, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    small = take(4 * KIB, A);
-    most = take(30 * MIB, A);
-    take(20 * MIB, A); /* uses the region of the small block */
+    small = alloc_live(4 * KIB, A);
+    most = alloc_live(30 * MIB, A);
+    alloc_live(20 * MIB, A); /* uses the region of the small block */
     check_largest(expect_oom(20 * MIB, A), A, 0);
 }
 
@@ -301,7 +301,7 @@ TEST_EACH(WORLDS, whatever_came_before) {
             if (next_random(&seed) % 64 == 0)
                 OK(weir_trim(a, 0, NULL));
             if (block[at]) {
-                give(block[at], on);
+                free_live(block[at], on);
                 block[at] = NULL;
             } else if (is_out_of_memory(weir_alloc(a, bytes, on, &block[at]))) {
 
@@ -310,7 +310,7 @@ TEST_EACH(WORLDS, whatever_came_before) {
                 most += r.largest > 0;
                 told++;
                 if (r.largest > 0)
-                    block[at] = take((size_t)r.largest, on);
+                    block[at] = alloc_live((size_t)r.largest, on);
             }
         }
         give_rest_back(A);
@@ -345,7 +345,7 @@ static int answer_oom(const weir_oom *oom, void *data) {
     OK(weir_stats(a, &s));
     MUST_LE(1, s.failed_requests); /* includes this request */
     if (to->calls <= 4 && to->gives[to->calls - 1])
-        give(to->gives[to->calls - 1], to->stream);
+        free_live(to->gives[to->calls - 1], to->stream);
     if (to->fails) {
         MUST(is_out_of_memory(weir_alloc(a, 3 * GIB, to->stream, &served)));
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, to, to->stream));
@@ -371,19 +371,19 @@ CASE("callback", 60, start_recovery_device, end_if_made);
 /* weir does not call the callback as long as OOM recovery finds memory. */
 TEST_EACH(WORLDS, it_is_asked_last) {
     make_asking(_i);
-    void *most = take(200 * MIB, B);
+    void *most = alloc_live(200 * MIB, B);
     busy(B, MS / 2);
-    give(most, B); /* the free completes in time, or the trim releases the block */
-    void *more = take(160 * MIB, A);
+    free_live(most, B); /* the free completes in time, or the trim releases the block */
+    void *more = alloc_live(160 * MIB, A);
     MUST_EQ(asked.calls, 0);
-    give(more, A);
+    free_live(more, A);
     MUST_EQ(check_identities(a).failed_requests, 0);
 }
 
 TEST_EACH(WORLDS, it_is_told_the_request) {
     void *none = NULL;
     make_asking(_i);
-    take(200 * MIB, A);
+    alloc_live(200 * MIB, A);
     MUST(weir_alloc(a, 150 * MIB + 1, B, &none) == asked.oom.status);
     MUST(none == NULL);
     MUST_EQ(asked.calls, 1);
@@ -403,7 +403,7 @@ TEST_EACH(WORLDS, what_it_frees_serves) {
     void *most[4];
     make_asking(_i);
     for (int i = 0; i < 4; i++)
-        most[i] = take(60 * MIB, A);
+        most[i] = alloc_live(60 * MIB, A);
     asked.gives[1] = most[0];
     asked.gives[2] = most[1];
     asked.again = 9;
@@ -414,20 +414,20 @@ TEST_EACH(WORLDS, what_it_frees_serves) {
                       : 0;
     MUST_EQ(weir_last_driver_result(), foreign);
     OK(weir_last_failure(&before));
-    void *served = take(110 * MIB, A);
+    void *served = alloc_live(110 * MIB, A);
     MUST_EQ(asked.calls, 3);
     MUST_EQ(weir_last_driver_result(), foreign);
     MUST_EQ(check_identities(a).failed_requests, 0);
     MUST_EQ(stats_of(a).attempts, 5);
-    give(served, A);
-    give(most[2], A);
-    give(most[3], A);
+    free_live(served, A);
+    free_live(most[2], A);
+    free_live(most[3], A);
 }
 
 TEST_EACH(WORLDS, it_is_asked_as_often_as_it_wants) {
     void *none = NULL;
     make_asking(_i);
-    take(200 * MIB, A);
+    alloc_live(200 * MIB, A);
     asked.again = 12;
     MUST(is_out_of_memory(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 13);
@@ -442,7 +442,7 @@ TEST_EACH(WORLDS, what_is_preallocated_can_be_had) {
     make_with(&options);
     size_t largest = expect_oom(300 * MIB, A);
     MUST_BE_WITHIN(250 * MIB, largest, 256 * MIB);
-    give(take(largest, A), A);
+    free_live(alloc_live(largest, A), A);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_trim(a, 0, NULL)); /* prepares a second check, after blocks have been live */
     if (options.prealloc.value > 0)
@@ -454,7 +454,7 @@ TEST_EACH(WORLDS, what_is_preallocated_can_be_had) {
 TEST_EACH(WORLDS, it_may_fail_itself) {
     void *none = NULL;
     make_asking(_i);
-    take(200 * MIB, A);
+    alloc_live(200 * MIB, A);
     asked.fails = 1;
     MUST(is_out_of_memory(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 1);
@@ -473,13 +473,13 @@ TEST_EACH(WORLDS, it_is_not_asked_under_capture) {
     make_asking(_i);
     asked.again = 5;
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    refuse(WEIR_E_NO_MEMORY, 8 * GIB, A);
+    expect_alloc_status(WEIR_E_NO_MEMORY, 8 * GIB, A);
     MUST_EQ(asked.calls, 0);
     CU(driver->cuStreamIsCapturing(A, &status));
     MUST(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
     drop_capture(A);
     asked.again = 0;
-    refuse(WEIR_E_NO_MEMORY, 8 * GIB, A); /* now weir calls the callback */
+    expect_alloc_status(WEIR_E_NO_MEMORY, 8 * GIB, A); /* now weir calls the callback */
     MUST_EQ(asked.calls, 1);
 }
 
@@ -492,11 +492,11 @@ TEST_EACH(WORLDS, a_graphs_request_that_is_refused_is_noted) {
     if (worlds[_i].kind == KIND_DIRECT)
         return; /* engine direct serves no request of a graph */
     make_recovering(_i, 256 * MIB, 1, "");
-    take(100 * MIB, B);
-    void *most = take(60 * MIB, B);
-    give(most, B);
+    alloc_live(100 * MIB, B);
+    void *most = alloc_live(60 * MIB, B);
+    free_live(most, B);
     for (int i = 0; i < 200; i++) /* fills the stream's cache */
-        give(take(i % 2 ? 1000 : 4 * MIB, A), A);
+        free_live(alloc_live(i % 2 ? 1000 : 4 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -551,7 +551,7 @@ TEST_EACH(WORLDS, it_is_not_asked_about_a_preallocation) {
     MUST(none == NULL);
     MUST_EQ(asked.calls, 0);
     CU(driver->cuMemFree(hoard));
-    give(take(MIB, A), A);
+    free_live(alloc_live(MIB, A), A);
 }
 
 static int loses_the_device(const weir_oom *oom, void *data) {
@@ -567,7 +567,7 @@ static int loses_the_device(const weir_oom *oom, void *data) {
 /* The callback destroys the context, so weir does not retry. */
 TEST_EACH(WORLDS, it_may_lose_the_device) {
     make_answered(recovery_options(_i, 256 * MIB, 1), loses_the_device);
-    refuse(WEIR_E_DEVICE_LOST, 257 * MIB, A);
+    expect_alloc_status(WEIR_E_DEVICE_LOST, 257 * MIB, A);
     destroy_as_it_is();
 }
 
@@ -634,12 +634,12 @@ TEST_EACH(WORLDS, it_is_asked_behind_shelves) {
     weir_options options = recovery_options(_i, 256 * MIB, 1);
     options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
     make_answered(options, answer_oom);
-    give(take(60 * MIB, A), A);
-    void *served = take(224 * MIB - 4 * KIB, A); /* needs the memory on the shelf */
+    free_live(alloc_live(60 * MIB, A), A);
+    void *served = alloc_live(224 * MIB - 4 * KIB, A); /* needs the memory on the shelf */
     MUST_EQ(asked.calls, 0);
     MUST_EQ(check_identities(a).failed_requests, 0);
     MUST_EQ(stats_of(a).attempts, 2);
-    give(served, A);
+    free_live(served, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     destroy();

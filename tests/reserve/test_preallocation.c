@@ -34,7 +34,7 @@ TEST_EACH(WAYS, parts_of_units_are_kept) {
         options.release_threshold = bytes_amount(0);
         make_with(&options);
         MUST_LE(bytes, stats_of(a).prealloc_kept);
-        give(take(4 * MIB, A), A);
+        free_live(alloc_live(4 * MIB, A), A);
         CU(driver->cuCtxSynchronize());
         MUST_LE(bytes, stats_of(a).reserved);
         destroy();
@@ -79,9 +79,9 @@ TEST_EACH(6 * WAYS, what_stands_against_more_is_named) {
         make_with(&options);
     if (way == 2)
         OK(weir_set_limit(a, bytes_amount(2 * GIB)));
-    give(take(1000, A), A);
+    free_live(alloc_live(1000, A), A);
     weir__model_advance(1000 * MS);
-    give(take(3 * MIB, A), A);
+    free_live(alloc_live(3 * MIB, A), A);
     if (way != 1) /* a share depends on what others leave */
         expect_prealloc_log(causes[way]);
     destroy();
@@ -146,7 +146,7 @@ TEST(why_a_call_gets_nothing_is_told) {
 TEST_EACH(WAYS, which_limit_it_was_is_named) {
     make_later(_i, 5 * GIB, "keep-free=1GiB");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
-    give(take(1000, A), A);
+    free_live(alloc_live(1000, A), A);
     expect_prealloc_log("; the limit is 2GiB");
     destroy();
     start_model(8 * GIB + 8 * MIB);
@@ -155,7 +155,7 @@ TEST_EACH(WAYS, which_limit_it_was_is_named) {
     destroy();
     make_later(_i, 8 * GIB + 8 * MIB, "limit=share");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
-    give(take(1000, A), A);
+    free_live(alloc_live(1000, A), A);
     expect_prealloc_log("; the limit is 2GiB");
 }
 
@@ -187,7 +187,7 @@ TEST_EACH(2, what_a_variable_asks_is_held_to_the_limit) {
     expect_prealloc_log(
         "XLA_PYTHON_CLIENT_MEM_FRACTION requests a preallocation of 4GiB, above the limit");
     ck_assert_msg(strstr(logged, ways[_i].shown) != NULL, "%s", logged);
-    give(take(1000, A), A);
+    free_live(alloc_live(1000, A), A);
     MUST_EQ(stats_of(a).prealloc_asked, ways[_i].asked);
     destroy();
     options.prealloc = (weir_amount){.value = 500001, .kind = WEIR_AMOUNT_OF_TOTAL};
@@ -261,7 +261,7 @@ TEST_EACH(WAYS, requests_fail_until_the_least_is_there) {
                      1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_alloc(a, 1000, A, &block));
     MUST(log_has(weir_status_message(WEIR_E_DRIVER)));
-    give(take(1000, A), A);
+    free_live(alloc_live(1000, A), A);
     MUST_LE(2 * GIB, stats_of(a).reserved);
     ck_assert_uint_eq(stats_of(a).prealloc_got, stats_of(a).growth_bytes);
 }
@@ -289,13 +289,13 @@ TEST(a_mapped_arena_makes_tables_where_blocks_lie) {
 
     MUST_LE(before, 160 * KIB);
     for (int i = 0; i < FIRST; i++) {
-        small[i] = take(1000 + (size_t)i * KIB, A);
-        large[i] = take(2 * MIB, A);
+        small[i] = alloc_live(1000 + (size_t)i * KIB, A);
+        large[i] = alloc_live(2 * MIB, A);
     }
     MUST_LE(stats_of(a).host_bytes, before + 384 * KIB); /* the addresses may lie across two tables */
     for (int i = 0; i < FIRST; i++) {
-        give(small[i], A);
-        give(large[i], A);
+        free_live(small[i], A);
+        free_live(large[i], A);
     }
 }
 

@@ -61,15 +61,15 @@ static uint64_t reserved_now(void) {
 }
 
 /* Allocates and frees `count` blocks of 256 MiB on the stream, with work of `ns` on each. */
-static void fill(int count, CUstream stream, uint64_t ns) {
+static void alloc_and_free_each(int count, CUstream stream, uint64_t ns) {
     void *block[16];
 
     for (int i = 0; i < count; i++)
-        block[i] = take(a, 256 * MIB, stream);
+        block[i] = alloc_block_from(a, 256 * MIB, stream);
     for (int i = 0; i < count; i++) {
         if (ns > 0)
             CU(weir__model_use(stream, (uintptr_t)block[i], 256 * MIB, (uint64_t)i + 1, ns));
-        give(a, block[i], stream);
+        free_to(a, block[i], stream);
     }
 }
 
@@ -78,7 +78,7 @@ static void touch(CUstream stream) {
     static size_t more;
 
     more = (more + 16) % 256;
-    give(a, take(a, 600 * KIB + more * KIB, stream), stream);
+    free_to(a, alloc_block_from(a, 600 * KIB + more * KIB, stream), stream);
 }
 
 CASE("threshold", 60, set_up, tear_down);
@@ -97,7 +97,7 @@ TEST_EACH(WAYS, what_is_above_it_goes_in_the_next_request) {
         uint64_t reserved;
 
         open_way(_i, thresholds[i]);
-        fill(8, A, MS);
+        alloc_and_free_each(8, A, MS);
         CU(driver->cuCtxSynchronize());
         reserved = reserved_now();
         MUST_LE(2 * GIB, reserved);
@@ -116,7 +116,7 @@ TEST_EACH(WAYS, statistics_change_nothing) {
     uint64_t reserved;
 
     open_way(_i, 0);
-    fill(8, A, MS);
+    alloc_and_free_each(8, A, MS);
     CU(driver->cuCtxSynchronize());
     weir__model_advance(1000 * MS);
     reserved = reserved_now();
@@ -135,8 +135,8 @@ TEST_EACH(WAYS, decay_gives_it_back_at_once) {
     void *live;
 
     open_way(_i, 512 * MIB);
-    live = take(a, 100 * MIB, A);
-    fill(8, A, MS);
+    live = alloc_block_from(a, 100 * MIB, A);
+    alloc_and_free_each(8, A, MS);
     CU(driver->cuStreamSynchronize(A));
     reserved = reserved_now();
     MUST_LE(2 * GIB, reserved);
@@ -145,7 +145,7 @@ TEST_EACH(WAYS, decay_gives_it_back_at_once) {
     MUST_EQ(released, reserved - reserved_now());
     OK(weir_decay(a, &released));
     MUST_EQ(released, 0);
-    give(a, live, A);
+    free_to(a, live, A);
     close_it();
 }
 
@@ -153,7 +153,7 @@ TEST_EACH(WAYS, nothing_above_a_threshold_goes_that_work_still_uses) {
     uint64_t reserved, from;
 
     open_way(_i, 0);
-    fill(8, A, 1000 * MS);
+    alloc_and_free_each(8, A, 1000 * MS);
     reserved = reserved_now();
     from = driver->ticks();
     touch(A);
@@ -172,7 +172,7 @@ TEST_EACH(WAYS, nothing_above_a_threshold_goes_that_work_still_uses) {
 /* Memory whose work is complete goes back although its stream, which is the only one, goes on working. */
 TEST_EACH(2, memory_goes_beside_later_work) {
     open_way(MAPPED + _i, 0);
-    fill(8, A, MS);
+    alloc_and_free_each(8, A, MS);
     busy(A, 10000 * MS);
     weir__model_advance(1000 * MS);
     touch(A);
@@ -187,8 +187,8 @@ TEST_EACH(2, regions_stay_while_two_streams_work) {
     void *other;
 
     open_way(REGIONS + _i, 0);
-    other = take(a, MIB, B);
-    fill(4, A, MS);
+    other = alloc_block_from(a, MIB, B);
+    alloc_and_free_each(4, A, MS);
     CU(driver->cuStreamSynchronize(A));
     busy(B, 10000 * MS);
     weir__model_advance(1000 * MS);
@@ -196,7 +196,7 @@ TEST_EACH(2, regions_stay_while_two_streams_work) {
     touch(A);
     MUST_LE(driver->ticks() - from, MS);
     MUST_LE(GIB, stats_of(a).reserved);
-    give(a, other, B);
+    free_to(a, other, B);
     CU(driver->cuCtxSynchronize());
     close_it();
 }
@@ -208,7 +208,7 @@ TEST_EACH(2, a_load_does_not_grow_in_each_request) {
     open_way(MAPPED + _i, 0);
     made = weir__model_calls(WEIR_ENTRY_cuMemCreate);
     for (int i = 0; i < 1000; i++)
-        fill(4, A, 0);
+        alloc_and_free_each(4, A, 0);
     made = weir__model_calls(WEIR_ENTRY_cuMemCreate) - made;
     MUST_LE(made, 150); /* the first growth makes 128 small ones */
     close_it();
@@ -221,12 +221,12 @@ TEST_EACH(2, a_signal_that_only_weir_decay_answers_costs_no_growth) {
 
     options.growth = WEIR_GROWTH_DEFAULT;
     OK(weir_allocator_create(&options, &a));
-    OK(weir_free(a, take(a, 12 * MIB, A), A));
-    lasting = take(a, 4 * MIB, A);
+    OK(weir_free(a, alloc_block_from(a, 12 * MIB, A), A));
+    lasting = alloc_block_from(a, 4 * MIB, A);
     OK(weir_low_memory(a, 0));
     for (int i = 0; i < 400; i++) {
-        OK(weir_free(a, take(a, 256 * MIB, A), A));
-        OK(weir_free(a, take(a, 2 * MIB, A), A));
+        OK(weir_free(a, alloc_block_from(a, 256 * MIB, A), A));
+        OK(weir_free(a, alloc_block_from(a, 2 * MIB, A), A));
     }
     MUST_LE(stats_of(a).growth_allocs, 100);
     OK(weir_free(a, lasting, A));
@@ -239,7 +239,7 @@ TEST_EACH(2, what_cannot_go_is_seldom_tried) {
     void *lasts;
 
     open_way(MAPPED + _i, 0);
-    lasts = take(a, MIB, A);
+    lasts = alloc_block_from(a, MIB, A);
     weir__model_advance(1000 * MS);
     touch(A);
     asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
@@ -249,7 +249,7 @@ TEST_EACH(2, what_cannot_go_is_seldom_tried) {
     }
     asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery) - asked;
     MUST_LE(asked, 1050); /* each free asks once */
-    give(a, lasts, A);
+    free_to(a, lasts, A);
     close_it();
 }
 
@@ -260,16 +260,16 @@ TEST_EACH(2, what_lasts_keeps_little) {
 
     open_way(MAPPED + _i, 0);
     for (int i = 0; i < PAIRS; i++) {
-        goes[i] = take(a, 100 * MIB, A);
-        lasts[i] = take(a, MIB, A);
+        goes[i] = alloc_block_from(a, 100 * MIB, A);
+        lasts[i] = alloc_block_from(a, MIB, A);
     }
     for (int i = 0; i < PAIRS; i++)
-        give(a, goes[i], A);
+        free_to(a, goes[i], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_decay(a, NULL));
     MUST_LE(reserved_now(), PAIRS * 8 * MIB);
     for (int i = 0; i < PAIRS; i++)
-        give(a, lasts[i], A);
+        free_to(a, lasts[i], A);
     close_it();
 }
 
@@ -280,12 +280,12 @@ TEST_EACH(2, memory_comes_back_in_large_pieces_after_trims) {
 
     open_way(MAPPED + _i, 0);
     count_from_here();
-    fill(8, A, 0);
+    alloc_and_free_each(8, A, 0);
     first = calls(WEIR_ENTRY_cuMemCreate);
     for (int i = 0; i < 8; i++) {
         OK(weir_trim(a, 0, NULL));
         count_from_here();
-        fill(8, A, 0);
+        alloc_and_free_each(8, A, 0);
     }
     again = calls(WEIR_ENTRY_cuMemCreate);
     MUST_LE(2 * again, first);
@@ -298,7 +298,7 @@ TEST_EACH(WAYS, preallocated_memory_stays) {
 
     open_way(_i, 0);
     OK(weir_preallocate(a, GIB, NULL));
-    fill(8, A, 0);
+    alloc_and_free_each(8, A, 0);
     CU(driver->cuCtxSynchronize());
     weir__model_advance(1000 * MS);
     touch(A);

@@ -76,12 +76,12 @@ TEST_EACH(ROWS(found_by), a_planted_mistake_is_found) {
     CUstream stream = make_stream();
     void *small, *large;
 
-    make(KIND_MAPPED, "");
-    small = take(5000, stream);
-    (void)take(64 * MIB, stream);
-    large = take(96 * MIB, stream);
-    give(large, stream);
-    (void)take(600 * KIB, stream);
+    make_cached(KIND_MAPPED, "");
+    small = alloc_live(5000, stream);
+    (void)alloc_live(64 * MIB, stream);
+    large = alloc_live(96 * MIB, stream);
+    free_live(large, stream);
+    (void)alloc_live(600 * KIB, stream);
     catch_log();
     signal(SIGABRT, leave_abort);
     if (sigsetjmp(before_abort, 1) == 0) {
