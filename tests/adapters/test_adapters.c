@@ -127,7 +127,7 @@ TEST(torch_base_and_reset) {
 
 CASE("adapters", 30, NULL, NULL);
 
-TEST(torch_memory_fraction) {
+TEST(torch_memory_fraction_limits_the_allocator) {
     void *block;
 
     if (throws())
@@ -161,7 +161,7 @@ TEST(torch_memory_fraction) {
 
 CASE("adapters", 30, NULL, end_adapters);
 
-TEST(torch_on_two_devices) {
+TEST(torch_allocates_on_the_named_device) {
     weir_allocator *other;
     CUcontext second;
     CUstream stream;
@@ -207,7 +207,7 @@ TEST_EACH(2, refused_without_an_oom_report) {
     MUST(!strstr(logged, "WEIR_OOM_REPORT"));
 }
 
-TEST(torch_refused) {
+TEST(torch_logs_requests_that_fail) {
     if (throws())
         return;
     begin_adapters();
@@ -300,7 +300,7 @@ TEST(frees_after_the_driver_are_not_told) {
 CASE("adapters", 30, begin_adapters, end_adapters);
 
 /* Uses of a block without a stream come after all earlier uses of its memory, and before all later ones. */
-TEST(cupy_of_any_stream) {
+TEST(cupy_without_a_stream_waits_for_all_streams) {
     void *block;
 
     live_in_torch(A, 1, 20 * MS);
@@ -315,7 +315,7 @@ TEST(cupy_of_any_stream) {
     MUST(weir_cupy_malloc(NULL, 0, 0) == NULL);
 }
 
-TEST(cupy_of_one_stream) {
+TEST(cupy_on_one_stream_waits_for_nothing) {
     uint64_t now;
     void *block;
 
@@ -333,7 +333,7 @@ TEST(cupy_of_one_stream) {
 
 /* ---- ONNX Runtime ---------------------------------------------------------------------------- */
 
-TEST(onnx_of_any_stream_and_of_one) {
+TEST(onnx_waits_for_all_streams_until_one_is_set) {
     uint64_t now;
     void *block;
 
@@ -363,7 +363,7 @@ TEST(onnx_of_any_stream_and_of_one) {
 
 CASE("adapters", 30, NULL, end_adapters);
 
-TEST(onnx_on_the_current_device) {
+TEST(onnx_allocates_on_the_current_device) {
     weir_allocator *other;
     CUcontext second;
     void *here, *there;
@@ -384,7 +384,7 @@ TEST(onnx_on_the_current_device) {
 
 /* ---- handlers -------------------------------------------------------------------------------- */
 
-TEST(handlers_of_an_allocator_and_of_the_process) {
+TEST(a_handler_serves_from_its_allocator_or_the_process) {
     weir_options options = options_of(KIND_POOL, "model", 0);
     weir_mem_handler handler;
     weir_allocator *own;

@@ -114,7 +114,7 @@ TEST_EACH(WORLDS, others_are_not_waited_for) {
         OK(weir_free_any(a, blocks[i]));
 }
 
-TEST_EACH(WORLDS, mistakes_are_told) {
+TEST_EACH(WORLDS, misuse_is_reported) {
     void *block = &block;
 
     begin_anywhere(_i);
@@ -252,7 +252,7 @@ TEST_EACH(WORLDS, who_is_not_served) {
     weir__model_faults_clear();
 }
 
-TEST_EACH(WORLDS, an_address_or_a_status) {
+TEST_EACH(WORLDS, a_result_is_an_address_or_a_status) {
     intptr_t block;
 
     begin_anywhere(_i);

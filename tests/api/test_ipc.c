@@ -375,7 +375,7 @@ TEST(a_sender_that_ends) {
 }
 
 /* A child of fork() can neither export nor import. */
-TEST(a_forked_child) {
+TEST(a_forked_child_can_neither_export_nor_import) {
     void *block, *base;
     char *text;
 

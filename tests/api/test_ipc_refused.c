@@ -235,7 +235,7 @@ TEST(what_the_driver_answers) {
 }
 
 /* The descriptors of an allocator are closed even if its device is lost. */
-TEST(a_lost_device) {
+TEST(descriptors_are_closed_after_the_loss_of_a_device) {
     unsigned char *block;
 #ifdef CAN_DENY
     int before = files_open();
@@ -338,7 +338,7 @@ TEST(no_descriptor_is_left) {
     free_to(a, block, A);
 }
 
-TEST(no_host_memory) {
+TEST(exports_and_imports_fail_without_host_memory) {
     unsigned char *block;
     char text[1024];
 

@@ -201,7 +201,7 @@ static void other_allocators(void) {
     }
 }
 
-TEST_EACH(WORLDS, of_others) {
+TEST_EACH(WORLDS, addresses_of_others_are_refused) {
     static unsigned char host[4096];
     void *heap = malloc(4096);
     CUdeviceptr direct;
@@ -303,7 +303,7 @@ static void expect_no_stream(CUstream stream, int is_direct) {
 }
 
 /* The model reports the error, while a driver may crash. */
-TEST_EACH(WORLDS, unknown_streams) {
+TEST_EACH(WORLDS, unknown_streams_are_refused) {
     int bare_direct = worlds[_i].kind == KIND_DIRECT && !world_has_caches(_i);
     CUstream gone;
 
@@ -349,7 +349,7 @@ TEST_EACH(WORLDS, a_stream_that_is_gone) {
 }
 
 /* A wait for this device does not cover work of the other device. */
-TEST_WHERE(0, WORLDS, world_has_caches, a_stream_of_another_device) {
+TEST_WHERE(0, WORLDS, world_has_caches, a_stream_of_another_device_is_refused) {
     CUcontext other, popped;
     CUstream theirs;
 
@@ -380,7 +380,7 @@ TEST_WHERE(0, WORLDS, world_has_caches, a_stream_of_another_device) {
     end_misuse();
 }
 
-TEST_EACH(WORLDS, bindings) {
+TEST_EACH(WORLDS, only_bound_streams_can_be_unbound) {
     begin_misuse(_i);
     if (world_has_caches(_i))
         MISUSE(WEIR_E_INVALID, weir_unbind(a, A));
@@ -402,7 +402,7 @@ TEST_EACH(WORLDS, bindings) {
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-TEST_EACH(WORLDS, null_arguments) {
+TEST_EACH(WORLDS, null_arguments_are_refused) {
     weir_statistics stats = {.size = 0};
     weir_oom_report oom_report = {.size = 0};
     weir_latency latency = {.size = sizeof latency};

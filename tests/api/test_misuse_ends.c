@@ -50,7 +50,7 @@ static int forked_calls_fail(void) {
            made == NULL && pool == NULL;
 }
 
-TEST_EACH(WORLDS, used_in_a_child) {
+TEST_EACH(WORLDS, calls_in_a_forked_child_fail) {
 
     begin_misuse(_i);
     OK(weir_bind(a, A));
@@ -180,7 +180,7 @@ static void leave_blocks_at_exit(int world) {
 
 CASE("exit", 60, NULL, NULL);
 
-TEST_EACH(2 * WORLDS, used_at_exit) {
+TEST_EACH(2 * WORLDS, calls_at_exit_do_no_harm) {
     int status = -1;
     pid_t child = fork();
 

@@ -125,7 +125,7 @@ static void oom_report_without_host_memory(void) {
 }
 
 /* Without host memory the report groups only the sizes that fit into a small table. */
-TEST_EACH(WORLDS, without_host_memory) {
+TEST_EACH(WORLDS, a_report_without_host_memory_groups_fewer_sizes) {
     enum { PLACES = 48 };
     weir_oom_report with;
     uint64_t told = 0;
@@ -256,7 +256,7 @@ TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
 }
 
 /* A child of fork cannot query the report. */
-TEST_EACH(WORLDS, not_after_a_fork) {
+TEST_EACH(WORLDS, a_forked_child_gets_no_report) {
     make_for(_i, 256 * MIB, "");
     REFUSED(LIMIT, 300 * MIB, A);
     if (is_forked_child())
@@ -289,7 +289,7 @@ static void *churn_while_others_go_on(void *stream) {
 }
 
 /* The report is made while other threads change the figures.  Each figure in it was true at some time. */
-TEST_EACH(WORLDS, beside_threads_at_work) {
+TEST_EACH(WORLDS, a_report_is_right_while_other_threads_work) {
     pthread_t thread[2];
     void *none = NULL;
 
@@ -471,7 +471,7 @@ TEST_EACH(WORLDS, a_callback_may_ask) {
 }
 
 /* A report of a graph's request makes no call on its stream, and the capture goes on. */
-TEST_EACH(WORLDS, under_capture) {
+TEST_EACH(WORLDS, a_report_under_capture_leaves_the_capture_intact) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     void *none = NULL;
 

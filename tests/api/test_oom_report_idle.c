@@ -233,7 +233,7 @@ TEST_EACH(WORLDS, what_waiting_would_do) {
 }
 
 /* Live blocks keep the pieces apart.  Pending pieces are the cause only if the complete ones are not enough. */
-TEST_EACH(WORLDS * 2, pending_pieces) {
+TEST_EACH(WORLDS * 2, pending_pieces_are_the_cause_if_complete_ones_do_not_suffice) {
     int world = _i / 2, most = _i % 2;
     void *live[MOST];
     int count = 0;

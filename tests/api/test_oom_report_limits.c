@@ -160,7 +160,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
 }
 
 /* The default stream has an id like any other. */
-TEST_EACH(WORLDS, on_the_default_stream) {
+TEST_EACH(WORLDS, the_default_stream_is_named) {
     make_for(_i, 64 * MIB, "");
     REFUSED(LIMIT, 200 * MIB, NULL);
     MUST_EQ(v.default_stream, id_of(NULL));

@@ -361,7 +361,7 @@ static int child_has_no_allocators(void) {
            weir_block_allocator(&a, &a) == WEIR_E_FORKED && a == NULL;
 }
 
-TEST(a_child_of_fork_is_refused) {
+TEST(a_forked_child_gets_no_process_allocator) {
 
     begin_with_devices(2, "model");
     (void)of(0);

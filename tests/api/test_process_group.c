@@ -102,14 +102,14 @@ TEST_EACH(4, test_allocators_of_a_process_have_it_together) {
     ck_assert_int_eq(weir_allocator_destroy(a), WEIR_OK);
 }
 
-TEST(test_no_room_for_a_context) {
+TEST(test_a_limit_below_a_context_is_refused) {
     weir_allocator *a;
 
     ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", "100MiB", 1), 0);
     ck_assert_int_eq(create_member("mapped", &a), WEIR_E_LIMIT);
 }
 
-TEST(test_bad_settings) {
+TEST(test_bad_settings_are_refused) {
     weir_allocator *a;
 
     ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", "lots", 1), 0);

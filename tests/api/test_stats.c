@@ -86,7 +86,7 @@ static void *raise_counters(void *arg) {
 }
 
 /* All threads run at once, so that each has another number. */
-TEST(more_threads_than_stripes) {
+TEST(more_threads_than_stripes_are_counted_exactly) {
     weir_statistics s = {.size = sizeof s};
 
     ck_assert_int_gt(THREADS, WEIR_STRIPED_STRIPES);
@@ -136,7 +136,7 @@ CASE("sizes", 4, open_timed_allocator, close_timed_allocator);
 
 /* The test uses every size from that of `size` to more than the library's.  weir copies what fits, leaves the memory
  * after it alone, and sets `size`. */
-TEST(statistics_of_every_size) {
+TEST(statistics_fit_every_size_of_struct) {
     weir_statistics whole = stats_of(a);
     union {
         weir_statistics s;
@@ -159,7 +159,7 @@ TEST(statistics_of_every_size) {
     EXPECT(WEIR_E_INVALID, weir_stats(a, &out.s));
 }
 
-TEST(latencies_of_every_size) {
+TEST(latencies_fit_every_size_of_struct) {
     weir_latency whole = {.size = sizeof whole};
     union {
         weir_latency l;
@@ -184,7 +184,7 @@ TEST(latencies_of_every_size) {
     EXPECT(WEIR_E_INVALID, weir_latencies(a, WEIR_OPERATION_FREE, &out.l));
 }
 
-TEST(failures_of_every_size) {
+TEST(failures_fit_every_size_of_struct) {
     union {
         weir_failure r;
         unsigned char bytes[sizeof(weir_failure) + 64];

@@ -66,7 +66,7 @@ static size_t occurrences(const char *what) {
 
 CASE("timeline", 30, open_timeline, close_timeline);
 
-TEST(test_empty) {
+TEST(test_an_empty_timeline_has_no_counters) {
     write_text();
     EXPECT_TEXT("\"traceEvents\":[");
     EXPECT_TEXT("\"slices missing\":\"0\"");
@@ -162,7 +162,7 @@ TEST(test_points_in_order) {
 }
 
 /* For any number of parts, the first and the last value stay, and no peak and no dip is lost. */
-TEST(test_extents) {
+TEST(test_extents_keep_peaks_and_dips) {
     enum { VALUES = 1000, MOST = 16 };
     struct weir_timeline_extent parts[VALUES + 1];
 
@@ -195,7 +195,7 @@ TEST(test_extents) {
 }
 
 /* If neighbours were joined, the last part still has the last values. */
-TEST(test_extents_of_many) {
+TEST(test_extents_keep_the_last_values_of_many) {
     struct weir_timeline_extent parts[64];
     size_t parts_there;
 
@@ -209,7 +209,7 @@ TEST(test_extents_of_many) {
                       3 * WEIR_TIMELINE_POINTS);
 }
 
-TEST(test_events_behind_each_other) {
+TEST(test_events_that_were_missed_are_counted) {
     weir_event events[3] = {{.sequence = 3, .time_ns = 10, .got = 1, .cause = WEIR_EVENT_POLICY},
                             {.sequence = 4, .time_ns = 20, .got = 1, .cause = WEIR_EVENT_POLICY},
                             {.sequence = 9, .time_ns = 30, .got = 1, .cause = WEIR_EVENT_POLICY}};
@@ -264,7 +264,7 @@ TEST(test_steps_that_begin_together) {
     ck_assert_uint_eq(occurrences("\"cuda:0 growth\""), 16);
 }
 
-TEST(test_odd_iterations) {
+TEST(test_names_of_iterations_are_escaped) {
     weir__timeline_iteration(timeline, 5000, 4000, "a\\b\x7f\xc3");
     write_text();
     EXPECT_TEXT(
@@ -284,7 +284,7 @@ TEST(test_the_end_of_many) {
     ck_assert_uint_eq(extent[extents - 2].high[WEIR_TIMELINE_RESERVED], 1000);
 }
 
-TEST(test_unfinished) {
+TEST(test_an_unfinished_timeline_names_its_process) {
     char unfinished[300];
     int length = weir__timeline_unfinished(unfinished, sizeof unfinished, 42);
 
@@ -294,7 +294,7 @@ TEST(test_unfinished) {
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-TEST(test_no_host_memory) {
+TEST(test_no_timeline_opens_without_host_memory) {
     refuse_in = 1;
     ck_assert_ptr_null(weir__timeline_open());
     weir__timeline_close(NULL);

@@ -95,7 +95,7 @@ static size_t check_good(const char *trace, weir_trace_event *out, size_t most) 
 
 CASE("trace", 60, NULL, NULL);
 
-TEST(test_every_operation) {
+TEST(test_every_operation_is_read) {
     weir_trace_event e[7];
 
     ck_assert_uint_eq(check_good("# weir-trace 1\n"
@@ -136,7 +136,7 @@ TEST(test_id_is_used_again_after_its_free) {
     check_good("0 a 1 8 0\n1 f 1 8 0\n2 a 1 16 0\n3 f 1 16 0\n", NULL, 0);
 }
 
-TEST(test_other_comments_first) {
+TEST(test_comments_may_come_before_the_version) {
     check_good("# workload gpt2; total 150109880320\n# weir-trace 9 is no version here\n0 m a\n",
                NULL, 0);
     check_good("#\n0 m a\n", NULL, 0);
@@ -206,7 +206,7 @@ TEST(test_long_label_is_cut_at_a_character) {
 }
 
 /* A comment of any length is skipped; an event line must fit into the reader's buffer. */
-TEST(test_very_long_lines) {
+TEST(test_only_comments_may_be_very_long) {
     size_t bytes = 1u << 20;
     char *trace = malloc(bytes + 64);
     weir_trace_event e;
@@ -286,7 +286,7 @@ TEST_EACH(ROWS(corpus), test_corpus) {
     check_bad(corpus[_i].trace, corpus[_i].message);
 }
 
-TEST(test_nul_bytes) {
+TEST(test_nul_bytes_are_refused) {
     static const char inside[] = "0 a 1 8 0\n0 m \0step\n";
     static const char alone[] = "\0\0\0\0\n";
 
@@ -316,7 +316,7 @@ TEST(test_cut_anywhere) {
 }
 
 /* Every single change of a byte in a good trace gives a result, and no read outside of the buffer. */
-TEST(test_any_byte_changed) {
+TEST(test_a_change_of_any_byte_is_read_or_refused) {
     static const char good[] = "# weir-trace 1\n0 a 1 8 0\n1 u 1 3\n2 w 3 0\n3 f 1 8 0\n4 m last\n";
     char trace[sizeof good];
 
@@ -368,7 +368,7 @@ TEST(test_source_that_does_not_say_why) {
 }
 
 /* A reader whose last read failed has no fields. */
-TEST(test_fields_behind_an_error) {
+TEST(test_a_reader_after_an_error_has_no_fields) {
     static const char trace[] = "0 a 1 8 0 dev=2\n0 a 1 8 0 dev=3\n";
     struct text text = {trace, sizeof trace - 1, 100};
     weir_trace_reader *reader = reader_over(&text);
@@ -381,7 +381,7 @@ TEST(test_fields_behind_an_error) {
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-TEST(test_no_host_memory) {
+TEST(test_a_reader_fails_without_host_memory) {
     static const char trace[] = "0 a 1 8 0\n";
     struct text text = {trace, sizeof trace - 1, 100};
     weir_trace_reader *reader = NULL;
@@ -413,7 +413,7 @@ TEST(test_source_that_fails) {
     weir_trace_reader_destroy(reader);
 }
 
-TEST(test_invalid_arguments) {
+TEST(test_invalid_arguments_are_refused) {
     struct text text = {"", 0, 1};
     weir_trace_reader *reader = NULL;
     weir_trace_event event;
@@ -429,7 +429,7 @@ TEST(test_invalid_arguments) {
 }
 
 /* The trace has half a million lines with many live ids.  The time is printed but not checked. */
-TEST(test_many_lines) {
+TEST(test_half_a_million_lines_are_read) {
     enum { LIVE = 50000, ROUNDS = 5 };
     size_t room = (size_t)LIVE * ROUNDS * 2 * 40, used = 0, count;
     char *trace = malloc(room);

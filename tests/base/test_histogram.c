@@ -11,7 +11,7 @@ static void clear_histogram(void) {
 
 CASE("histogram", 4, clear_histogram, NULL);
 
-TEST(test_empty) {
+TEST(test_an_empty_histogram_has_zero_quantiles) {
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.5), 0);
     ck_assert_uint_eq(h.total, 0);
 }
@@ -27,7 +27,7 @@ TEST(test_small_values_are_exact) {
 }
 
 /* With one value alone every quantile is that value, because the bound is cut to the maximum. */
-TEST(test_one_value_anywhere) {
+TEST(test_the_quantiles_of_one_value_are_that_value) {
     for (int bit = 0; bit < 64; bit++)
         for (int step = -1; step <= 1; step++) {
             uint64_t value = (UINT64_C(1) << bit) + (uint64_t)step;
@@ -43,7 +43,7 @@ TEST(test_one_value_anywhere) {
 }
 
 /* A bound is at least the value and at most 1/32 above it, at every place of every power. */
-TEST(test_bound_within_one_thirtysecond) {
+TEST(test_bounds_are_within_one_thirtysecond) {
     uint64_t state = 88172645463325252u;
 
     for (int round = 0; round < 20000; round++) {
@@ -64,7 +64,7 @@ static int compare_samples(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-TEST(test_quantiles_against_sorting) {
+TEST(test_quantiles_agree_with_sorting) {
     static const double fractions[] = {0.001, 0.07, 0.5, 0.9, 0.99, 0.999, 0.9999, 1.0};
     enum { N = 10000 };
     static uint64_t values[N];

@@ -20,7 +20,7 @@ static void expect_output(const char *wanted) {
 
 CASE("output", 30, reset_output, NULL);
 
-TEST(values_of_each_kind) {
+TEST(values_of_each_kind_are_written) {
     const char *volatile none = NULL; /* hides the NULL from the compiler */
 
     weir__put_json(&out, "{'text':%s,'none':%s,'zero':%ju", "a", none, (uintmax_t)0);

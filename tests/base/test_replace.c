@@ -141,7 +141,7 @@ TEST(a_link_stays_and_its_file_is_replaced) {
 }
 
 /* In a folder in which everybody may write, a link of another user could redirect the file. */
-TEST(others_links_in_a_folder_of_everybodys) {
+TEST(links_of_other_users_are_not_followed) {
     write_file("victim", "kept", 0644);
     ANSWERS(0, symlink("victim", "own"));
     ANSWERS(0, symlink("victim", "other"));
@@ -204,7 +204,7 @@ TEST(a_folder_that_cannot_be_read) {
     expect_content("dark/file", "newer");
 }
 
-TEST(a_link_in_the_root_folder) {
+TEST(a_folder_behind_a_link_is_not_replaced) {
     struct stat is;
 
     if (lstat("/bin", &is) == 0 && S_ISLNK(is.st_mode))

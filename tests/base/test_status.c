@@ -35,7 +35,7 @@ enum { STATUSES = sizeof statuses / sizeof statuses[0] };
 
 CASE("status", 4, NULL, NULL);
 
-TEST_EACH(STATUSES, test_status) {
+TEST_EACH(STATUSES, test_each_status_has_a_name_and_a_message) {
     int listed = 0;
 
 #define COUNT_STATUS(name, value, text) listed++;
@@ -50,7 +50,7 @@ TEST_EACH(STATUSES, test_status) {
                          weir_status_message(statuses[j].status));
 }
 
-TEST(test_unknown_status) {
+TEST(test_an_unknown_status_is_called_so) {
     static const int values[] = {1, -16, 0x7fffffff, -0x7fffffff - 1};
 
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -106,7 +106,7 @@ static const char *caught(void) {
     return text;
 }
 
-TEST_WHERE(WEIR_LOG_DEFAULT, WEIR_LOG_DEBUG + 1, NULL, test_log_levels) {
+TEST_WHERE(WEIR_LOG_DEFAULT, WEIR_LOG_DEBUG + 1, NULL, test_each_log_level_hides_later_ones) {
     static const char *const lines[] = {"",
                                         "",
                                         "weir: error: e 7\n",
@@ -141,7 +141,7 @@ TEST(test_log_keeps_errno) {
 }
 
 /* A line that is too long is cut, but still ends with a newline. */
-TEST(test_long_log_line) {
+TEST(test_a_long_log_line_is_cut) {
     char text[5000];
     const char *line;
 

@@ -132,7 +132,7 @@ TEST(a_namespace_that_cannot_be_told) {
     MUST(weir__process_namespace() != 0);
 }
 
-TEST(the_words_of_a_command) {
+TEST(the_words_of_a_command_are_joined_by_spaces) {
     static const struct {
         const char *text;
         size_t bytes;
@@ -250,7 +250,7 @@ TEST(a_file_loses_its_own_name_alone) {
 }
 
 /* A file of another file system may have this file's inode number, as the top folders of /proc and /sys do. */
-TEST(a_file_of_that_number_elsewhere) {
+TEST(a_file_of_that_number_elsewhere_is_not_removed) {
     int file = open("/proc", O_RDONLY | O_DIRECTORY);
     struct stat is, named;
 
@@ -408,7 +408,7 @@ TEST_EACH(2, the_same_lock_whatever_the_environment) {
     ANSWERS(0, status);
 }
 
-TEST(a_file_of_another_user) {
+TEST(a_lock_file_of_another_user_is_not_used) {
     char path[128];
 
     lock_path_in("/dev/shm", path);
@@ -521,8 +521,8 @@ TEST(waits_for_a_processor) {
 
 CASE("log", 30, make_system_folder, remove_system_folder);
 
-/* test_status tests lines of each level, and long lines. */
-TEST(lines_of_the_log) {
+/* tests/base/test_status tests lines of each level, and long lines. */
+TEST(log_lines_are_written_whole_after_interrupts) {
     char path[64];
     int file;
 

@@ -284,7 +284,7 @@ TEST_EACH(ENGINES, a_use_of_a_destroyed_stream) {
 }
 
 /* With stream-checks=off, a stream has its cache from its first call. */
-TEST_EACH(ENGINES, freed_twice_on_a_new_stream) {
+TEST_EACH(ENGINES, a_second_free_on_a_new_stream_is_refused) {
     make_cached(_i, "stream-checks=off");
     warm(A);
     void *block = alloc_live(3000, A);

@@ -36,7 +36,7 @@ static void *free_relayed(void *unused) {
 CASE("crowds", 300, start_device, end_cached_if_there);
 
 /* One thread allocates and another one frees, on one stream or on two. */
-TEST_EACH(ENGINES * 2, freed_by_another_thread) {
+TEST_EACH(ENGINES * 2, frees_of_another_thread_are_counted) {
     uint64_t random = 3;
     pthread_t thread;
 
@@ -100,7 +100,7 @@ static void free_beside(void) {
 
 /* The frees are many more than a remote-free queue holds, and the thread that has the stream's cache does nothing.
  * Each free is counted at once, none is lost, and no slot is handed out twice. */
-TEST_EACH(ENGINES, freed_beside_an_idle_thread) {
+TEST_EACH(ENGINES, frees_beside_an_idle_thread_are_not_lost) {
     make_cached(_i, "");
     uint64_t reserve = 0, frees;
 
@@ -204,7 +204,7 @@ static void come_and_go(int kind, int pairs) {
     MUST_LE(last.host_bytes, first.host_bytes + 4 * MIB);
 }
 
-TEST_EACH(ENGINES * 2, streams_come_and_go) {
+TEST_EACH(ENGINES * 2, past_streams_leave_no_memory_behind) {
     come_and_go(_i / 2, _i % 2 ? 200 : 4);
 }
 
@@ -290,7 +290,7 @@ TEST_EACH(ENGINES, peaks_are_never_too_high) {
 
 /* The peak of several streams is exact to a 32nd, whether or not the driver is queried about the streams, and also in
  * preallocated memory. */
-TEST_EACH(4 * ENGINES, a_peak_of_several_streams) {
+TEST_EACH(4 * ENGINES, a_peak_of_several_streams_is_exact_to_a_32nd) {
     enum { COUNT = 60, BYTES = 4 * MIB };
     make_cached(_i / 4, "");
     weir_stream streams[] = {A, B, C};
@@ -314,7 +314,7 @@ TEST_EACH(4 * ENGINES, a_peak_of_several_streams) {
 }
 
 /* One figure rises above its peak and the other does not, because 1 byte takes 512 bytes or more. */
-TEST_EACH(ENGINES, a_peak_of_one_figure) {
+TEST_EACH(ENGINES, one_figure_peaks_without_the_other) {
     enum { COUNT = 40000 };
     make_cached(_i, "");
     static void *block[COUNT];
@@ -338,7 +338,7 @@ TEST_EACH(ENGINES, a_peak_of_one_figure) {
 }
 
 /* On one stream a peak counts though nobody queried it.  A block that bypassed the caches is not in the next peak. */
-TEST_EACH(ENGINES, peaks_that_nobody_looked_at) {
+TEST_EACH(ENGINES, peaks_count_without_a_query) {
     make_cached(_i, "");
     pair(10 * MIB, A);
     MUST_EQ(check_identities(a).requested_peak, 10 * MIB);

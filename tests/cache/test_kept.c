@@ -590,14 +590,14 @@ TEST_EACH(ENGINES, an_end_leaves_the_context_as_it_was) {
 static const struct weir_driver *passed_on_to;
 static unsigned failed_calls;
 
-static CUresult note_failure(CUresult result) {
+static CUresult keep_failure(CUresult result) {
     failed_calls += result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
     return result;
 }
 
 #define WEIR_ENTRY(group, name, symbol, version, params, args)                                     \
     static CUresult noted_##name params {                                                          \
-        return note_failure(passed_on_to->name args);                                              \
+        return keep_failure(passed_on_to->name args);                                              \
     }
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY

@@ -104,7 +104,7 @@ static int has_sentence(const char *text) {
 
 CASE("result", 4, fill_results, release_results);
 
-TEST(test_median) {
+TEST(test_the_median_is_the_middle_or_the_mean_of_two) {
     uint64_t odd[] = {5, 1, 9}, even[] = {4, 2, 8, 6};
 
     ck_assert_uint_eq(result_median(odd, 3), 5);
@@ -138,7 +138,7 @@ TEST(test_warm_up_ends_with_the_last_long_iteration) {
     ck_assert_uint_eq(warm_up("11111111", "11111119"), 1);
 }
 
-TEST(test_settles) {
+TEST(test_a_run_settles_in_its_first_three_quarters) {
     ck_assert_int_eq(result_settles(5, 8), 1);
     ck_assert_int_eq(result_settles(6, 8), 0);
     ck_assert_int_eq(result_settles(60, 80), 1);
@@ -221,7 +221,7 @@ TEST(test_makespan_decides_before_time) {
         has_sentence("mapped, weir's default, is worse than the driver in makespan (1.20 times "));
 }
 
-TEST(test_what_failed_compares_with_nothing) {
+TEST(test_a_failed_run_is_not_compared) {
     results.trace_count = 2;
     make_rows(0);
     for (size_t i = 0; i < results.row_count; i++)
@@ -243,7 +243,7 @@ static void set_run_key(struct row *row, const char *key, json_int_t value) {
         json_object_set_new(run, key, json_integer(value));
 }
 
-TEST(test_an_interrupt_compares_nothing) {
+TEST(test_nothing_is_compared_after_an_interrupt) {
     make_rows(0);
     for (size_t i = 0; i < MOST - 1; i++)
         add_run(&rows[i], 1000000, 0, 1000000);
@@ -265,7 +265,7 @@ TEST(test_one_choice_is_no_choice) {
     ck_assert_int_eq(rows[1].best[FIGURE_STEADY_MEAN], 0);
 }
 
-TEST(test_warm_up_ties) {
+TEST(test_equal_warm_ups_share_the_mark) {
     make_rows(0);
     for (size_t i = 0; i < MOST; i++)
         add_run(&rows[i], 1000000, 0, 1000000);
@@ -303,7 +303,7 @@ TEST(test_no_time_of_what_did_not_run_is_missing) {
     ck_assert(!has_sentence("There is no steady time"));
 }
 
-TEST(test_no_peak_compares_no_memory) {
+TEST(test_no_memory_is_compared_without_a_peak) {
     make_rows(0);
     for (size_t i = 0; i < MOST; i++) {
         add_run(&rows[i], 1000000, 0, 0);

@@ -43,7 +43,7 @@ static char *as_json(void) {
 CASE("top", 30, fill_program, NULL);
 
 /* A faulty process may have published any bytes. */
-TEST(test_random_bodies) {
+TEST(test_random_bodies_are_shown_safely) {
     uint64_t state = 88172645463325252u;
 
     for (int round = 0; round < 300; round++) {
@@ -62,7 +62,7 @@ TEST(test_random_bodies) {
 }
 
 /* With all bits set, each number has its largest value, and no text has an end. */
-TEST(test_largest_body) {
+TEST(test_the_largest_body_is_shown_safely) {
     char *text;
 
     memset(&program.now, 0xff, sizeof program.now);
@@ -158,7 +158,7 @@ static void expect_json_part(const char *what) {
     free(text);
 }
 
-TEST(test_rates) {
+TEST(test_rates_need_two_samples_of_one_allocator) {
     set_counts(10, 1000, 900, 500);
     expect_json_part("\"requests_per_s\":null,\"frees_per_s\":null,\"cached\":0.5");
     program.before = program.now;
@@ -209,7 +209,7 @@ TEST(test_order) {
 }
 
 /* A row of 80 columns shows the command, without the folder of the program, and CACHED. */
-TEST(test_eighty_columns) {
+TEST(test_a_row_fits_into_eighty_columns) {
     const char *row, *command, *end;
     char *text;
 

@@ -38,7 +38,7 @@ TEST_EACH(ROWS(cases), test_amount) {
 }
 
 /* The arithmetic does not overflow on the largest device. */
-TEST(test_largest_device) {
+TEST(test_the_largest_device_does_not_overflow) {
     struct weir_device_memory large = {UINT64_MAX, UINT64_MAX};
     weir_amount amount = {1000000, WEIR_AMOUNT_OF_TOTAL};
 
@@ -50,7 +50,7 @@ TEST(test_largest_device) {
     ck_assert_uint_eq(weir__budget_bytes(&amount, &large, 0), 18446744073472); /* ...709.5 */
 }
 
-TEST(test_empty_device) {
+TEST(test_an_empty_device_has_a_budget_of_zero) {
     struct weir_device_memory none = {0, 0};
     weir_amount amount = {750000, WEIR_AMOUNT_OF_TOTAL};
 

@@ -122,7 +122,7 @@ TEST_EACH(ROWS(truth), test_no_compatibility) {
     }
 }
 
-TEST(test_compatibility_switch) {
+TEST(test_variables_of_others_are_read_only_if_switched_on) {
     static const char *const words[] = {"1", "on", "true", "yes"};
     static const char *const bad[] = {"", "2", "maybe", "0 ", "-1"};
 
@@ -170,7 +170,7 @@ TEST_EACH(ROWS(truth), test_direct_is_not_preallocated) {
 }
 
 /* Only false, False and 0 mean false. FALSE means true, and an empty variable is not set, as in JAX. */
-TEST(test_words_of_preallocate) {
+TEST(test_only_three_words_mean_no_preallocation) {
     static const struct {
         const char *value, *prealloc;
     } cases[] = {{"false", "0"}, {"False", "0"}, {"0", "0"},       {"FALSE", "75%"},
@@ -188,7 +188,7 @@ TEST(test_words_of_preallocate) {
     }
 }
 
-TEST(test_fractions) {
+TEST(test_fractions_are_read_in_millionths) {
     static const struct {
         const char *value;
         uint64_t millionths;
@@ -212,7 +212,7 @@ TEST(test_fractions) {
         }
 }
 
-TEST(test_both_fractions) {
+TEST(test_both_fractions_at_once_are_refused) {
     set_variable("XLA_CLIENT_MEM_FRACTION", ".5");
     set_variable("XLA_PYTHON_CLIENT_MEM_FRACTION", ".75");
     EXPECT_READ(WEIR_E_PARSE);
@@ -291,7 +291,7 @@ TEST_EACH(ROWS(bad_compat), test_bad_compatibility_variable) {
     EXPECT_READ(WEIR_OK);
 }
 
-TEST(test_largest_tf_value) {
+TEST(test_the_largest_tf_value_is_accepted) {
     set_variable("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "9223372036854775807");
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
     ck_assert_uint_eq(options.prealloc.value, INT64_MAX);

@@ -136,7 +136,7 @@ TEST_EACH(ROWS(cases), test_step) {
 }
 
 /* The promise of growth_policy.h holds for each combination of these numbers. */
-TEST(test_promises) {
+TEST(test_steps_keep_the_promises) {
     static const char *const policies[] = {
         "exact",         "step:1B", "step:50MiB", "geometric:1.1", "geometric:3:1GiB",
         "remaining:0.3", "bfc"};
@@ -188,7 +188,7 @@ static size_t record_growth(const weir_growth_state *state, void *context) {
     return answer;
 }
 
-TEST(test_callback) {
+TEST(test_a_callback_decides_the_step) {
     options.growth = WEIR_GROWTH_CALLBACK;
     options.growth_function = record_growth;
     options.growth_context = &answer;
@@ -213,7 +213,7 @@ TEST(test_callback) {
     ck_assert_uint_eq(cursor.steps, 4);
 }
 
-TEST(test_bfc_series) {
+TEST(test_bfc_doubles_its_regions) {
     static const struct {
         size_t request, expected;
     } series[] = {
@@ -265,7 +265,7 @@ TEST(test_bfc_ignores_what_is_free) {
     ck_assert_uint_eq(computed_step(20 * MIB, 0, SIZE_MAX, 21 * MIB, 256), 32 * MIB);
 }
 
-TEST(test_bfc_on_larger_units) {
+TEST(test_bfc_rounds_to_larger_units) {
     use_policy("bfc");
     ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, UNIT), UNIT);
     ck_assert_uint_eq(cursor.next_region, 4 * MIB);
@@ -275,7 +275,7 @@ TEST(test_bfc_on_larger_units) {
 }
 
 /* Only a region that was made doubles the next one. */
-TEST(test_bfc_refused) {
+TEST(test_bfc_doubles_only_after_success) {
     use_policy("bfc");
     ck_assert_uint_eq(computed_step(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
     weir__growth_refused(&cursor);
@@ -293,7 +293,7 @@ TEST(test_bfc_refused) {
 }
 
 /* A shrink sets the next region as if growth had ended at the remaining memory. */
-TEST(test_bfc_shrunk) {
+TEST(test_bfc_continues_from_a_shrink) {
     size_t reserve = 0;
 
     use_policy("bfc");
@@ -316,7 +316,7 @@ TEST(test_bfc_shrunk) {
     ck_assert_uint_eq(cursor.next_region, 2048);
 }
 
-TEST(test_bfc_backs_off) {
+TEST(test_bfc_retries_a_tenth_smaller) {
     static const size_t small[] = {67108864, 60398080, 54358272, 48922624, 44030464};
     static const size_t large[] = {112742891520, 101468602368, 91321737216, 82189557760,
                                    73970597888,  66573537280,  59916181504};
@@ -355,7 +355,7 @@ TEST(test_bfc_back_off_ends) {
     ck_assert_uint_lt(steps, 400);
 }
 
-TEST(test_others_halve_the_way) {
+TEST(test_other_policies_retry_half_way) {
     static const char *const policies[] = {"exact", "step:1GiB", "geometric:2", "remaining:0.5"};
 
     for (size_t i = 0; i < COUNT(policies); i++) {
@@ -383,7 +383,7 @@ TEST(test_ends_of_a_cursor) {
     ck_assert_uint_eq(cursor.next_region, SIZE_MAX / 2 + 1);
 }
 
-TEST(test_size_arithmetic) {
+TEST(test_size_arithmetic_reports_overflow) {
     size_t out = 7;
 
     ck_assert_int_eq(weir__size_add(SIZE_MAX, 1, &out), 0);

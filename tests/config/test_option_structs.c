@@ -5,14 +5,14 @@
 CASE("struct", 60, clear_settings, NULL);
 
 /* The layout is part of the binary interface; these numbers never change. */
-TEST(test_layout) {
+TEST(test_the_layout_is_fixed) {
     ck_assert_uint_eq(sizeof(weir_amount), 16);
     ck_assert_uint_eq(sizeof(weir_growth_state), 64);
     ck_assert_uint_eq(offsetof(weir_options, size), 0);
     ck_assert_uint_eq(offsetof(weir_options, device), 8);
 }
 
-TEST(test_init) {
+TEST(test_init_writes_only_the_size_of_the_caller) {
     union {
         weir_options options;
         unsigned char bytes[512];
@@ -40,7 +40,7 @@ TEST(test_init) {
 }
 
 /* A caller of a later version may have unknown fields. The fields must be zero, and weir never writes them. */
-TEST(test_newer_caller) {
+TEST(test_a_newer_caller_may_have_zero_fields) {
     union {
         weir_options options;
         unsigned char bytes[512];
@@ -68,7 +68,7 @@ TEST(test_newer_caller) {
 }
 
 /* The struct of a caller of version 1 ends before these fields, so the memory after the struct is not weir's. */
-TEST(test_older_caller) {
+TEST(test_the_memory_after_an_older_struct_is_unchanged) {
     weir_options completed;
 
     options.size = offsetof(weir_options, cache);
@@ -82,7 +82,7 @@ TEST(test_older_caller) {
     ck_assert_uint_eq(options.size, offsetof(weir_options, cache));
 }
 
-TEST(test_bad_size) {
+TEST(test_a_bad_size_is_refused) {
     static const size_t sizes[] = {0,
                                    1,
                                    8,
@@ -218,7 +218,7 @@ TEST_EACH(ROWS(pairs), test_limit_below_preallocation) {
 }
 
 /* The default limit of engine bfc-fixed counts, too. */
-TEST(test_fixed_arena_below_preallocation) {
+TEST(test_a_fixed_arena_below_its_preallocation_is_refused) {
     weir_options completed;
 
     options.engine = WEIR_ENGINE_BFC_FIXED;
@@ -317,7 +317,7 @@ TEST(test_known_variables_draw_no_warning) {
     ck_assert_str_eq(warnings_of_a_reading(1), "");
 }
 
-TEST(test_no_false_alarm) {
+TEST(test_known_variables_cause_no_warning) {
     char names[] =
         "WEIR_COMPAT WEIR_MODEL_PROFILE WEIR_MODEL_DEVICES WEIR_MODEL_SHARED "
         "WEIR_RECORD_FOLDER WEIR_RECORD_RANGES WEIR_RECORD_CALLERS "
@@ -343,7 +343,7 @@ TEST(test_own_warnings_survive_without_compatibility) {
 }
 
 /* `weir run' passes on the names that it has reported, so that no program below it reports them again. */
-TEST_EACH(5, test_told_above) {
+TEST_EACH(5, test_names_reported_above_are_not_reported_again) {
     static const struct {
         const char *told, *name;
         int warns;
@@ -364,7 +364,7 @@ TEST_EACH(5, test_told_above) {
 }
 
 /* A name that the log level hides counts as reported only if an outer run has reported it. */
-TEST(test_not_told) {
+TEST(test_hidden_names_do_not_count_as_reported) {
     struct weir_sources sources = {.of = {NULL}};
 
     set_variable("WEIR_LOG", "error");
@@ -394,7 +394,7 @@ TEST(test_more_unknown_names_than_room) {
     ck_assert_int_eq(count, (int)(sizeof sources.unknown / (strlen(name) + 1)));
 }
 
-TEST(test_log_level_below_warnings) {
+TEST(test_no_warning_is_made_below_the_log_level) {
     set_variable("WEIR_LOG", "error");
     set_variable("WEIR_PREALOC", "1");
     ck_assert_str_eq(warnings_of_a_reading(1), "");

@@ -240,7 +240,7 @@ TEST(test_set_refuses) {
 }
 
 /* The driver causes no failure here, so a failure resets the last driver result. A success leaves it unchanged. */
-TEST(test_driver_result) {
+TEST(test_only_a_failure_resets_the_driver_result) {
     weir__set_driver_result(2);
     ck_assert_int_eq(weir_options_set(&options, "prealloc", "1GiB", NULL, 0), WEIR_OK);
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
@@ -445,7 +445,7 @@ TEST(test_round_trip_covers_every_row) {
 
 /* Sets every short text of these letters, after each beginning. weir refuses the text with a message, or shows an
  * option that sets an equal value. The text ends where its memory does. */
-TEST_EACH(WEIR_SETTING_COUNT, test_any_text) {
+TEST_EACH(WEIR_SETTING_COUNT, test_any_text_is_refused_or_shown_equal) {
     static const char letters[] = "019.%Gsx:- ";
     static const char *const beginnings[] = {
         "", "step:", "geometric:", "geometric:2:", "remaining:", "cuda:", "1", "0.5", "90%"};

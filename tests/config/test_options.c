@@ -189,7 +189,7 @@ TEST(test_limit_of_nothing) {
 }
 
 /* The decimal point does not depend on the program's locale. */
-TEST(test_shown_bytes) {
+TEST(test_bytes_are_shown_with_a_unit) {
     static const struct {
         uint64_t bytes;
         const char *text;

@@ -37,7 +37,7 @@ static void expect_free(size_t bytes) {
 
 CASE("shared", 30, create_shared_file, remove_shared_file);
 
-TEST(test_one_capacity_for_all) {
+TEST(test_all_processes_share_one_capacity) {
     pid_t other;
 
     start_model(CAPACITY);
@@ -109,7 +109,7 @@ TEST(test_every_kind_of_memory_counts) {
 }
 
 /* The sum of all processes' memory, which they count themselves, never exceeds the capacity. */
-TEST(test_many_at_once) {
+TEST(test_many_processes_never_exceed_the_capacity) {
     _Atomic uint64_t *sum =
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[PROCESSES];
@@ -146,7 +146,7 @@ TEST(test_many_at_once) {
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, CAPACITY), 0);
 }
 
-TEST(test_no_file_no_model) {
+TEST(test_no_model_opens_without_its_file) {
     struct weir_driver_failure failure = {""};
 
     ck_assert_int_eq(setenv("WEIR_MODEL_SHARED", "/nonexistent/file", 1), 0);

@@ -382,7 +382,7 @@ TEST(what_was_captured_meets_what_is_mapped_at_its_launch) {
     CU(driver->cuGraphDestroy(graph));
 }
 
-TEST(a_child_of_fork_is_refused) {
+TEST(a_forked_child_gets_no_virtual_memory) {
     get_ready();
     if (is_forked_child()) {
         int wrong = 0;

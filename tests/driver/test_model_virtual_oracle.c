@@ -13,7 +13,7 @@ static void use_page(CUstream stream, CUdeviceptr address, uint64_t owner) {
 
 CASE("oracle", 30, set_up_virtual, check_model);
 
-TEST(unmapped_under_its_users) {
+TEST(an_unmap_under_its_users_is_a_fault) {
     char wanted[64];
 
     get_ready();
@@ -26,7 +26,7 @@ TEST(unmapped_under_its_users) {
     ck_assert_ptr_nonnull(strstr(weir__model_fault(), "the host has seen none"));
 }
 
-TEST(unmapped_when_done_but_unseen) {
+TEST(an_unmap_of_unobserved_work_is_a_fault) {
     get_ready();
     use_page(B, ready.mapped, OLD);
     weir__model_advance(10 * MS);
@@ -193,7 +193,7 @@ TEST(remapped_memory_begins_without_an_owner) {
     expect_fault("use beside another's");
 }
 
-TEST_EACH(3, used_without_access) {
+TEST_EACH(3, a_use_of_memory_without_access_is_a_fault) {
     get_ready();
     if (_i == 0) {
         map_handle(ready.address, UNIT, ready.memory);

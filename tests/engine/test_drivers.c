@@ -88,7 +88,7 @@ TEST(regions_that_all_begin_inside_a_page) {
 }
 
 /* A fatal result makes later calls fail, except destroy and the statistics, which keep their last values. */
-TEST_EACH(KIND_COUNT * 7, a_lost_device) {
+TEST_EACH(KIND_COUNT * 7, calls_after_the_loss_of_a_device_fail) {
     static const CUresult fatal[] = {CUDA_ERROR_ILLEGAL_ADDRESS,
                                      CUDA_ERROR_LAUNCH_FAILED,
                                      CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -123,7 +123,7 @@ TEST_EACH(KIND_COUNT * 7, a_lost_device) {
 
 /* ---- drivers that lack something ------------------------------------------------------------- */
 
-TEST_EACH(KIND_COUNT, a_device_without_pools) {
+TEST_EACH(KIND_COUNT, a_device_without_pools_serves_other_engines) {
     const struct weir_driver *old = older_driver(0);
     weir_options options = default_options(_i, 64 * MIB);
 
@@ -157,7 +157,7 @@ TEST_EACH(2, a_device_that_maps_nothing) {
     ck_assert_ptr_null(a);
 }
 
-TEST(a_pool_without_figures) {
+TEST(a_pool_without_figures_is_counted_by_weir) {
     const struct weir_driver *old = older_driver(WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE);
     make_engine_on(old, KIND_POOL, 0, "");
     void *block[10];
@@ -180,7 +180,7 @@ TEST(a_pool_without_figures) {
 }
 
 /* This driver does not enforce the limit, so weir frees each block that exceeded it. */
-TEST(a_pool_without_maximum) {
+TEST(a_pool_without_maximum_stays_below_the_limit) {
     make_engine_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 100 * MIB, "");
     void *block[10];
     int count = 0;
@@ -273,7 +273,7 @@ CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* The driver reports a captured stream in two ways: as active, or with the result that the legacy stream has during a
  * capture.  With either, weir records no event and waits for none on that stream, and the capture stays valid. */
-TEST_EACH(2 * KIND_COUNT, a_captured_stream) {
+TEST_EACH(2 * KIND_COUNT, a_captured_stream_gets_no_event_and_no_wait) {
     static const CUresult results[] = {CUDA_SUCCESS, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT};
     int kind = _i / 2;
     void *none = &none;
@@ -429,7 +429,7 @@ static CUresult node_at(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUs
 CASE("alone", 120, open_engine_device, end_test);
 
 /* A region may be placed where a graph's memory was.  Its address then belongs to the arena alone. */
-TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, where_a_graph_had_memory_once) {
+TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, an_address_of_a_past_graph_belongs_to_the_arena) {
     void *none = NULL;
     copy_driver();
     table.cuStreamIsCapturing = capture_status_or_late;

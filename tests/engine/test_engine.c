@@ -79,7 +79,7 @@ TEST(requests_on_wrong_streams_are_logged) {
 }
 
 /* A stream passes the check if the driver does not tell its device. */
-TEST(a_stream_of_another_device) {
+TEST(a_stream_of_another_device_fails_the_check) {
     CUcontext second, popped;
     CUstream elsewhere;
 

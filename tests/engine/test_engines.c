@@ -12,7 +12,7 @@ CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* A block that A freed while busy serves A at once.  B gets the block after A's next call has recorded an event and
  * that event has completed. */
-TEST(freed_on_a_busy_stream) {
+TEST(a_block_freed_on_a_busy_stream_serves_others_after_its_event) {
     make_engine(KIND_FIXED, 64 * MIB, "");
     void *block = alloc_live(64 * MIB, A);
     busy(A, 5 * MS);
@@ -470,7 +470,7 @@ TEST(a_block_of_the_direct_engine_is_one_call) {
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFree), 1);
 }
 
-TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, one_stream_never_records) {
+TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, an_engine_with_one_stream_records_no_event) {
     make_engine(_i, 256 * MIB, "");
     uint64_t random = 5;
     void *held[50] = {NULL};

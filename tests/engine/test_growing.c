@@ -357,7 +357,7 @@ static CUresult in_small_pieces(CUdeviceptr *block, size_t bytes, CUmemoryPool p
 }
 
 /* The device has only small pieces.  weir preallocates as many of them as it can hold at once. */
-TEST(a_preallocation_of_many_pieces) {
+TEST(a_preallocation_takes_many_pieces) {
     start_model(40 * GIB);
     copy_driver();
     table.cuMemAllocFromPoolAsync = in_small_pieces;
@@ -384,7 +384,7 @@ TEST(a_preallocation_that_fails_tells_nothing) {
 }
 
 /* NULL as options means the default settings. */
-TEST(without_options) {
+TEST(null_options_mean_the_defaults) {
     make_with(NULL);
 
     ck_assert_str_eq(weir_version(), PACKAGE_VERSION);
@@ -393,7 +393,7 @@ TEST(without_options) {
 }
 
 /* An arena below the smallest block could serve no request. */
-TEST(a_fixed_arena_of_nothing) {
+TEST(a_fixed_arena_below_one_block_is_refused) {
     weir_options options = default_options(KIND_FIXED, 255);
 
     EXPECT(WEIR_E_LIMIT, weir__allocator_create_on(driver, &options, &a, NULL, 0));

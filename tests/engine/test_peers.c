@@ -473,7 +473,7 @@ TEST_EACH(WORLDS, memory_of_graphs_in_a_context_that_is_gone) {
 CASE("several", 30, start_two_peers, NULL);
 
 /* Each allocator is on its device, with separate figures and all peers of that device. */
-TEST_EACH(WORLDS, an_allocator_on_each_device) {
+TEST_EACH(WORLDS, each_device_has_its_own_allocator) {
     static const int backwards[] = {2, 1, 0};
     weir_options options = peer_options(_i, "all");
     weir_allocator *all[3] = {NULL};
@@ -503,7 +503,7 @@ TEST_EACH(WORLDS, an_allocator_on_each_device) {
         MUST_EQ(free_bytes_of_device(i), CAPACITY);
 }
 
-TEST_EACH(WORLDS, all_of_them_or_none) {
+TEST_EACH(WORLDS, all_allocators_are_created_or_none) {
     static const int twice[] = {0, 1, 0}, negative[] = {0, -1}, none_there[] = {0, 1, 3};
     static const int none_twice[] = {3, 0, 3};
     static const struct {

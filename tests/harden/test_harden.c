@@ -389,7 +389,7 @@ TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_is_waited_for) {
 }
 
 /* A thread needs no context. */
-TEST_EACH(WORLDS, without_a_context) {
+TEST_EACH(WORLDS, a_thread_needs_no_context) {
     CUcontext was;
     open_hardened(_i, POISON | GUARD | ZERO_STREAM);
     CU(driver->cuCtxPopCurrent(&was));
@@ -417,7 +417,7 @@ TEST_EACH(WORLDS, uses_come_before_the_poison) {
 }
 
 /* Streams come and go, and the memory on their shelves is reused. */
-TEST_EACH(WORLDS, streams_come_and_go) {
+TEST_EACH(WORLDS, shelves_of_past_streams_are_reused) {
     uint64_t reserve = 0;
 
     open_hardened(_i, POISON);
@@ -550,7 +550,7 @@ static CUgraphExec launch_captured_on_c(CUgraph *graph) {
 
 /* weir zeroes a graph's block at each launch.  weir neither poisons nor verifies a block that is freed in a capture.
  * The direct engine has no memory of graphs. */
-TEST_EACH(WORLDS - 2, under_capture) {
+TEST_EACH(WORLDS - 2, blocks_of_graphs_are_zeroed_at_each_launch) {
     int is_kept = worlds[_i].kind == KIND_POOL && worlds[_i].cache != WEIR_SWITCH_ON;
     CUgraph graph;
     open_hardened(_i, POISON | GUARD | ZERO_STREAM);
@@ -609,7 +609,7 @@ static CUresult take_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool po
 }
 
 /* The block has the address of an earlier graph's block.  On its shelf it counts as freed, not as the graph's. */
-TEST_EACH(WORLDS - 2, where_a_graph_had_memory_once) {
+TEST_EACH(WORLDS - 2, a_block_at_a_past_graphs_address_counts_as_freed) {
     struct weir_driver table = *driver;
     if (worlds[_i].kind != KIND_MAPPED) /* only mapped addresses come again */
         return;
@@ -634,7 +634,7 @@ TEST_EACH(WORLDS - 2, where_a_graph_had_memory_once) {
 }
 
 /* weir breaks no capture of another stream. */
-TEST_EACH(WORLDS, beside_a_capture) {
+TEST_EACH(WORLDS, checks_break_no_capture_of_another_stream) {
     CUstreamCaptureStatus status;
     CUgraph graph;
 

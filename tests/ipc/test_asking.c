@@ -378,7 +378,7 @@ TEST(a_share_waits_for_a_silent_process) {
 }
 
 /* A check of settings joins no registry, but takes account of the processes that have joined. */
-TEST(settings_beside_others) {
+TEST(a_check_of_settings_joins_no_registry) {
     weir_options options = options_of(KIND_FIXED, "model", 0);
     uint64_t prealloc = 0;
 
@@ -581,7 +581,7 @@ TEST(a_step_that_was_counted_before) {
 
 /* ---- joining and leaving --------------------------------------------------------------------- */
 
-TEST(one_for_each_device) {
+TEST(each_device_and_driver_has_one_member) {
     struct weir_driver second = *driver;
     struct weir_process_peers *on_one, *on_second;
 
@@ -660,7 +660,7 @@ static void *note_and_stick(void *unused) {
 }
 
 /* Exits while a thread holds a lock for ever: a thread that frees memory (0), joins (1) or publishes (2). */
-static __attribute__((noreturn)) void end_with(int lock) {
+static __attribute__((noreturn)) void exit_while_locked(int lock) {
     char path[80];
     pthread_t thread;
 
@@ -693,7 +693,7 @@ TEST(a_thread_that_never_comes_back) {
     for (int i = 0; i < 3; i++) {
         child[i] = fork();
         if (child[i] == 0)
-            end_with(i);
+            exit_while_locked(i);
     }
     for (int i = 0; i < 3; i++) {
         MUST(waitpid(child[i], &state, 0) == child[i]);

@@ -743,7 +743,7 @@ static void *charge_and_uncharge(void *group) {
 }
 
 /* In the second round the file is removed again and again. */
-TEST_EACH(2, test_threads_of_several_members) {
+TEST_EACH(2, test_charges_of_several_members_add_up) {
     struct weir_group group[3];
     pthread_t thread[6];
 

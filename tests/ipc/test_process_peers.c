@@ -501,7 +501,7 @@ static void expect_peace(void) {
 
 CASE("many", 3600, set_up_peers, tear_down_peers);
 
-TEST(test_killed_and_stopped_at_random) {
+TEST(test_others_survive_processes_killed_at_random) {
     const char *seconds = getenv("WEIR_TEST_SECONDS");
     unsigned kills = 0;
 

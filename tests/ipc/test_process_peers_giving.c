@@ -188,7 +188,7 @@ TEST(test_without_a_wait_nobody_is_asked) {
 }
 
 /* The request needs all of the device, so the other process must free all its memory. */
-TEST(test_the_whole_device) {
+TEST(test_all_idle_memory_is_freed_for_a_large_request) {
     struct child idle, needy;
 
     start_beside(&idle, 896, &needy, "0");
@@ -213,7 +213,7 @@ TEST_EACH(2, test_not_above_the_own_limit) {
 }
 
 /* A program without weir may free memory yet, but the request waits no longer than its timeout. */
-TEST(test_until_the_deadline) {
+TEST(test_a_request_waits_until_its_timeout) {
     struct child one, needy;
     uint64_t began;
 

@@ -227,7 +227,7 @@ TEST_EACH(2, test_preallocated_shares_leave_room) {
     ck_assert_uint_eq(figures_of(&one).reserved + figures_of(&two).reserved, 896);
 }
 
-TEST(test_weights_of_nothing) {
+TEST(test_weights_that_sum_to_zero_are_refused) {
     struct child one, two;
 
     start_peer(&one, "0 limit share:0");

@@ -124,7 +124,7 @@ TEST(test_a_start_that_is_not_known) {
 
 CASE("slots", 30, set_up_registry, remove_folder);
 
-TEST(test_full) {
+TEST(test_a_full_registry_is_refused) {
     static struct weir_slot_file all[WEIR_SLOTS];
 
     for (int i = 0; i < WEIR_SLOTS; i++)
@@ -315,7 +315,7 @@ static void expect_folder(const char *begins) {
 }
 
 /* Without a valid WEIR_RUN_FOLDER the registry is in /dev/shm, or in /tmp if /dev/shm is not writable. */
-TEST_EACH(2, test_folders) {
+TEST_EACH(2, test_the_registry_falls_back_to_tmp) {
     ck_assert_int_eq(_i == 0 ? unsetenv("WEIR_RUN_FOLDER") : setenv("WEIR_RUN_FOLDER", "run", 1),
                      0);
     expect_folder("/dev/shm/weir-");
@@ -334,7 +334,7 @@ static void count_own(const char *device, void *context) {
 CASE("bell", 30, set_up_registry, remove_folder);
 
 /* A process of a login session and one of a service have one registry. */
-TEST_EACH(2, test_the_same_whatever_the_environment) {
+TEST_EACH(2, test_one_registry_serves_every_environment) {
     char device[WEIR_REGISTRY_DEVICE], elsewhere[WEIR_SLOT_PATH];
     int visits = 0;
 
@@ -400,7 +400,7 @@ TEST(test_devices_that_have_one) {
 CASE("slots", 30, set_up_registry, remove_folder);
 
 /* A pid of another namespace proves nothing. */
-TEST(test_of_another_namespace) {
+TEST(test_a_pid_of_another_namespace_proves_nothing) {
     pid_t pid;
 
     open_registry(&registry);

@@ -14,7 +14,7 @@ static void expect_healed(struct weir_slot_file *other) {
 
 CASE("bad", 30, set_up_registry, remove_folder);
 
-TEST(test_truncated) {
+TEST(test_a_truncated_registry_heals) {
     struct weir_slot_file other, late;
     off_t length;
 
@@ -36,7 +36,7 @@ TEST(test_truncated) {
     expect_healed(&late);
 }
 
-TEST(test_another_version) {
+TEST(test_a_registry_of_another_version_is_replaced) {
     struct weir_slot_file other;
     uint32_t version = WEIR_REGISTRY_VERSION + 1;
 
@@ -49,7 +49,7 @@ TEST(test_another_version) {
     expect_healed(&other);
 }
 
-TEST(test_random_bytes) {
+TEST(test_random_bytes_in_a_registry_do_no_harm) {
     static unsigned char noise[300000];
     struct weir_slot_file other;
     uint64_t reserve;
@@ -76,7 +76,7 @@ TEST(test_random_bytes) {
     expect_healed(&other);
 }
 
-TEST(test_removed) {
+TEST(test_a_removed_registry_is_made_again) {
     struct weir_slot_file other, late;
 
     open_registry(&registry);
@@ -113,7 +113,7 @@ TEST(test_links_are_not_followed) {
     ck_assert_int_eq(is.st_blocks, 0); /* nothing was written */
 }
 
-TEST(test_no_plain_file) {
+TEST(test_what_is_no_plain_file_is_replaced) {
     char path[WEIR_SLOT_PATH];
 
     open_registry(&registry);
@@ -142,7 +142,7 @@ TEST(test_others_may_open_it) {
 }
 
 /* In the user's folder the file is replaced.  In a folder where the user may not remove it, there is no registry. */
-TEST(test_of_another_user) {
+TEST(test_a_registry_of_another_user_is_not_used) {
     struct weir_slot_file other;
     pid_t pid;
     int status;
@@ -173,7 +173,7 @@ TEST(test_of_another_user) {
     ck_assert_int_eq(status, 0);
 }
 
-TEST(test_no_folder) {
+TEST(test_no_registry_opens_without_its_folder) {
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0);
     ck_assert_int_eq(weir__registry_open(&registry, DEVICE), -1);
     ck_assert_int_eq(errno, ENOENT);
@@ -310,7 +310,7 @@ TEST(test_bell_wakes_others) {
 }
 
 /* A process that has left, or whose folder is gone, sleeps a little at each wait, whatever the bell was. */
-TEST_EACH(2, test_without_a_file) {
+TEST_EACH(2, test_a_wait_without_a_file_sleeps) {
     uint64_t began;
 
     open_registry(&registry);

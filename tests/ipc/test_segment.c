@@ -34,7 +34,7 @@ TEST(test_what_was_published_is_read) {
     }
 }
 
-TEST(test_elsewhere_without_the_folder) {
+TEST(test_a_segment_falls_back_to_other_folders) {
     ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/nonexistent/folder", 1), 0);
     create_segment();
     ck_assert_int_eq(strncmp(segment.path, folder, strlen(folder)), 0);
@@ -91,7 +91,7 @@ TEST(test_cut_short) {
     expect_read(WEIR_SEGMENT_FOREIGN);
 }
 
-TEST(test_other_version) {
+TEST(test_a_segment_of_another_version_is_refused) {
     static const struct weir_segment_kind newer = {"test", 4, sizeof(struct body)},
                                           larger = {"test", 3, sizeof(struct body) + 8},
                                           another = {"tests", 3, sizeof(struct body)};
@@ -104,7 +104,7 @@ TEST(test_other_version) {
 }
 
 /* Changes the size of the head, which follows its magic, its kind and its version. */
-TEST(test_another_head) {
+TEST(test_a_segment_with_another_head_is_refused) {
     uint32_t head_bytes = 8;
 
     create_segment();
@@ -113,7 +113,7 @@ TEST(test_another_head) {
     expect_read(WEIR_SEGMENT_OTHER_VERSION);
 }
 
-TEST(test_random_bytes) {
+TEST(test_random_bytes_in_a_segment_are_refused) {
     uint64_t state = 88172645463325252u, random[16];
     struct stat is;
 
@@ -141,7 +141,7 @@ TEST(test_random_bytes) {
     }
 }
 
-TEST(test_writer_that_stopped_in_the_middle) {
+TEST(test_a_write_that_stopped_half_way_is_torn) {
     uint64_t odd = 5;
 
     create_segment();
@@ -151,7 +151,7 @@ TEST(test_writer_that_stopped_in_the_middle) {
     expect_read(WEIR_SEGMENT_NONE);
 }
 
-TEST(test_no_plain_file) {
+TEST(test_a_segment_must_be_a_plain_file) {
     char target[64];
 
     create_segment();
@@ -191,7 +191,7 @@ TEST(test_writer_meets_a_link) {
     ck_assert_int_eq(close(file), 0);
 }
 
-TEST(test_of_another_user) {
+TEST(test_a_segment_that_others_can_write_is_refused) {
     create_segment();
     ck_assert_int_eq(chmod(segment.path, 0644), 0);
     expect_read(WEIR_SEGMENT_FOREIGN);

@@ -205,7 +205,7 @@ static void set_watched(int64_t from_now) {
     overwrite_segment(128, &when, sizeof when);
 }
 
-TEST(test_watched_for_a_while) {
+TEST(test_a_read_segment_is_watched_for_a_while) {
     create_segment();
     ck_assert(!weir__segment_is_watched(&segment));
     expect_read(WEIR_SEGMENT_NONE);

@@ -94,7 +94,7 @@ static void fill_slots(size_t slots, int spread) {
 CASE("best fit", 120, NULL, end_placement_if_there);
 
 /* The free chunks grow to nearly `slots` and shrink to none, several times. */
-TEST_EACH(18, as_a_sorted_array) {
+TEST_EACH(18, best_fit_agrees_with_a_sorted_array) {
     static const size_t slots[] = {2, 3, 14, 40, 400, 3000};
     size_t most = slots[_i / SPREADS];
     int growing = 1;

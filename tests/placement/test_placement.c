@@ -526,7 +526,7 @@ TEST(host_memory_follows_the_chunks) {
 }
 
 /* All chunks have one size and no free neighbour, so address alone orders them. */
-TEST(a_hundred_thousand_of_one_size) {
+TEST(address_orders_a_hundred_thousand_of_one_size) {
     enum { N = 100000 };
     struct weir_placement_block block;
     uint64_t q = 0;

@@ -297,16 +297,16 @@ enum { RULES = sizeof rules / sizeof rules[0] };
 
 CASE("model", 120, NULL, NULL);
 
-TEST_EACH(12, one_stream_as_the_model) {
+TEST_EACH(12, one_stream_agrees_with_the_model) {
     differ(&rules[_i % RULES], test_seed(_i), 1, 25000, _i < 4 ? 1 : 7);
 }
 
-TEST_EACH(16, streams_as_the_model) {
+TEST_EACH(16, several_streams_agree_with_the_model) {
     differ(&rules[_i % RULES], test_seed(100 + _i), 2 + (size_t)_i % 4, 25000, _i < 8 ? 1 : 7);
 }
 
 /* A second stream appears again and again, each time in another layout. */
-TEST_EACH(4, second_streams_as_the_model) {
+TEST_EACH(4, second_streams_agree_with_the_model) {
     for (int i = 0; i < 100; i++)
         differ(&rules[i % RULES], test_seed(1000 + 100 * _i + i), 2 + (size_t)(i % 2) * 2,
                20 + (size_t)i, 1 + (size_t)_i);

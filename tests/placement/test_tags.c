@@ -191,7 +191,7 @@ TEST(what_stream_0_took_is_no_best_fit_of_its_owner) {
 }
 
 /* Many streams come, of which each keeps host memory only while it has tagged chunks. */
-TEST(streams_come_and_go) {
+TEST(past_streams_keep_no_host_memory) {
     size_t at[40];
 
     begin_placement(&bfc, MIB);

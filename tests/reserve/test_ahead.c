@@ -28,7 +28,7 @@ static void await_rest(weir_allocator *a) {
 
 CASE("thread", 120, open_ahead_device, NULL);
 
-TEST_EACH(WAYS, off_by_default) {
+TEST_EACH(WAYS, growth_ahead_is_off_by_default) {
     weir_allocator *a = make_ahead(&real, _i, 0);
     MUST_EQ(a->reserve.goal.ahead.is_on, 0);
     OK(weir_free(a, alloc_block_from(a, 100 * MIB, A), A));
@@ -249,7 +249,7 @@ static void *churn_and_trim(void *argument) {
     return NULL;
 }
 
-TEST_EACH(WAYS, beside_threads_at_work) {
+TEST_EACH(WAYS, growth_ahead_runs_beside_working_threads) {
     weir_allocator *a = make_ahead(&real, _i, 256 * MIB);
     struct worker w[3];
     for (int i = 0; i < 3; i++) {

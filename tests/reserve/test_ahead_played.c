@@ -292,7 +292,7 @@ TEST_WHERE(0, WAYS, is_no_pool, pauses_after_failures_double_to_a_bound) {
 }
 
 /* A cache hit makes equal driver calls with and without grow-ahead. */
-TEST_WHERE(0, WAYS, is_no_pool, a_hit_costs_what_it_did) {
+TEST_WHERE(0, WAYS, is_no_pool, a_hit_costs_no_more_with_growth_ahead) {
     uint64_t made[2][WEIR_ENTRY_COUNT];
 
     for (int on = 0; on < 2; on++) {

@@ -361,7 +361,7 @@ TEST_EACH(IN_REQUESTS, nothing_goes_that_work_still_uses) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
-TEST_EACH(IN_REQUESTS, what_was_preallocated_stays) {
+TEST_EACH(IN_REQUESTS, decay_keeps_preallocated_memory) {
     weir_options options = decay_options(_i);
 
     options.prealloc = bytes_amount(512 * MIB);
@@ -450,7 +450,7 @@ TEST_EACH(WAYS, nothing_goes_as_a_load_comes_back) {
 }
 
 /* A cache hit does not read the time. */
-TEST(a_hit_costs_what_it_did) {
+TEST(a_hit_costs_no_more_with_decay) {
     void *block;
 
     open_decaying(POOL);
@@ -533,7 +533,7 @@ TEST_EACH(WAYS, off_is_off) {
     close_decaying();
 }
 
-TEST_EACH(2, where_there_is_nothing_to_give) {
+TEST_EACH(2, decay_is_refused_without_idle_memory) {
     weir_options options = decay_options(REGIONS);
 
     options.engine = _i == 0 ? WEIR_ENGINE_DIRECT : WEIR_ENGINE_BFC_FIXED;

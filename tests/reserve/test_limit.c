@@ -57,7 +57,7 @@ static int is_fixed(int world) {
 
 CASE("limit", 30, NULL, end_if_begun);
 
-TEST_EACH(WORLDS, no_growth_past_it) {
+TEST_EACH(WORLDS, no_growth_exceeds_the_limit) {
     if (is_fixed(_i))
         return;
     begin_limited_world(_i, GIB);
@@ -86,7 +86,7 @@ TEST_EACH(WORLDS, no_growth_past_it_behind_work) {
 }
 
 /* The device lacks memory, too, but weir reports the limit as the cause. */
-TEST(both_stand_against_it) {
+TEST(the_limit_is_reported_before_the_device) {
     size_t free_bytes, total;
     CUdeviceptr others;
     begin_limited_world(1, 64 * MIB); /* the driver reports only that the pool is out of memory */
@@ -97,7 +97,7 @@ TEST(both_stand_against_it) {
     CU(driver->cuMemFree(others));
 }
 
-TEST_EACH(WORLDS, never_past_that_of_the_options) {
+TEST_EACH(WORLDS, a_later_limit_never_exceeds_that_of_the_options) {
     if (is_fixed(_i))
         return;
     begin_limited_world(_i, GIB);
@@ -198,7 +198,7 @@ TEST_EACH(WORLDS, as_a_share_of_the_device) {
     free_live(alloc_live(GIB, A), A);
 }
 
-TEST_EACH(WORLDS, mistakes_are_told) {
+TEST_EACH(WORLDS, bad_limits_are_refused) {
     weir_options options = options_of(worlds[_i].kind, "model", 31 * MIB);
     char message[320] = "";
 
@@ -314,7 +314,7 @@ TEST_EACH(WORLDS, room_for_others_that_is_not_told) {
 
 /* Growth leaves the keep-free amount to other processes, whatever limit the program sets. Memory that others allocate
  * leaves less for the next growth. A fixed arena does not grow. */
-TEST_EACH(WORLDS, room_for_others) {
+TEST_EACH(WORLDS, growth_keeps_room_free_for_others) {
     CUdeviceptr others;
     start_model(8 * GIB);
     make_in_world(_i, 2 * GIB, "keep-free=5GiB growth=exact");
@@ -419,7 +419,7 @@ static void start_older(int version) {
 }
 
 /* Drivers before 12.2 have no limit of a pool. The oldest one does not report a pool's reserved memory either. */
-TEST_EACH(2, with_older_drivers) {
+TEST_EACH(2, limits_hold_with_older_drivers) {
     static const int versions[] = {11020, 12010};
     start_older(versions[_i]);
     make_in_world(1, 0, "limit=1GiB");
@@ -574,7 +574,7 @@ static void shrink_between(void) {
     OK(weir_trim(a, 0, NULL));
 }
 
-TEST_EACH(3, growth_between_the_figures) {
+TEST_EACH(3, growth_between_two_figures_is_counted) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);

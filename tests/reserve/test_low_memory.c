@@ -299,7 +299,7 @@ TEST_EACH(WORLDS, up_to_the_own_limit) {
 }
 
 /* The free memory must stay free for keep-free, so the rich allocator releases all bytes of the request. */
-TEST_EACH(WORLDS, beside_room_for_others) {
+TEST_EACH(WORLDS, keep_free_makes_peers_release_the_whole_request) {
     weir_options options = world_options(_i);
 
     if (worlds[_i].kind == KIND_FIXED) /* a fixed arena reserves its memory at creation */
@@ -311,7 +311,7 @@ TEST_EACH(WORLDS, beside_room_for_others) {
     end_both();
 }
 
-TEST_EACH(WORLDS, what_was_preallocated_stays) {
+TEST_EACH(WORLDS, local_peers_keep_preallocated_memory) {
     weir_options options = world_options(_i);
 
     if (!world_keeps_idle(_i))
@@ -446,7 +446,7 @@ static void *request_in_thread(void *world) {
     return NULL;
 }
 
-TEST(from_both_sides_at_once) {
+TEST(peers_may_ask_each_other_at_once) {
     static int kinds[] = {0, 1, 4, 6, 7};
     enum { THREADS = sizeof kinds / sizeof kinds[0] };
     pthread_t thread[THREADS];
@@ -483,7 +483,7 @@ static void *struggle(void *mine) {
 }
 
 /* Each allocator has two threads, background growth, and preallocation at the first request. */
-TEST_EACH(3 * WORLDS, all_in_recovery_at_once) {
+TEST_EACH(3 * WORLDS, all_peers_may_recover_at_once) {
     enum { ALLOCATORS = 3, THREADS = 2 * ALLOCATORS };
     weir_allocator *of[ALLOCATORS];
     pthread_t thread[THREADS];
@@ -680,7 +680,7 @@ TEST_EACH(WORLDS, a_signal_stays_where_a_trim_fails) {
 }
 
 /* A cache hit makes no driver call, and does not check for the signal. */
-TEST(a_hit_costs_what_it_did) {
+TEST(a_hit_does_not_check_for_the_signal) {
     void *block;
     rich = make_of(_i);
     alloc_pieces(rich, PIECES);
@@ -702,7 +702,7 @@ TEST(a_hit_costs_what_it_did) {
     end_and_check(rich);
 }
 
-TEST_EACH(WORLDS, where_there_is_nothing_to_give) {
+TEST_EACH(WORLDS, low_memory_is_refused_without_idle_memory) {
     rich = make_of(_i);
     if (world_keeps_idle(_i))
         OK(weir_low_memory(rich, 0));
@@ -715,7 +715,7 @@ TEST_EACH(WORLDS, where_there_is_nothing_to_give) {
 
 CASE("local peers", 60, start_low_memory_device, NULL);
 
-TEST(not_after_a_fork) {
+TEST(local_peers_fail_in_a_forked_child) {
     int state;
     rich = make_of(0);
     poor = make_of(1);

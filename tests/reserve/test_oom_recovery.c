@@ -148,7 +148,7 @@ TEST_EACH(WORLDS, without_a_wait) {
 
 /* The driver takes long to refuse a large request or to serve a part of it. weir therefore asks the driver only at the
  * end, by two requests to the pool or by physical allocations of at most 32 MiB. */
-TEST_EACH(WORLDS, without_asking_the_driver) {
+TEST_EACH(WORLDS, the_driver_is_asked_only_at_the_end) {
     CUdeviceptr others;
     void *none;
 
@@ -166,7 +166,7 @@ TEST_EACH(WORLDS, without_asking_the_driver) {
     CU(driver->cuMemFree(others));
 }
 
-TEST_EACH(WORLDS, on_a_full_device) {
+TEST_EACH(WORLDS, the_largest_block_is_right_on_a_full_device) {
     CUdeviceptr others;
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 257 * MIB));
@@ -234,7 +234,7 @@ TEST_EACH(WORLDS, in_what_is_above_a_lowered_limit) {
 }
 
 /* Small requests on a stream with a cache can use a slab of one slot. */
-TEST_EACH(WORLDS, less_than_a_slab) {
+TEST_EACH(WORLDS, the_largest_block_is_right_below_a_slab) {
     void *most[40];
     int count = 0;
 
@@ -274,13 +274,13 @@ TEST_EACH(WORLDS, a_region_of_another_kind_will_do) {
 }
 
 /* The largest request allows for guard gaps and for rounding. */
-TEST_EACH(WORLDS, with_gaps) {
+TEST_EACH(WORLDS, the_largest_block_allows_for_guard_gaps) {
     make_recovering(_i, 256 * MIB, 1, "harden=guard log=none");
     check_fragments(_i, 0);
 }
 
 /* The failures come amid work on three streams, allocations and frees of all sizes, and trims. */
-TEST_EACH(WORLDS, whatever_came_before) {
+TEST_EACH(WORLDS, the_largest_block_is_right_whatever_came_before) {
     static const uint32_t waits[] = {0, 1, 50};
     uint64_t seed = 88172645463325252u + (uint64_t)_i;
     CUstream stream[] = {A, B, C};

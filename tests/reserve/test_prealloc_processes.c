@@ -128,7 +128,7 @@ static struct holder hold_apart(void) {
 
 CASE("processes", 60, set_up_apart, tear_down_preallocation);
 
-TEST_EACH(WAYS, one_after_the_other) {
+TEST_EACH(WAYS, processes_preallocate_one_after_the_other) {
     weir_options options = prealloc_options(_i, GIB);
     struct holder holder = hold_apart();
     struct child child = start_preallocating(&options);
@@ -154,7 +154,7 @@ TEST(who_dies_gives_it_up) {
     MUST(waitpid(holder.pid, NULL, 0) == holder.pid);
 }
 
-TEST_EACH(WAYS, many_at_once) {
+TEST_EACH(WAYS, many_processes_preallocate_their_share) {
     weir_options options = prealloc_options(_i, 0);
     struct child child[6];
 

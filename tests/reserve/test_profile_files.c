@@ -12,7 +12,7 @@ static uint64_t learn_run(uint64_t reserved, uint64_t in_use, int grew) {
 
 CASE("bare", 60, NULL, NULL);
 
-TEST(the_rule_by_numbers) {
+TEST(the_target_follows_the_needs_of_past_runs) {
     memset(&learned, 0, sizeof learned);
     MUST_EQ(weir__profile_target(&learned), 0);
     /* no run has grown: the need is an eighth more than the memory in use, at most the reserved memory */

@@ -138,7 +138,7 @@ TEST_EACH(3, driver_calls) {
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-TEST_EACH(2, host_memory) {
+TEST_EACH(2, a_story_survives_each_failure_of_host_memory) {
     uint64_t k = 0;
     int met;
 

@@ -302,7 +302,7 @@ static void *run_soak_thread(void *context) {
 
 CASE("soak", 60, NULL, NULL);
 
-TEST_EACH(4, threads) {
+TEST_EACH(4, threads_never_share_memory) {
     static struct thread all[THREADS];
     pthread_t ids[THREADS];
     const char *wanted = getenv("TEST_SOAK_STEPS");

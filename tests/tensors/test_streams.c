@@ -391,11 +391,11 @@ static void blocks_of_two_threads(int lasts) {
     OK(weir_tensors_free(again));
 }
 
-TEST_EACH(2, default_streams_of_two_threads) {
+TEST_EACH(2, default_streams_of_two_threads_are_ordered) {
     blocks_of_two_threads(_i);
 }
 
-TEST_EACH(2, default_streams_of_two_threads_in_a_pool) {
+TEST_EACH(2, default_streams_of_two_threads_are_ordered_in_a_pool) {
     open_route(other);
     blocks_of_two_threads(_i);
     OK(weir_tensors_end(t, other, NULL));

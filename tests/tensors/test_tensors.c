@@ -193,7 +193,7 @@ TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
     MUST_EQ(tensor_figures().active[0].current, 0);
 }
 
-TEST(a_pool_without_a_capture) {
+TEST(a_pool_needs_no_capture) {
     int on = 1;
     void *a, *b;
 
@@ -408,7 +408,7 @@ static void leave_pool(void *block) {
     OK(weir_tensors_trim(t, none));
 }
 
-TEST(a_pool_with_memory_from_elsewhere) {
+TEST(a_pool_may_have_memory_from_elsewhere) {
     int one = 1;
     weir_tensors_source source = {&one, alloc_segment, free_given_segment, count_source_end};
     weir_tensors_figures f;

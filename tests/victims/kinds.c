@@ -121,7 +121,7 @@ static void use_across(CUmemoryPool pool, CUstream on, CUstream other) {
     use_kind(pool, 0, on, other);
 }
 
-static void share(CUmemoryPool pool, const CUmemPoolProps *properties) {
+static void share_by_handle(CUmemoryPool pool, const CUmemPoolProps *properties) {
     int file = -1;
 
     if (properties->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
@@ -146,7 +146,7 @@ static void try_pool_kind(const struct kind *kind) {
         if (give_access(pool))
             for (int i = 0; i < 3; i++)
                 use_kind(pool, is_of_host(&properties), stream, stream);
-        share(pool, &properties);
+        share_by_handle(pool, &properties);
         show_attributes(pool);
         CU(cuda.cuMemPoolDestroy(pool));
     }

@@ -210,7 +210,7 @@ TEST_EACH(KIND_COUNT, create_and_destroy_a_hundred_times) {
     expect_free_again(before);
 }
 
-TEST(several_allocators_beside_each_other) {
+TEST(several_allocators_do_not_disturb_each_other) {
     weir_allocator *a[KIND_COUNT];
     void *block[KIND_COUNT];
 
@@ -229,7 +229,7 @@ TEST(several_allocators_beside_each_other) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-TEST_EACH(KIND_COUNT, nothing_asked_nothing_given) {
+TEST_EACH(KIND_COUNT, a_request_of_zero_bytes_gets_null) {
     weir_allocator *a = make_tested(_i);
     void *block = a;
 
@@ -375,7 +375,7 @@ TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
 }
 
 /* The handles NULL, 0x1 and 0x2 are valid with the thread's context and without a context. */
-TEST_EACH(KIND_COUNT, default_streams) {
+TEST_EACH(KIND_COUNT, default_streams_are_valid_without_a_context) {
     weir_allocator *a = make_tested(_i);
     CUcontext popped;
 
@@ -438,7 +438,7 @@ TEST_EACH(KIND_COUNT, many_uses_of_one_block) {
 }
 
 /* A free may name any stream that is ordered after the block's uses. */
-TEST_EACH(KIND_COUNT, freed_on_another_stream) {
+TEST_EACH(KIND_COUNT, a_block_may_be_freed_on_another_stream) {
     weir_allocator *a = make_tested(_i);
     CUstream t = make_stream();
 
@@ -560,7 +560,7 @@ static int forked_calls_are_refused(weir_allocator *a, void *block) {
            weir_last_driver_result() == 0;
 }
 
-TEST_EACH(KIND_COUNT, a_child_of_fork_is_refused) {
+TEST_EACH(KIND_COUNT, a_forked_child_can_use_no_allocator) {
     weir_allocator *a = make_tested(_i);
     void *block = alloc_tested(a, 100, s);
     int status = -1;
@@ -593,7 +593,7 @@ TEST(without_a_driver_there_is_no_device) {
 }
 
 /* The first call that succeeds reads the environment.  A bad variable leaves no allocator behind. */
-TEST(the_default_allocator) {
+TEST(the_default_allocator_reads_the_environment_once) {
     weir_allocator *a = NULL, *again = NULL;
     int null_log = dup(STDERR_FILENO);
     void *block;

@@ -141,7 +141,7 @@ TEST(a_handle_is_used_again) {
 }
 
 /* The stream frees a block behind work, and is destroyed before the work has completed. */
-TEST(what_an_ended_stream_freed) {
+TEST(memory_of_an_ended_stream_is_reused) {
     CUdeviceptr block, other;
     CUstream third;
 
@@ -390,7 +390,7 @@ static int falls_after(CUresult (*look)(void)) {
     return fell;
 }
 
-TEST(when_a_threshold_acts) {
+TEST(a_threshold_acts_at_a_wait_for_the_context) {
     if (!has_figures())
         return;
     MUST(falls_after(wait_for_context));

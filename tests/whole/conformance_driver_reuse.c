@@ -191,7 +191,7 @@ TEST(an_event_before_the_free_does_not_count) {
 }
 
 /* A wait counts for the work that the event marked at the time of the wait. */
-TEST(an_event_recorded_again) {
+TEST(a_wait_counts_for_the_work_at_its_time) {
     CUdeviceptr block = alloc_pool_block(UNIT, s), other;
 
     submit_long_work(s);
@@ -256,7 +256,7 @@ TEST(what_counts_as_seen) {
 }
 
 /* Stream t may have either of two equal blocks: by an event, or because the block's work has completed. */
-TEST(done_or_ordered_first) {
+TEST(done_and_ordered_blocks_may_be_reused) {
     CUdeviceptr ordered = alloc_pool_block(UNIT, s), done, keep, other;
     CUstream third = make_stream();
 
@@ -277,7 +277,7 @@ TEST(done_or_ordered_first) {
 }
 
 /* One half of a unit was freed by the requesting stream, the other half by a stream that it waits for. */
-TEST(adjacent_ranges_of_two_streams) {
+TEST(adjacent_ranges_of_two_streams_do_not_join) {
     CUdeviceptr first, second, other;
 
     if (!has_figures())

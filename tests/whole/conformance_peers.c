@@ -82,7 +82,7 @@ TEST(who_is_a_peer) {
     answer("a device that is not there is an invalid device", none == CUDA_ERROR_INVALID_DEVICE, 1);
 }
 
-TEST(access_to_a_pool) {
+TEST(peers_get_access_to_a_pool) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemAccessDesc give = to_device(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), wrong;
@@ -128,7 +128,7 @@ static CUmemGenericAllocationHandle map_on_first_device(CUdeviceptr at) {
 }
 
 /* One call gives access to both devices, or two calls do.  The test prints the cost. */
-TEST(access_to_handles) {
+TEST(peers_get_access_to_handles) {
     enum { HANDLES = 64 };
     CUmemAccessDesc both[2] = {to_device(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
                                to_device(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
@@ -225,7 +225,7 @@ TEST_EACH(2 * WORLDS, a_peer_uses_blocks) {
     OK(weir_allocator_destroy(a));
 }
 
-TEST(an_allocator_on_each) {
+TEST(each_device_of_a_pair_has_its_own_allocator) {
     weir_options options = options_of(KIND_POOL, device_name, GIB);
     weir_allocator *a[2] = {NULL};
     void *block;

@@ -40,7 +40,7 @@ done:
 }
 
 /* The allocator preallocates at its creation or at its first request. */
-TEST_EACH(KIND_COUNT, preallocation_as_an_option) {
+TEST_EACH(KIND_COUNT, an_option_preallocates_at_creation_or_later) {
     for (int later = 0; later < 2; later++) {
         weir_options options = tested_options(_i, 256 * MIB);
         weir_statistics stats;

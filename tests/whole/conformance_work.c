@@ -305,7 +305,7 @@ TEST_WHERE(0, KIND_COUNT, is_pool_or_regions, the_ring_keeps_the_latest_events) 
 }
 
 /* Callers may be compiled with a shorter or a longer weir_event. */
-TEST(events_of_other_sizes) {
+TEST(events_fit_every_size_of_struct) {
     struct {
         uint64_t sequence, time_ns;
     } shorter[3];

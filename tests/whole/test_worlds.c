@@ -289,7 +289,7 @@ static void explore_arena(const struct outlook *o) {
 
 CASE("arenas", 300, start_calls, NULL);
 
-TEST_EACH(SMALL_ARENAS, every_short_life_of_an_arena) {
+TEST_EACH(SMALL_ARENAS, every_short_life_of_an_arena_is_right) {
     struct outlook nothing = {0};
 
     arena = &small_arenas[_i];
@@ -621,7 +621,7 @@ static void explore_caches(const struct outlook *o) {
 
 CASE("caches", 300, start_calls, NULL);
 
-TEST_EACH(SMALL_CACHES, every_short_life_in_a_cache) {
+TEST_EACH(SMALL_CACHES, every_short_life_in_a_cache_is_right) {
     struct outlook nothing = {0};
 
     cache = &small_caches[_i];

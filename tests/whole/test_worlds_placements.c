@@ -249,7 +249,7 @@ static void explore(int named) {
 
 CASE("placements", 300, NULL, NULL);
 
-TEST_EACH(SMALL_PLACEMENTS, every_short_life_of_a_placement) {
+TEST_EACH(SMALL_PLACEMENTS, every_short_life_of_a_placement_is_right) {
     const struct small_placement *w = &small_placements[_i];
 
     world = w;
