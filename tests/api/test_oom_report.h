@@ -25,11 +25,10 @@ static inline void start_report_device(void) {
 }
 
 static inline weir_options report_options(int world, size_t limit) {
-    weir_options made = options_of(worlds[world].kind, "model", limit ? limit : 3 * GIB);
+    weir_options made = model_options(world, limit ? limit : 3 * GIB);
 
     if (limit)
         made.limit = bytes_amount(limit);
-    made.cache = worlds[world].cache;
     return made;
 }
 

@@ -81,7 +81,7 @@ TEST_EACH(WAYS, another_stream_is_served_from_it) {
 TEST_EACH(WAYS, the_limit_holds) {
     weir_options options = ahead_options(_i, 256 * MIB);
     options.limit = bytes_amount(320 * MIB);
-    weir_allocator *a = make_ahead_on(&real, &options);
+    weir_allocator *a = create_on(&real, &options);
     AWAIT(stats_of(a).ahead_failures >= 2);
     ck_assert_uint_eq(stats_of(a).reserved, 320 * MIB);
     ck_assert_uint_eq(stats_of(a).failed_requests, 0);
@@ -291,7 +291,7 @@ TEST_EACH(WAYS, a_process_may_exit_meanwhile) {
 static void expect_log_of(const weir_options *options, const char *text) {
     weir_options loud = *options;
     loud.log = WEIR_LOG_WARNING;
-    weir_allocator *a = make_ahead_on(&real, &loud);
+    weir_allocator *a = create_on(&real, &loud);
     (void)lines();
     ck_assert_msg(strstr(logged, text) != NULL, "not \"%s\" but \"%s\"", text, logged);
     destroy_and_check(a);
@@ -319,7 +319,7 @@ TEST_WHERE(POOL, REGIONS, NULL, what_cannot_be_told_is_left_alone) {
     real.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
     catch_log();
     options.log = WEIR_LOG_WARNING;
-    weir_allocator *a = make_ahead_on(&real, &options);
+    weir_allocator *a = create_on(&real, &options);
     AWAIT((lines(), strstr(logged, "grow-ahead has no effect: this driver")) != NULL);
     OK(weir_free(a, alloc_block_from(a, 100 * MIB, A), A));
     ck_assert_uint_eq(stats_of(a).ahead_steps + stats_of(a).ahead_failures, 0);
@@ -379,7 +379,7 @@ static weir_allocator *make_held(struct grower *g, size_t bytes) {
     holding.cuMemSetAccess = held_access;
     options.cache = WEIR_SWITCH_OFF;
     options.prealloc = bytes_amount(64 * MIB);
-    *g = (struct grower){.a = make_ahead_on(&holding, &options), .bytes = bytes};
+    *g = (struct grower){.a = create_on(&holding, &options), .bytes = bytes};
     holds = held_call;
     ck_assert_int_eq(pthread_create(&g->thread, NULL, preallocate_in_thread, g), 0);
     while (sem_wait(&inside) != 0)

@@ -117,7 +117,7 @@ TEST_EACH(WAYS, it_begins_with_the_allocator) {
 TEST(what_is_larger_waits_for_growth_alone) {
     weir_options options = ahead_options(MAPPED, 512 * MIB);
     void *block[4];
-    weir_allocator *a = make_ahead_on(driver, &options);
+    weir_allocator *a = create_on(driver, &options);
     for (int i = 0; i < 4; i++)
         block[i] = alloc_block_from(a, 256 * MIB, A);
     weir__model_advance(50 * MS);
@@ -143,7 +143,7 @@ TEST_EACH(WAYS, more_than_can_be_had) {
     catch_log();
     options.limit = bytes_amount(GIB);
     options.log = WEIR_LOG_WARNING;
-    weir_allocator *a = make_ahead_on(driver, &options);
+    weir_allocator *a = create_on(driver, &options);
     (void)lines();
     ck_assert_msg(strstr(logged, "grow-ahead of 2GiB is above the 1GiB that can be reserved") !=
                       NULL,
@@ -189,7 +189,7 @@ TEST_EACH(WAYS, whoever_finds_a_turn_goes_on) {
 
 TEST_EACH(WAYS, a_lost_device_is_left_alone) {
     weir_options options = ahead_options(_i, 6 * GIB);
-    weir_allocator *a = make_ahead_on(&real, &options);
+    weir_allocator *a = create_on(&real, &options);
     AWAIT(stats_of(a).ahead_steps > 0);
     weir__goal_hold(&a->reserve);
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
@@ -215,7 +215,7 @@ TEST_EACH(WAYS, without_a_thread_there_is_an_allocator) {
     catch_log();
     refuse_threads();
     options.log = WEIR_LOG_WARNING;
-    weir_allocator *a = make_ahead_on(&real, &options);
+    weir_allocator *a = create_on(&real, &options);
     (void)lines();
     ck_assert(strstr(logged, "nothing is done in the background") != NULL);
     uint64_t steps = stats_of(a).ahead_steps;
@@ -230,7 +230,7 @@ TEST_EACH(2, without_a_thread_memory_moves) {
     weir_options options = ahead_options(MAPPED, _i ? 512 * MIB : 0);
     void *block[4];
     refuse_threads();
-    weir_allocator *a = make_ahead_on(&real, &options);
+    weir_allocator *a = create_on(&real, &options);
     for (int i = 0; i < 4; i++)
         block[i] = alloc_block_from(a, 256 * MIB, A);
     for (int i = 0; i < 4; i += 2)
@@ -258,7 +258,7 @@ TEST_EACH(WAYS, growth_stops_at_twice_the_amount) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         weir_options options = ahead_options(_i, 0);
         options.grow_ahead = cases[i].low;
-        weir_allocator *a = make_ahead_on(driver, &options);
+        weir_allocator *a = create_on(driver, &options);
         MUST_EQ(a->high, cases[i].high);
         destroy_and_check(a);
     }

@@ -13,9 +13,8 @@ static const weir_amount none = {.value = 0, .kind = WEIR_AMOUNT_MAX};
 /* Makes an allocator of a world. A fixed arena has `fixed` bytes. */
 static void make_in_world_on(const struct weir_driver *on, int world, uint64_t fixed,
                              const char *settings) {
-    weir_options options = options_of(worlds[world].kind, "model", fixed);
+    weir_options options = model_options(world, fixed);
 
-    options.cache = worlds[world].cache;
     apply_settings(&options, settings);
     make_with_on(on, &options);
 }
@@ -199,12 +198,11 @@ TEST_EACH(WORLDS, as_a_share_of_the_device) {
 }
 
 TEST_EACH(WORLDS, bad_limits_are_refused) {
-    weir_options options = options_of(worlds[_i].kind, "model", 31 * MIB);
+    weir_options options = model_options(_i, 31 * MIB);
     char message[320] = "";
 
     start_model(8 * GIB);
     options.limit = bytes_amount(31 * MIB);
-    options.cache = worlds[_i].cache;
     if (worlds[_i].kind == KIND_POOL) {
         EXPECT(WEIR_E_LIMIT,
                weir__allocator_create_on(driver, &options, &a, message, sizeof message));
@@ -276,13 +274,12 @@ TEST(what_is_wrong_with_a_limit_is_told) {
 TEST_EACH(WORLDS * 2, less_than_there_is) {
     static const size_t limits[] = {96 * MIB, 31 * MIB, 1, 0};
     int world = _i / 2, leaves = _i % 2; /* 1 if keep-free is set */
-    weir_options options = options_of(worlds[world].kind, "model", 2 * GIB);
+    weir_options options = model_options(world, 2 * GIB);
     void *block;
 
     if (worlds[world].kind == KIND_FIXED)
         return;
     start_model(8 * GIB);
-    options.cache = worlds[world].cache;
     if (leaves)
         options.keep_free = bytes_amount(GIB);
     OK(weir_allocator_create(&options, &a));
@@ -342,12 +339,11 @@ TEST_EACH(WORLDS, growth_keeps_room_free_for_others) {
 /* Without another process, a share is the whole device, in whole units. A limit that the program sets replaces the
  * share. */
 TEST_EACH(WORLDS, a_share_with_nobody_beside_it) {
-    weir_options options = options_of(worlds[_i].kind, "model", 0);
+    weir_options options = model_options(_i, 0);
     void *block = NULL;
 
     start_model(512 * MIB + 8 * MIB);
     options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
-    options.cache = worlds[_i].cache;
     options.growth = WEIR_GROWTH_EXACT;
     OK(weir_allocator_create(&options, &a));
     if (worlds[_i].kind == KIND_FIXED)

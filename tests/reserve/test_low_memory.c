@@ -19,9 +19,8 @@ static void start_low_memory_device(void) {
 }
 
 static weir_options world_options(int world) {
-    weir_options options = options_of(worlds[world].kind, "model", 3 * GIB);
+    weir_options options = model_options(world, 3 * GIB);
 
-    options.cache = worlds[world].cache;
     options.growth = WEIR_GROWTH_EXACT;
     return options;
 }

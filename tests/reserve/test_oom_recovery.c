@@ -15,11 +15,10 @@ static void start_recovery_device(void) {
 
 /* Returns the options of a world. A `limit` of 0 means no limit, and a `wait_ms` of 0 means no wait. */
 static weir_options recovery_options(int world, size_t limit, uint32_t wait_ms) {
-    weir_options options = options_of(worlds[world].kind, "model", limit ? limit : 3 * GIB);
+    weir_options options = model_options(world, limit ? limit : 3 * GIB);
 
     if (limit)
         options.limit = bytes_amount(limit);
-    options.cache = worlds[world].cache;
     options.recovery_timeout_ms = wait_ms ? wait_ms : UINT32_MAX;
     return options;
 }
