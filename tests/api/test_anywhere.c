@@ -224,7 +224,7 @@ TEST(who_is_slower_has_the_others_stream) {
 
 CASE("anywhere", 30, NULL, NULL);
 
-TEST_EACH(WORLDS, who_is_not_served) {
+TEST_EACH(WORLDS, a_failed_driver_call_fails_the_request) {
     void *block = NULL, *taken;
 
     begin_anywhere(_i);

@@ -335,7 +335,7 @@ TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
 }
 
 /* weir queries no stream, so that only the call about the stream's end tells the handle's next stream apart. */
-TEST_WHERE(0, WORLDS, world_has_caches, a_handle_that_comes_again) {
+TEST_WHERE(0, WORLDS, world_has_caches, a_handle_that_comes_again_means_another_stream) {
     weir_options options = options_of_world(_i, 512 * MIB);
     CUstream first, second;
     unsigned char *block;
@@ -538,7 +538,7 @@ TEST_EACH(WORLDS, a_context_goes) {
 
 /* ---- memory without blocks --------------------------------------------------------------------- */
 
-TEST_EACH(WORLDS, what_lies_in_its_memory) {
+TEST_EACH(WORLDS, addresses_of_its_memory_are_recognised) {
     int host = 0, cuts = worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS ||
                          worlds[_i].kind == KIND_MAPPED || world_has_caches(_i);
     unsigned char *block;

@@ -104,7 +104,7 @@ TEST_EACH(ROWS(caches), blocks_side_by_side) {
 }
 
 /* A physical allocation that has moved is exported from its present address, however often it moves. */
-TEST_EACH(2, memory_that_was_moved) {
+TEST_EACH(2, memory_that_was_moved_is_exported_from_its_new_address) {
     unsigned char *block[4], *large, *base;
     size_t offset = 0;
     char *before, *after;
@@ -133,7 +133,7 @@ TEST_EACH(2, memory_that_was_moved) {
 }
 
 /* The descriptor is closed with the physical allocation.  The next allocation has another text. */
-TEST(memory_that_goes_back) {
+TEST(a_descriptor_is_closed_with_its_memory) {
     size_t released = 0;
     unsigned char *block, *base;
     char *text, *other;
@@ -344,7 +344,7 @@ TEST_EACH(ROWS(caches), another_process_opens_a_block) {
 }
 
 /* A mapping outlives its sender; a text does not. */
-TEST(a_sender_that_ends) {
+TEST(a_mapping_outlives_its_sender) {
     struct child child = start_child("send");
     struct letter letter;
     weir_status status;

@@ -13,7 +13,7 @@
 
 CASE("refused", 60, start_exporting_device, end_exporter_if_there);
 
-TEST(arguments_that_are_wrong) {
+TEST(wrong_arguments_are_refused) {
     void *block, *base;
     char text[1024] = "as it was";
     size_t needed = 0, offset = 0;
@@ -53,7 +53,7 @@ TEST_EACH(ROWS(caches), a_block_of_a_graph) {
 }
 
 /* A part of a text, or a text with a wrong part, is refused. */
-TEST(texts_that_are_wrong) {
+TEST(wrong_texts_are_refused) {
     static const char *const wrong[] = {
         "",
         "x",
@@ -115,7 +115,7 @@ TEST(texts_that_are_wrong) {
 }
 
 /* The sender's process id belongs to another process now, or the sender has ended, or is in another namespace. */
-TEST(senders_that_are_another) {
+TEST(a_text_of_a_past_sender_is_refused) {
     char text[256], device[WEIR_UUID_BYTES];
     unsigned long long start = weir__process_start(getppid());
     unsigned long long space = weir__process_namespace();
@@ -158,7 +158,7 @@ static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice devi
 }
 
 /* If the driver lacks the calls, or the device lacks file handles, weir serves requests and shares nothing. */
-TEST_EACH(2, drivers_that_cannot) {
+TEST_EACH(2, drivers_without_shared_handles_share_nothing) {
     weir_options options = exported_options(WEIR_SWITCH_ON);
     struct weir_driver table = *driver;
     void *block;
@@ -202,7 +202,7 @@ TEST_EACH(ROWS(caches), a_failure_leaves_things_as_they_were) {
 }
 
 /* The driver refuses a call, or the receiver has another driver. */
-TEST(what_the_driver_answers) {
+TEST(errors_of_the_driver_are_reported) {
     static const struct {
         enum weir_driver_entry entry;
         CUresult result;
@@ -259,7 +259,7 @@ TEST(descriptors_are_closed_after_the_loss_of_a_device) {
 }
 
 /* If the program closes weir's descriptor, weir exports the memory again, under another name. */
-TEST(numbers_that_are_lost) {
+TEST(memory_is_exported_again_after_its_descriptor_is_lost) {
     unsigned char *block, *base;
     char *text, *again;
     int number = -1;
@@ -385,7 +385,7 @@ long syscall(long number, ...) {
 }
 #pragma GCC visibility pop
 
-TEST(kernels_that_refuse) {
+TEST(a_refusing_kernel_is_reported_with_advice) {
     static const struct {
         int error;
         weir_status status;

@@ -326,7 +326,7 @@ TEST_EACH(WORLDS, unknown_streams_are_refused) {
 
 /* The stream's cache has blocks.  The free cannot detect the end of the stream, but nobody gets its block before a wait
  * for the device. */
-TEST_EACH(WORLDS, a_stream_that_is_gone) {
+TEST_EACH(WORLDS, blocks_of_a_past_stream_wait_for_the_device) {
     unsigned char *block;
     CUstream gone;
 
@@ -460,7 +460,7 @@ TEST_EACH(WORLDS, null_arguments_are_refused) {
 
 /* A program that was built against an older version gets a line about each mistake if its log setting can be read, and
  * otherwise none. */
-TEST(options_that_cannot_be) {
+TEST(wrong_options_are_refused) {
     weir_options options = options_of_world(0, 512 * MIB);
     weir_allocator *made = NULL;
 
@@ -482,7 +482,7 @@ TEST(options_that_cannot_be) {
 }
 
 /* One line reports the driver's failure, whichever call fails. */
-TEST_EACH(3 * WORLDS, a_creation_that_the_driver_refuses) {
+TEST_EACH(3 * WORLDS, one_line_reports_a_failed_creation) {
     static const CUresult results[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS,
                                        CUDA_ERROR_OUT_OF_MEMORY};
     weir_options options = options_of_world(_i / 3, 512 * MIB);

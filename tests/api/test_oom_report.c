@@ -182,7 +182,7 @@ TEST_EACH(WORLDS, without_host_memory_streams_are_apart) {
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-TEST_EACH(WORLDS, what_it_refuses_itself) {
+TEST_EACH(WORLDS, wrong_queries_of_the_report_are_refused) {
     struct {
         size_t size;
         weir_status status;
@@ -236,7 +236,7 @@ TEST(the_next_at_an_address_has_refused_nothing) {
 }
 
 /* Figures that the driver does not report are unknown.  The cause follows from the other figures. */
-TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
+TEST_EACH(WORLDS, figures_without_an_answer_are_unknown) {
     make_for(_i, 256 * MIB, "");
     add_block(200 * MIB, A);
     REFUSED(LIMIT, 300 * MIB, A);
@@ -353,7 +353,7 @@ static void expect_request(size_t bytes, int served) {
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 /* Without host memory for the file's name, the allocator is not created. */
-TEST(without_host_memory_for_the_name) {
+TEST(no_allocator_is_made_without_memory_for_the_name) {
     options = report_options(_i, 256 * MIB);
     start_telling();
     for (uint64_t k = 1; k < 3; k++) {
@@ -567,7 +567,7 @@ TEST(a_place_that_cannot_be_is_said) {
         '\n');
 }
 
-TEST(where_it_is_told) {
+TEST(the_report_is_written_to_its_place) {
     char path[] = "/tmp/weir-told-XXXXXX", json[48], said[48];
     int error = dup(STDERR_FILENO), file = mkstemp(path);
 
@@ -612,7 +612,7 @@ TEST(where_it_is_told) {
 }
 
 /* If a file takes no report, or only its beginning, the report goes to standard error with the reason. */
-TEST(where_there_is_no_space) {
+TEST(a_full_file_sends_the_report_to_standard_error) {
     char path[] = "/tmp/weir-told-XXXXXX", said[8192], expected[256];
     const char *to[] = {"/dev/full", path};
     int error = dup(STDERR_FILENO), file = mkstemp(path), ends[2];

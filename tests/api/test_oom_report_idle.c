@@ -89,7 +89,7 @@ TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
 }
 
 /* Drivers without ids have no caches, and drivers without virtual memory have no mapped arena. */
-TEST_EACH(WORLDS, what_older_drivers_can_try) {
+TEST_EACH(WORLDS, older_drivers_get_other_advice) {
     struct weir_driver table = *driver;
 
     options = report_options(_i, 256 * MIB);
@@ -206,7 +206,7 @@ TEST_EACH(WORLDS, more_than_a_limit_waits_for_a_stream) {
 }
 
 /* The request has waited as long as it may.  A longer wait, or internal dependencies, would help. */
-TEST_EACH(WORLDS, what_waiting_would_do) {
+TEST_EACH(WORLDS, a_longer_wait_is_advised_if_it_would_help) {
     options = report_options(_i, 256 * MIB);
     if (!is(_i, KIND_FIXED))
         return; /* a trim that waits leaves nothing pending */

@@ -114,7 +114,7 @@ TEST_WHERE(0, WORLDS, world_is_mapped, no_page_is_left_to_it) {
 }
 
 /* No limit is set.  The memory that must be left to others forbids the request. */
-TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
+TEST_WHERE(0, WORLDS, has_growth, keep_free_is_the_cause) {
     make_for(_i, 0, "keep-free=3840MiB");
     fill_to_the_limit();
     REFUSED(LIMIT, 96 * MIB, A);
@@ -128,7 +128,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
 }
 
 /* The limit is a little higher than the memory that keep-free leaves, and forbids the request, too. */
-TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_limit) {
+TEST_WHERE(0, WORLDS, has_growth, keep_free_and_a_higher_limit_are_both_named) {
     make_for(_i, 288 * MIB, "keep-free=3840MiB");
     REFUSED(LIMIT, 512 * MIB, A);
     expect_setting(0, "keep-free", NULL);
@@ -147,7 +147,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_below_what_may_be_had) {
 }
 
 /* Even without keep-free the device has too little memory. */
-TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
+TEST_WHERE(0, WORLDS, has_growth, a_full_device_is_the_cause_before_keep_free) {
     CUdeviceptr other;
 
     make_for(_i, 0, "keep-free=256MiB");
@@ -187,7 +187,7 @@ static void refused_by_the_program(size_t bytes, const char *also) {
 }
 
 /* The report describes the present limit, not an older one. */
-TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
+TEST_WHERE(0, WORLDS, has_growth, the_present_limit_is_named) {
     make_for(_i, 0, "");
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(200 * MIB, NULL);
@@ -200,7 +200,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
 }
 
 /* The limit of the options is a little higher than the program's, and forbids the larger requests, too. */
-TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
+TEST_WHERE(0, WORLDS, has_growth, the_limit_of_the_options_is_named_if_it_forbids_too) {
     make_for(_i, 256 * MIB, "");
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(200 * MIB, NULL);
@@ -218,7 +218,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
 }
 
 /* keep-free does not forbid a request if it leaves enough. */
-TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
+TEST_WHERE(0, WORLDS, has_growth, keep_free_is_not_named_if_it_leaves_enough) {
     make_for(_i, 0, "keep-free=3584MiB");
     OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* not a whole number of units */
     refused_by_the_program(200 * MIB, NULL);
@@ -253,7 +253,7 @@ static void refused_by_any_limit(size_t bytes, const char *limit) {
                     : "\n  Request less: no setting makes room.\n");
 }
 
-TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
+TEST_EACH(WORLDS, a_limit_above_the_device_is_named) {
     weir_allocator *other;
     CUdeviceptr others;
     void *held;
@@ -308,7 +308,7 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
 }
 
 /* A whole idle piece serves a request above the limit.  Idle pieces do not serve one. */
-TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
+TEST_EACH(WORLDS, whole_idle_pieces_serve_above_the_limit) {
     if (is(_i, KIND_FIXED) || is(_i, KIND_MAPPED))
         return; /* no growth, or pieces are joined */
     make_for(_i, 0, "");
@@ -325,7 +325,7 @@ TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
 }
 
 /* A limit that the program sets replaces a share. */
-TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_a_share) {
+TEST_WHERE(0, WORLDS, has_growth, a_set_limit_replaces_a_share) {
     options = report_options(_i, 0);
     options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
     make_reporter();

@@ -261,7 +261,7 @@ TEST_EACH((WORLDS * PARTS), parts_of_the_device) {
 }
 
 /* If the driver reports neither memory of graphs nor free memory, the report has the rest. */
-TEST_EACH(WORLDS, where_the_driver_cannot_tell) {
+TEST_EACH(WORLDS, the_report_has_the_rest_if_the_driver_knows_less) {
     struct weir_driver table = *driver;
     CUdeviceptr others;
     CUgraphExec exec;

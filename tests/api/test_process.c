@@ -226,7 +226,7 @@ TEST(a_driver_that_refuses_is_told) {
     OK(weir_device_allocator(1, &a)); /* a later call tries again */
 }
 
-TEST(devices_that_cannot_be_counted) {
+TEST(device_0_is_served_if_devices_cannot_be_counted) {
     begin_with_devices(2, "model");
     weir__model_fail(WEIR_ENTRY_cuDeviceGetCount, 1, CUDA_ERROR_UNKNOWN, 0);
     MUST(for_stream(stream_of[0]) == of(0)); /* device 0 always exists */
@@ -234,7 +234,7 @@ TEST(devices_that_cannot_be_counted) {
 }
 
 /* The stream's device has no allocator yet, and its context cannot be entered. */
-TEST(a_context_that_cannot_be_entered) {
+TEST(an_error_of_a_context_is_returned) {
     weir_allocator *a = NULL;
 
     begin_with_devices(2, "model");
@@ -247,7 +247,7 @@ TEST(a_context_that_cannot_be_entered) {
     MUST(a == NULL && for_stream(stream_of[1]) == of(1));
 }
 
-TEST(a_device_that_is_not_there) {
+TEST(a_missing_device_is_refused) {
     weir_allocator *a = NULL;
 
     MUST(freopen("/dev/null", "w", stderr) != NULL);
@@ -466,7 +466,7 @@ TEST_EACH(ROWS(named), what_is_named_is_had) {
 }
 
 /* The device cannot map, or has no addresses left.  Each device is tried separately. */
-TEST_EACH(3, where_nothing_can_be_mapped) {
+TEST_EACH(3, a_device_without_addresses_gets_the_pool) {
     static const struct {
         enum weir_driver_entry entry;
         CUresult result;
@@ -506,7 +506,7 @@ static CUresult cannot_map(int *value, CUdevice_attribute attribute, CUdevice on
 }
 
 /* If the device or its driver cannot map, weir does not try. */
-TEST_EACH(2, a_device_that_cannot_map) {
+TEST_EACH(2, a_device_that_cannot_map_gets_the_pool) {
     struct weir_driver table;
 
     begin_with_devices(1, "model");
@@ -534,7 +534,7 @@ TEST(addresses_that_are_out_stay_out) {
 }
 
 /* A lack of memory for both engines does not mean a lack of addresses. */
-TEST(what_keeps_from_both) {
+TEST(a_lack_of_memory_is_no_lack_of_addresses) {
     weir_allocator *a = NULL;
     weir_options options;
 
@@ -550,7 +550,7 @@ TEST(what_keeps_from_both) {
 }
 
 /* weir reports a mistake in the settings for the first engine. */
-TEST(settings_that_no_engine_takes) {
+TEST(wrong_settings_are_reported_for_the_first_engine) {
     weir_allocator *a = NULL;
 
     setenv("WEIR_PEERS", "7", 1);

@@ -226,7 +226,7 @@ TEST(times_count_from_creation) {
     ck_assert_uint_gt(event.time_ns, UINT64_C(5000000000));
 }
 
-TEST(who_is_told_nothing) {
+TEST(queries_fail_without_counters_or_arguments) {
     weir_options options = options_of(KIND_REGIONS, "model", 0);
     weir_statistics s = {.size = sizeof s};
     weir_latency l = {.size = sizeof l};

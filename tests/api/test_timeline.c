@@ -254,7 +254,7 @@ TEST(test_slices_of_a_lane_do_not_overlap) {
 }
 
 /* The longest of steps that begin together encloses the rest.  The last lane has all steps that find no lane. */
-TEST(test_steps_that_begin_together) {
+TEST(test_the_longest_of_equal_starts_encloses_the_rest) {
     for (uint64_t i = 0; i < 20; i++)
         add_step(1000, 2000 + 1000 * (i % 4));
     write_text();

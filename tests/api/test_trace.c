@@ -357,7 +357,7 @@ static ptrdiff_t break_silently(void *context, char *buffer, size_t bytes, char 
     return -1;
 }
 
-TEST(test_source_that_does_not_say_why) {
+TEST(test_a_source_may_fail_without_a_reason) {
     weir_trace_reader *reader = NULL;
     weir_trace_event event;
 
@@ -398,7 +398,7 @@ TEST(test_a_reader_fails_without_host_memory) {
 }
 #endif
 
-TEST(test_source_that_fails) {
+TEST(test_the_reason_of_a_failed_source_is_reported) {
     int calls = 0;
     weir_trace_reader *reader = NULL;
     weir_trace_event event;

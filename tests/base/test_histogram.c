@@ -114,7 +114,7 @@ TEST(test_threads_lose_nothing) {
 
 /* A thread counts a value before it counts the value's bucket.  If a reader misses the bucket, the quantile is the
  * maximum.  A total of 2^60, which is too large for a double to add 0.5, still gives correct ranks. */
-TEST(test_sums_that_do_not_agree) {
+TEST(test_quantiles_survive_sums_that_do_not_agree) {
     atomic_store(&h.total, 5);
     atomic_store(&h.max, 9);
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.5), 9);

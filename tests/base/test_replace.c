@@ -101,7 +101,7 @@ TEST(what_cannot_be_leaves_all_as_it_was) {
 }
 
 /* weir neither writes to nor removes a file or link that already has the temporary name. */
-TEST(names_beside_that_are_taken) {
+TEST(names_beside_that_are_taken_stay_untouched) {
     char beside[64];
 
     write_file("victim", "kept", 0644);
@@ -179,7 +179,7 @@ static int put_as_nobody(const char *path, const char *text) {
 }
 
 /* The folder's mode says whether others may create links there.  Its files can be replaced, but not listed. */
-TEST(a_folder_that_cannot_be_read) {
+TEST(files_in_an_unreadable_folder_can_be_replaced) {
     if (geteuid() != 0) { /* only root can change its user, or give files away */
         printf("# a folder that cannot be read: it takes root\n");
         return;
@@ -237,7 +237,7 @@ TEST(what_is_no_plain_file_is_written_to) {
 CASE("files", 30, enter_replace_folder, remove_replace_folder);
 
 /* The path is a name of one letter, below folders whose names are as long as names may be. */
-TEST(a_name_beside_that_is_too_long) {
+TEST(the_longest_path_can_be_replaced) {
     char path[PATH_MAX] = "";
 
     while (strlen(path) + 2 * (NAME_MAX + 1) < PATH_MAX) {
@@ -250,7 +250,7 @@ TEST(a_name_beside_that_is_too_long) {
     ANSWERS(ENAMETOOLONG, replace_with(path, "new"));
 }
 
-TEST(names_beside_that_are_all_taken) {
+TEST(a_replacement_fails_if_all_names_are_taken) {
     char beside[64];
 
     for (int i = 0; i < 64; i++) {
@@ -266,7 +266,7 @@ TEST(names_beside_that_are_all_taken) {
 CASE("others", 30, enter_replace_folder, remove_replace_folder);
 
 /* weir appends to the file of standard error, too.  If both streams are closed, weir replaces the file. */
-TEST(what_standard_error_goes_to) {
+TEST(the_file_of_standard_error_is_appended_to) {
     int out = dup(STDOUT_FILENO), error = dup(STDERR_FILENO), file;
 
     write_file("err", "first ", 0644);
@@ -284,7 +284,7 @@ TEST(what_standard_error_goes_to) {
 CASE("denied", 30, enter_replace_folder, remove_replace_folder);
 
 /* weir need not synchronise the folder, which holds the name of the new file. */
-TEST(a_folder_that_cannot_be_opened) {
+TEST(a_folder_need_not_be_synchronised) {
     deny("open", 2, 0, EACCES);
     ANSWERS(0, weir__replace_file("file", 0600, 1, "new", 3));
     MUST_EQ(deny_none(), 1);
@@ -353,7 +353,7 @@ TEST_EACH(PIPE, what_does_not_come_to_the_disk_is_told) {
     (void)deny_none();
 }
 
-TEST(a_write_that_is_interrupted) {
+TEST(an_interrupted_write_is_repeated) {
     deny("write", 1, 0, EINTR);
     ANSWERS(0, replace_with("file", "new"));
     MUST_EQ(deny_none(), 1);

@@ -26,7 +26,7 @@ static void remove_system_folder(void) {
 #ifdef CAN_DENY
 CASE("processes", 30, make_system_folder, remove_system_folder);
 
-TEST(a_process_that_cannot_be_asked) {
+TEST(a_process_that_cannot_be_asked_has_no_start) {
     static const int with[] = {EACCES, EMFILE, ENOENT, ESRCH};
     uint64_t is = weir__process_start(getpid());
 
@@ -44,7 +44,7 @@ TEST(a_process_that_cannot_be_asked) {
     ANSWERS(is, weir__process_start(getpid()));
 }
 
-TEST(a_process_that_is_stopped) {
+TEST(a_stopped_process_is_found) {
     pid_t pid = fork();
 
     if (pid == 0)
@@ -67,7 +67,7 @@ TEST(a_process_that_is_stopped) {
     " 1 2 3 4 5 " flags " 7 8 9 10 11 12 13 14 15 16 " threads " 0 4000 7\n"
 #define FIELDS(threads) ALL_FIELDS("4194304", threads)
 
-TEST(what_is_told_of_a_process) {
+TEST(the_start_of_a_process_is_read) {
     static const struct {
         const char *text;
         uint64_t start;
@@ -89,7 +89,7 @@ TEST(what_is_told_of_a_process) {
 }
 
 /* A process is stopped by a signal, or by its tracer. */
-TEST(a_process_that_does_nothing) {
+TEST(a_process_is_stopped_by_a_signal_or_a_tracer) {
     static const struct {
         const char *text;
         int is;
@@ -106,7 +106,7 @@ TEST(a_process_that_does_nothing) {
 }
 
 /* The kernel's flag for an ending process is 4. */
-TEST(a_process_that_is_ending) {
+TEST(an_ending_process_is_found_by_its_flag) {
     static const struct {
         const char *text;
         int is;
@@ -125,7 +125,7 @@ TEST(a_process_that_is_ending) {
     ANSWERS(0, weir__process_is_ending(getpid(), weir__process_start(getpid())));
 }
 
-TEST(a_namespace_that_cannot_be_told) {
+TEST(an_unknown_namespace_is_zero) {
     deny("stat", 1, 0, EACCES);
     ANSWERS(0, weir__process_namespace());
     MUST_EQ(deny_none(), 1);
@@ -263,7 +263,7 @@ TEST(a_file_of_that_number_elsewhere_is_not_removed) {
 
 #ifdef CAN_DENY
 /* weir keeps a name whose file it cannot examine.  A name that is already gone is no error. */
-TEST(a_name_that_cannot_be_taken) {
+TEST(a_name_stays_if_its_file_cannot_be_examined) {
     static const struct {
         const char *call;
         int with, answer;
@@ -353,7 +353,7 @@ TEST(many_take_it_in_turn) {
 }
 
 /* A cleaner removed the lock's file.  The first owner must not remove the file of the next owner. */
-TEST(a_lock_that_was_swept) {
+TEST(a_lock_file_of_the_next_owner_stays) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE,
                              third = WEIR_PROCESS_LOCK_NONE;
     char path[128];
@@ -369,7 +369,7 @@ TEST(a_lock_that_was_swept) {
     ANSWERS(-1, access(path, F_OK));
 }
 
-TEST(folders_that_will_not_do) {
+TEST(unusable_folders_are_refused) {
     struct weir_process_lock none = WEIR_PROCESS_LOCK_NONE;
     char *longest = malloc(5001);
 

@@ -252,7 +252,7 @@ static void become_owner(void) {
 }
 
 /* A guest takes a free lock away from its owner.  A lock that is held keeps its owner. */
-TEST(a_lock_that_is_to_be_had_soon_or_not) {
+TEST(a_hasty_guest_gets_only_a_free_lock) {
     int taken;
 
     for (int i = 0; i < 1000; i++) {

@@ -29,7 +29,7 @@ TEST_EACH(ENGINES, a_remote_free_serves_where_it_was_freed) {
 }
 
 /* The stream that freed a slot of A's cache has ended, and another stream has its handle. */
-TEST_EACH(ENGINES, a_remote_free_by_a_handle_that_is_used_again) {
+TEST_EACH(ENGINES, a_remote_free_by_a_handle_that_is_used_again_is_ordered) {
     void *block;
     CUstream s, renewed;
 
@@ -302,7 +302,7 @@ static void expect_capturing(CUstream stream) {
 }
 
 /* weir_bind refuses a stream that the driver does not know, or that is being captured, and changes nothing. */
-TEST_EACH(ENGINES, what_cannot_be_bound) {
+TEST_EACH(ENGINES, unknown_and_captured_streams_are_not_bound) {
     make_cached(_i, "");
     CUstream s = make_stream();
 
@@ -600,7 +600,7 @@ TEST(frees_that_wait_for_the_device_hold_no_others_up) {
 
 /* A block is freed during a capture of a stream that weir does not know, and whose handle meant another stream before.
  * Nobody gets the block before a trim has waited for the device. */
-TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_by_a_handle_that_is_used_again) {
+TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_captured_free_by_a_reused_handle_waits) {
     make_cached(_i, "cache=off");
     CUstream s = make_stream();
     void *block = alloc_live(8 * MIB, B);

@@ -56,7 +56,7 @@ TEST_EACH((ENGINES * STREAM_KINDS), what_a_hit_asks) {
 
 /* weir queries the stream of a miss once, in the steady state too.  If caches may keep nothing, no query is put off to
  * the next request. */
-TEST_EACH(ENGINES, what_a_miss_asks) {
+TEST_EACH(ENGINES, a_miss_queries_its_stream_once) {
     make_cached(_i, "cache-limit=0");
     free_live(alloc_live(MIB, A), A);
     for (int i = 0; i < 1500; i++) {
@@ -69,7 +69,7 @@ TEST_EACH(ENGINES, what_a_miss_asks) {
 }
 
 /* A request that grew the reserved memory puts no query off to the next request either. */
-TEST_WHERE(0, ENGINES, is_pool_or_regions, what_is_asked_after_growth) {
+TEST_WHERE(0, ENGINES, is_pool_or_regions, growth_puts_no_query_off) {
     make_cached(_i, "");
     warm(A);
     void *block = alloc_live(512, A);
@@ -84,7 +84,7 @@ TEST_WHERE(0, ENGINES, is_pool_or_regions, what_is_asked_after_growth) {
 /* With one stream, a freed whole block waits for the stream's next request.  Once another stream has lacked memory, weir
  * queries the stream's id, unless the program vouches for the stream.  A release threshold above all memory changes
  * nothing. */
-TEST_EACH(ENGINES, what_a_free_asks_that_is_not_kept) {
+TEST_EACH(ENGINES, a_free_queries_only_after_another_stream_lacked_memory) {
     void *block;
 
     make_cached(_i, "cache-limit=0 release-threshold=4GiB");
@@ -205,7 +205,7 @@ TEST_EACH(ENGINES, a_handle_means_another_stream_that_is_bound) {
 }
 
 /* The new stream never allocates.  Blocks that it frees are lost in the old stream's cache, until a trim. */
-TEST_EACH(ENGINES, a_stream_that_only_frees) {
+TEST_EACH(ENGINES, a_stream_that_only_frees_needs_a_trim) {
     make_cached(_i, "");
     CUstream s = make_stream();
     warm(s);

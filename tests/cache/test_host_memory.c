@@ -150,7 +150,7 @@ TEST_EACH((ENGINES * CHORES), each_request_for_host_memory_fails_once) {
 /* The test runs with and without caches, and with and without the guard.  If the host has no memory to note a graph's
  * block, the graph has no such block, and no free is needed.  A noted block is freed outside after each launch, and is
  * noted once.  A pool without caches and guard notes nothing. */
-TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
+TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_request_fails_if_its_block_cannot_be_noted) {
     enum { NOTES = 32, MANY = 1000, BYTES = 2 * MIB }; /* NOTES fill the first table */
     weir_options options = plain(_i / 4);
     void *block = NULL, *passing[NOTES];

@@ -230,7 +230,7 @@ TEST(test_a_row_fits_into_eighty_columns) {
     free(text);
 }
 
-TEST(test_one_that_does_not_answer) {
+TEST(test_a_silent_program_is_shown_as_silent) {
     char *text;
 
     set_counts(10, 1, 1, 1);

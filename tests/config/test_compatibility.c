@@ -417,7 +417,7 @@ TEST(test_mistakes_in_a_users_place) {
 }
 
 /* weir checks a variable only if weir preallocates by it. Otherwise, the framework checks the variable. */
-TEST(test_what_a_framework_alone_reads) {
+TEST(test_variables_that_weir_does_not_use_are_not_checked) {
     static const struct {
         enum weir_place place;
         const char *x, *t, *variable, *value;

@@ -400,7 +400,7 @@ TEST(test_no_warning_is_made_below_the_log_level) {
     ck_assert_str_eq(warnings_of_a_reading(1), "");
 }
 
-TEST(test_engines_that_weir_has_not) {
+TEST(test_unknown_engines_of_frameworks_draw_a_warning) {
     static const struct {
         const char *variable, *value;
     } cases[] = {{"XLA_PYTHON_CLIENT_ALLOCATOR", "vmm"},

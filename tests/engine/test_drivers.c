@@ -30,7 +30,7 @@ TEST_EACH(2, a_region_that_begins_inside_a_page_is_exchanged) {
 }
 
 /* A full device has no memory for the exchange, so a request under the caches fails. */
-TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
+TEST(a_region_inside_a_page_fails_on_a_full_device) {
     CUdeviceptr other, rest;
     size_t bytes, total;
     void *block = NULL;
@@ -47,7 +47,7 @@ TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
 }
 
 /* The exchange takes a driver page of 2 MiB, so it fails under a limit of 1 MiB. */
-TEST_EACH(2, a_region_that_begins_inside_a_page_under_a_low_limit) {
+TEST_EACH(2, a_region_inside_a_page_fails_under_a_low_limit) {
     int room = _i;
     CUdeviceptr other;
     void *block = NULL;
@@ -71,7 +71,7 @@ static CUresult free_askew(CUdeviceptr block) {
 }
 
 /* This driver places each region inside a page.  weir frees the region again and retries at most once, after a trim. */
-TEST(regions_that_all_begin_inside_a_page) {
+TEST(regions_inside_pages_are_retried_once) {
     copy_driver();
 
     table.cuMemAlloc = alloc_askew;
@@ -146,7 +146,7 @@ static CUresult maps_nothing(int *value, CUdevice_attribute attribute, CUdevice 
 }
 
 /* Creating a mapped arena fails if the driver lacks the entries for mapping or the device does not support it. */
-TEST_EACH(2, a_device_that_maps_nothing) {
+TEST_EACH(2, a_mapped_arena_needs_a_device_that_maps) {
     (void)older_driver(_i ? WEIR_CAP_VIRTUAL : 0);
     weir_options options = default_options(KIND_REGIONS, 0);
 
@@ -253,7 +253,7 @@ TEST(what_was_undone_is_behind_its_users) {
 static weir_stream captured;
 static CUresult capture_result;
 
-static CUresult capture_status_or_late(CUstream stream, CUstreamCaptureStatus *status) {
+static CUresult report_captured_stream(CUstream stream, CUstreamCaptureStatus *status) {
     CUresult result = driver->cuStreamIsCapturing(stream, status);
 
     if (result == CUDA_SUCCESS && captured == stream) {
@@ -278,7 +278,7 @@ TEST_EACH(2 * KIND_COUNT, a_captured_stream_gets_no_event_and_no_wait) {
     int kind = _i / 2;
     void *none = &none;
     copy_driver();
-    table.cuStreamIsCapturing = capture_status_or_late;
+    table.cuStreamIsCapturing = report_captured_stream;
     table.cuEventRecord = record_elsewhere;
     capture_result = results[_i % 2];
     captured = NULL;
@@ -381,7 +381,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
 }
 
 /* A block of an aborted capture is unknown to weir, as if no request had been made. */
-TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_that_never_was) {
+TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_block_of_an_aborted_capture_is_unknown) {
     make_engine(_i, 64 * MIB, "");
     CUgraph graph = NULL;
     free_live(alloc_live(MIB, A), A);
@@ -432,7 +432,7 @@ CASE("alone", 120, open_engine_device, end_test);
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, an_address_of_a_past_graph_belongs_to_the_arena) {
     void *none = NULL;
     copy_driver();
-    table.cuStreamIsCapturing = capture_status_or_late;
+    table.cuStreamIsCapturing = report_captured_stream;
     table.cuMemAllocFromPoolAsync = node_at;
     capture_result = CUDA_SUCCESS;
     make_engine_on(&table, _i, 64 * MIB, "");

@@ -151,7 +151,7 @@ TEST(a_wait_is_proved_once) {
 }
 
 /* If the proof cannot be made now, the next wait makes it. */
-TEST(a_proof_that_fails) {
+TEST(a_proof_that_fails_is_made_at_the_next_wait) {
     device.ordinal = 2;
     weir__model_fail(WEIR_ENTRY_cuStreamCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     CU(weir__device_wait(&device));
@@ -214,7 +214,7 @@ static void *leave_first(void *has_left) {
 }
 
 /* A peer that leaves waits until no other peer holds it. */
-TEST(a_local_peer_that_two_hold) {
+TEST(a_local_peer_leaves_after_its_last_holder) {
     atomic_int has_left = 0;
     pthread_t thread;
     for (int i = 0; i < 4; i++) {
@@ -240,7 +240,7 @@ TEST(a_local_peer_that_two_hold) {
 /* ---- relief ---------------------------------------------------------------------------------- */
 
 /* The largest request counts, and only one thread at a time releases memory. */
-TEST(memory_that_another_gives) {
+TEST(the_largest_signal_counts) {
     static struct weir_reserve v;
     struct weir_pressure *pressure = &v.goal.pressure;
 

@@ -695,7 +695,7 @@ TEST(a_stream_that_comes_back_keeps_what_was_observed) {
 
 /* A free of an unknown stream counts as observed, and no stream can wait for it.  A wait for a free without a stream id
  * waits for all events. */
-TEST(what_is_not_known) {
+TEST(a_free_of_an_unknown_stream_counts_as_observed) {
     uint64_t first, last;
 
     MUST(weir__order_is_observed(&order, 0, 1));

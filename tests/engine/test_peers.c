@@ -211,7 +211,7 @@ TEST(a_driver_that_fails_makes_no_allocator) {
 }
 
 /* "all" means all peers there are.  A list may name the device itself, so that it serves several devices. */
-TEST_EACH(4, lists_that_fit_every_device) {
+TEST_EACH(4, a_list_of_peers_may_name_the_device_itself) {
     static const char *const lists[] = {"0", "0,1", "all", "none"};
     weir_options options = peer_options(2, lists[_i]);
 
@@ -230,7 +230,7 @@ TEST_EACH(4, lists_that_fit_every_device) {
     OK(weir_allocator_destroy(a));
 }
 
-TEST_EACH(WORLDS, what_cannot_be_set) {
+TEST_EACH(WORLDS, wrong_access_is_refused) {
     static const struct {
         int device, access;
         const char *why;
@@ -458,7 +458,7 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_with_the_rest) {
 }
 
 /* The driver frees the pool with its context. */
-TEST_EACH(WORLDS, memory_of_graphs_in_a_context_that_is_gone) {
+TEST_EACH(WORLDS, memory_of_graphs_is_freed_with_its_context) {
     if (worlds[_i].kind != KIND_MAPPED)
         return;
     make_with_peers(_i, "1");
@@ -555,7 +555,7 @@ TEST_EACH(WORLDS, all_allocators_are_created_or_none) {
 }
 
 /* The driver lacks the entry for peers, or its call fails once. */
-TEST(peers_that_are_not_told) {
+TEST(peers_are_refused_if_the_driver_does_not_tell_them) {
     struct weir_driver table = *driver;
     struct weir_access access;
     CUresult result;
@@ -582,7 +582,7 @@ TEST(peers_that_are_not_told) {
     ck_assert_str_eq(text, "peer 1: there is 1 device, numbered from 0");
 }
 
-TEST(options_that_make_none_of_them) {
+TEST(wrong_options_create_no_allocator) {
     static const int last_is_none[] = {0, 1, 3};
     weir_options options = peer_options(WORLDS - 1, NULL);
     weir_allocator *all[3] = {NULL};

@@ -114,7 +114,7 @@ enum { WORLDS = sizeof worlds / sizeof worlds[0], SEEDS = 3 };
 CASE("alone", 120, open_engine_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-TEST_EACH((WORLDS * SEEDS), no_two_owners_without_an_order) {
+TEST_EACH((WORLDS * SEEDS), random_work_has_no_two_owners_without_an_order) {
     struct world *w = calloc(1, sizeof *w);
 
     w->random = (uint64_t)(_i + 1) * UINT64_C(0x9e3779b97f4a7c15);

@@ -352,7 +352,7 @@ TEST(a_full_device_below_the_limit) {
 }
 
 /* A preallocation up to the limit fails because the device has less memory, not because of the limit. */
-TEST(a_preallocation_that_the_device_cuts) {
+TEST(a_preallocation_cut_by_the_device_is_no_limit_failure) {
     size_t got, bytes, total;
     CUdeviceptr others, rest;
     make_engine(KIND_REGIONS, GIB, "growth=exact");
@@ -581,7 +581,7 @@ CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* The device has no room for growth, so handles move instead.  That finding holds for one request only: the attempts of
  * two later requests are equal in number. */
-TEST(what_was_foretold_of_another_request) {
+TEST(a_finding_holds_for_one_request_only) {
     void *block[3];
     CUdeviceptr ballast;
     uint64_t tries[2];

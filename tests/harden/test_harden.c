@@ -583,7 +583,7 @@ TEST_EACH(WORLDS - 2, blocks_of_graphs_are_zeroed_at_each_launch) {
 }
 
 /* If nothing is zeroed, weir leaves a graph's block unchanged. */
-TEST_EACH(WORLDS - 2, under_capture_as_it_is) {
+TEST_EACH(WORLDS - 2, a_graphs_block_is_unchanged_if_nothing_is_zeroed) {
     CUgraph graph;
     open_hardened(_i, POISON | GUARD);
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -692,7 +692,7 @@ TEST_EACH(WORLDS, each_driver_call_fails_once) {
 
 /* A free fails while it verifies the guards.  The next owner of the memory is not affected.  While weir cannot wait for
  * the device, the free fails again, in a capture too. */
-TEST_EACH(WORLDS * 2, a_look_that_nobody_waited_for) {
+TEST_EACH(WORLDS * 2, a_free_that_fails_to_verify_leaves_its_memory_intact) {
     CUgraph graph;
     open_hardened(_i / 2, GUARD);
     void *block = alloc_in_world(20001, A);

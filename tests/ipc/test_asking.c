@@ -309,7 +309,7 @@ static void *act_as_member(void *way) {
 enum { TRIES = 50 };
 
 /* A process that has ended, or was replaced in its slot, counts as one that has freed all its memory. */
-TEST_EACH(WAYS, what_counts_as_an_answer) {
+TEST_EACH(WAYS, an_end_counts_as_an_answer) {
     static const uint64_t given[WAYS] = {7, 10, 10, 10, 0};
     struct weir_answers said = {0};
     pthread_t thread;
@@ -561,7 +561,7 @@ TEST(claims_count_until_they_end) {
 }
 
 /* The allocator and the thread both publish its reserved memory, and the thread may be one step ahead. */
-TEST(a_step_that_was_counted_before) {
+TEST(a_step_is_counted_once_by_the_allocator_and_the_thread) {
     _Atomic uint64_t shown = 0;
 
     own = join_registry(driver, 0);
@@ -685,7 +685,7 @@ static __attribute__((noreturn)) void exit_while_locked(int lock) {
 
 CASE("the end", 60, set_up_asking, remove_folder);
 
-TEST(a_thread_that_never_comes_back) {
+TEST(an_exit_waits_for_no_thread) {
     uint64_t began = weir__registry_now();
     pid_t child[3];
     int state;

@@ -80,7 +80,7 @@ TEST(test_a_programs_context_beside_a_preallocated_share) {
 
 /* The share of the first process falls when another one joins, and the memory above it is freed before the first
  * process is asked.  So its answer is 0 bytes, but the context opens. */
-TEST_EACH(2, test_a_context_for_which_shares_fell) {
+TEST_EACH(2, test_a_context_opens_if_shares_fell_for_it) {
     struct child one, late;
 
     charge_contexts();
@@ -96,7 +96,7 @@ TEST_EACH(2, test_a_context_for_which_shares_fell) {
     ck_assert_uint_le(figures_of(&one).reserved, LARGE / 2);
 }
 
-TEST_EACH(2, test_a_context_that_cannot_be) {
+TEST_EACH(2, test_a_context_without_room_is_explained) {
     char pid[32], said[1024], path[96];
     struct child full, also, less, least, none, needy;
     FILE *file;

@@ -148,7 +148,7 @@ TEST(test_work_that_uses_it_is_waited_for) {
 }
 
 /* A trim that fails once in the driver is tried again. */
-TEST(test_what_cannot_be_given_once) {
+TEST(test_a_trim_that_fails_once_is_retried) {
     struct child idle, needy;
 
     start(&idle, "0 cache off");

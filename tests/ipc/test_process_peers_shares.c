@@ -86,7 +86,7 @@ TEST_EACH(3, test_reserve_above_a_share_goes) {
 }
 
 /* Memory beside live blocks cannot be freed.  The thread retries and flushes caches only after calls of the program. */
-TEST_EACH(2, test_reserve_above_a_share_that_cannot_go) {
+TEST_EACH(2, test_memory_beside_live_blocks_is_retried_only_after_calls) {
     static const char *const ways[] = {"0", "0 harden poison"};
     struct child full, late;
     char before[4096];
@@ -193,7 +193,7 @@ TEST(test_a_share_waits_for_those_that_are_slow) {
 }
 
 /* A process that grows again after each release is not asked for ever. */
-TEST(test_a_share_beside_one_that_grows_again) {
+TEST(test_a_peer_that_grows_again_is_not_asked_for_ever) {
     struct weir_registry_entry two_says = {0};
     struct child one, two;
 

@@ -228,7 +228,7 @@ TEST(test_an_oom_report_without_what_is_free) {
 }
 
 /* The stopped process has too little memory to help, or the driver refuses free memory. */
-TEST(test_an_oom_report_beside_a_stopped_one_that_has_little) {
+TEST(test_a_stopped_peer_with_little_memory_is_no_cause) {
     struct child stopped, busy, needy;
 
     start_each("0", &stopped, &busy);

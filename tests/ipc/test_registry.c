@@ -113,7 +113,7 @@ TEST(test_a_child_is_not_its_parent) {
 CASE("denied", 60, set_up_registry, remove_folder);
 
 /* Without a start time a pid proves nothing, so only the lock shows that the process lives. */
-TEST(test_a_start_that_is_not_known) {
+TEST(test_without_a_start_time_only_the_lock_counts) {
     deny("open", 1, 0, EACCES); /* the file with the start time */
     open_registry(&registry);
     ck_assert_uint_eq(deny_none(), 1);
@@ -360,7 +360,7 @@ TEST_EACH(2, test_one_registry_serves_every_environment) {
 
 CASE("bad", 30, set_up_registry, remove_folder);
 
-TEST(test_a_name_that_is_too_long) {
+TEST(test_a_name_that_is_too_long_is_refused) {
     char name[WEIR_SLOT_PATH];
 
     memset(name, 'x', sizeof name);
@@ -377,7 +377,7 @@ static void count_device(const char *device, void *context) {
 
 CASE("bell", 30, set_up_registry, remove_folder);
 
-TEST(test_devices_that_have_one) {
+TEST(test_each_device_with_a_registry_is_visited) {
     char path[2 * WEIR_SLOT_PATH];
     int visits = 0;
 

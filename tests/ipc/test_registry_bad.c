@@ -198,7 +198,7 @@ static void expect_held(struct weir_slot_file *l) {
 CASE("lost", 30, set_up_registry, remove_folder);
 
 /* A file that has the lost number is left alone, and the slot stays locked until the process has another one. */
-TEST_EACH(4, test_a_number_that_was_lost) {
+TEST_EACH(4, test_a_slot_stays_locked_after_its_descriptor_is_lost) {
     struct weir_slot_file other;
     int number, is_own = _i % 2, leaves = _i / 2;
 
@@ -229,7 +229,7 @@ TEST_EACH(4, test_a_number_that_was_lost) {
 }
 
 /* The descriptor is lost between two checks of the file. */
-TEST(test_a_number_that_was_lost_just_now) {
+TEST(test_a_descriptor_lost_between_checks_does_no_harm) {
     int number;
 
     open_registry(&registry);
@@ -246,7 +246,7 @@ TEST(test_a_number_that_was_lost_just_now) {
 }
 
 /* Another allocator of the process has opened the registry's file, and has the lost descriptor's number. */
-TEST_EACH(2, test_a_number_that_another_has) {
+TEST_EACH(2, test_a_descriptor_number_of_another_member_is_left_alone) {
     struct weir_slot_file another;
     int number;
 

@@ -39,7 +39,7 @@ TEST(test_they_come_and_go) {
     ck_assert_int_eq(files_in_folder(), 0);
 }
 
-TEST(test_two_that_leave_at_once) {
+TEST(test_two_members_may_leave_at_once) {
     for (int i = 0; i < 300; i++) {
         int ready[2], go[2], status;
         pid_t pid;
@@ -168,7 +168,7 @@ TEST(test_who_asks_is_not_ending) {
 }
 
 /* A process that joins while another one removes the file waits for the removal, but not for long. */
-TEST(test_who_is_stopped_as_it_removes_it) {
+TEST(test_a_join_waits_briefly_for_a_stopped_removal) {
     uint64_t began;
     struct stat is, was;
     pid_t pid;

@@ -241,7 +241,7 @@ TEST(test_names_of_others) {
     ck_assert_uint_eq(find_segments().count, 1);
 }
 
-TEST(test_folders_that_will_not_do) {
+TEST(test_no_segment_is_made_in_unusable_folders) {
     char long_folder[WEIR_SEGMENT_PATH_BYTES];
 
     create_segment();
@@ -427,7 +427,7 @@ TEST(test_published_while_it_is_read) {
     ck_assert_uint_eq(read.words[WORDS - 1], 8);
 }
 
-TEST(test_what_cannot_be_opened) {
+TEST(test_a_file_that_cannot_be_opened_is_unreadable) {
     create_segment();
     deny("open", 1, 0, EACCES);
     expect_read(WEIR_SEGMENT_UNREADABLE);

@@ -34,7 +34,7 @@ TEST(test_the_living_are_seen) {
 }
 
 /* The pid of the dead process is this process's now. */
-TEST(test_a_pid_that_was_given_away_again) {
+TEST(test_a_file_of_a_reused_pid_is_removed) {
     char path[WEIR_SEGMENT_PATH_BYTES];
 
     create_segment();

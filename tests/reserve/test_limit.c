@@ -186,7 +186,7 @@ TEST_EACH(WORLDS, a_failure_of_more_gives_nothing_back) {
     MUST_EQ(stats_of(a).reserved, 512 * MIB);
 }
 
-TEST_EACH(WORLDS, as_a_share_of_the_device) {
+TEST_EACH(WORLDS, a_limit_may_be_a_share_of_the_device) {
     if (is_fixed(_i))
         return;
     begin_limited_world(_i, 8 * GIB);
@@ -301,7 +301,7 @@ TEST_EACH(WORLDS * 2, less_than_there_is) {
 }
 
 /* If the driver does not report the free memory, only the limit applies. */
-TEST_EACH(WORLDS, room_for_others_that_is_not_told) {
+TEST_EACH(WORLDS, only_the_limit_applies_if_free_memory_is_unknown) {
     start_model(8 * GIB);
     make_in_world(_i, 2 * GIB, "keep-free=5GiB");
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
@@ -545,7 +545,7 @@ static void lower_between(void) {
 }
 
 /* Preallocation reads the free memory while another call lowers the limit. It does not replace the new limit. */
-TEST_EACH(3, a_limit_that_is_set_meanwhile) {
+TEST_EACH(3, preallocation_keeps_a_limit_that_is_set_meanwhile) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);

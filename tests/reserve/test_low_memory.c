@@ -368,7 +368,7 @@ TEST(who_has_nothing_gives_nothing) {
 }
 
 /* A fault has made the rich allocator unusable, so no other allocator asks it for memory. */
-TEST_EACH(WORLDS, not_of_one_that_is_lost) {
+TEST_EACH(WORLDS, a_lost_allocator_is_not_asked) {
     if (!world_keeps_idle(_i))
         return;
     rich = make_of(_i);

@@ -127,7 +127,7 @@ TEST_EACH(WORLDS, within_a_limit) {
 }
 
 /* All frees are known to have completed, so a wait cannot help. */
-TEST_EACH(WORLDS, without_a_wait) {
+TEST_EACH(WORLDS, a_request_fails_at_once_if_a_wait_cannot_help) {
     weir_failure r = {.size = sizeof r};
 
     if (worlds[_i].kind != KIND_FIXED)
@@ -183,7 +183,7 @@ TEST_EACH(WORLDS, the_largest_block_is_right_on_a_full_device) {
 }
 
 /* A cannot use blocks that B freed while B is at work, nor blocks that several streams use. */
-TEST_EACH(WORLDS, beside_pending_frees) {
+TEST_EACH(WORLDS, pending_frees_do_not_count_as_free) {
     if (worlds[_i].kind == KIND_DIRECT)
         return; /* a free of engine direct waits */
     make_recovering(_i, 256 * MIB, 0, "");
@@ -220,7 +220,7 @@ TEST_EACH(WORLDS, above_a_lowered_limit) {
 
 /* The largest request fits into an idle region of another kind. Above the limit, weir could not replace a released
  * region. */
-TEST_EACH(WORLDS, in_what_is_above_a_lowered_limit) {
+TEST_EACH(WORLDS, the_largest_block_is_right_above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
         return; /* the limit of a fixed arena is its region */
     make_recovering(_i, 256 * MIB, 1, "growth=exact");

@@ -195,7 +195,7 @@ TEST(the_lock_excludes) {
 }
 
 /* The program has closed weir's file descriptor and opened its own file there. weir does not close that file. */
-TEST_EACH(2, a_number_that_was_lost) {
+TEST_EACH(2, a_file_at_a_lost_descriptor_is_not_closed) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
     ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
     if (_i == 1) /* `other` waits for the lock */

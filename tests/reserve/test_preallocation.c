@@ -50,7 +50,7 @@ TEST_WHERE(POOL, REGIONS, NULL, a_limit_of_parts_of_units) {
 
 /* weir computes a share of the free memory again when the process has its turn. If the driver does not answer, the
  * first value counts. */
-TEST_EACH(WAYS, a_device_that_does_not_tell_again_what_is_free) {
+TEST_EACH(WAYS, a_share_keeps_its_first_value_without_an_answer) {
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 2, CUDA_ERROR_UNKNOWN, 0);
     make_preallocated(_i, 0, "prealloc=50%free");
     MUST_EQ(stats_of(a).prealloc_asked, 4 * GIB);
@@ -160,7 +160,7 @@ TEST_EACH(WAYS, which_limit_it_was_is_named) {
 }
 
 /* The share leaves room, but the driver refuses the memory. */
-TEST_EACH(WAYS, a_share_that_the_driver_refuses) {
+TEST_EACH(WAYS, a_share_may_be_refused_by_the_driver) {
     static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemCreate};

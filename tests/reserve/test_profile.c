@@ -113,7 +113,7 @@ TEST(a_threshold_below_it_is_raised) {
 }
 
 /* A minimum does not keep the profile from preallocating more. */
-TEST_EACH(WAYS, at_least_what_must_be) {
+TEST_EACH(WAYS, a_minimum_does_not_hold_the_profile_down) {
     static const weir_amount little[] = {{.value = 96 * MIB, .kind = WEIR_AMOUNT_BYTES},
                                          {.value = 10000, .kind = WEIR_AMOUNT_OF_FREE}};
     weir_options options = profiled_options(_i);
@@ -339,7 +339,7 @@ TEST(one_run_is_noted_once) {
     ANSWERS(1, runs_in(file, key));
 }
 
-TEST_EACH(2, where_the_caller_says) {
+TEST_EACH(2, a_profile_is_saved_where_the_caller_says) {
     weir_options options = profiled_options(POOL);
     weir_allocator *a;
     options.profile = _i ? "off" : NULL;
@@ -358,7 +358,7 @@ TEST_EACH(2, where_the_caller_says) {
 }
 
 /* weir writes equal records to the allocator's own profile and to the file that the caller names. */
-TEST(where_else_the_caller_says) {
+TEST(a_profile_is_saved_in_both_places) {
     weir_options options = profiled_options(POOL);
     weir_allocator *a;
     char elsewhere[300], one[WEIR_PROFILE_MOST_BYTES], other[WEIR_PROFILE_MOST_BYTES];
@@ -432,7 +432,7 @@ static void save_often(int saver) {
 CASE("bare", 60, NULL, NULL);
 
 /* A process that reads meanwhile reads a whole profile, and no other file remains. */
-TEST(processes_that_save_at_once) {
+TEST(processes_may_save_at_once) {
     struct weir_profile profile;
     struct weir_problem problem;
     int running = SAVERS, status, seen = 0;
@@ -469,7 +469,7 @@ static void *save_from_thread(void *allocator) {
 
 CASE("runs", 60, set_up_profiles, tear_down_profiles);
 
-TEST(threads_that_save_at_once) {
+TEST(threads_may_save_at_once) {
     weir_options options = profiled_options(POOL);
     pthread_t thread[SAVERS];
     weir_allocator *a;

@@ -210,7 +210,7 @@ TEST_EACH(ROWS(forged), a_forged_one_is_refused) {
 CASE("files", 60, set_up_profiles, tear_down_profiles);
 
 #ifdef CAN_DENY
-TEST(a_file_that_cannot_be_read) {
+TEST(an_unreadable_profile_is_reported) {
     struct weir_profile profile;
     struct weir_problem problem;
 
@@ -294,7 +294,7 @@ TEST(what_is_no_file_is_left_alone) {
 }
 
 /* These places refuse even root, who may write in any folder. */
-TEST_EACH(3, a_place_that_cannot_be_written) {
+TEST_EACH(3, an_unwritable_place_is_reported) {
     static const char *const places[] = {"/proc/weir-profile", "/nowhere/at/all", NULL};
     weir_options options = profiled_options(POOL);
     weir_allocator *a;
@@ -333,7 +333,7 @@ TEST(a_folder_without_leave_to_write) {
 CASE("runs", 60, set_up_profiles, tear_down_profiles);
 
 /* The driver does not describe the device, so the run goes on without a profile. */
-TEST_EACH(3, a_driver_that_does_not_answer) {
+TEST_EACH(3, a_run_needs_no_profile_if_the_device_is_unknown) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuDeviceGetName, WEIR_ENTRY_cuDeviceGetUuid, WEIR_ENTRY_cuDeviceTotalMem};
     weir_options options = profiled_options(POOL);

@@ -105,7 +105,7 @@ static void fill_from_source(weir_tensors_id id) {
     OK(weir_tensors_free(block));
 }
 
-TEST(a_pool_that_loses_its_users_during_a_trim) {
+TEST(a_pool_that_loses_its_users_during_a_trim_goes_at_the_next) {
     int users;
 
     fill_from_source(other);
@@ -157,7 +157,7 @@ static void reopen_other(void) {
     OK(weir_tensors_pool_open(t, other, NULL));
 }
 
-TEST(a_pool_that_gets_a_user_during_a_trim) {
+TEST(a_pool_that_gets_a_user_during_a_trim_stays) {
     int users;
 
     fill_from_source(other);

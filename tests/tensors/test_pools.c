@@ -172,7 +172,7 @@ TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
 CASE("joined", 30, NULL, end_tensors);
 
 /* Other requests allocate shared memory in between. */
-TEST(pools_that_grow_in_turns) {
+TEST(pools_may_grow_in_turns) {
     enum { ROUNDS = 12 };
 
     void *blocks[2][ROUNDS], *shared[ROUNDS], *large;

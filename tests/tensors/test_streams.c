@@ -99,7 +99,7 @@ TEST(a_block_of_a_capture_serves_nobody_at_once_after_it) {
 
 /* The pool keeps its route over two captures.  A block of the first capture is used after it, and freed before or
  * during the second one.  The handle means another stream by then. */
-TEST_EACH(2, a_block_that_is_used_between_two_captures) {
+TEST_EACH(2, a_block_used_between_two_captures_waits_for_its_use) {
     void *block, *again;
     CUgraph captured;
 
@@ -296,7 +296,7 @@ TEST_EACH(2, a_free_beside_a_capture_on_the_handle) {
 
 /* The block's own stream ends after the free, which still waits for another one.  A later request neither queries the
  * stream (_i 0), nor waits for the device, since another stream has the handle (_i 1). */
-TEST_EACH(2, a_stream_that_ends_while_its_block_waits) {
+TEST_EACH(2, a_waiting_block_outlives_its_stream) {
     uint64_t asked, before;
     CUstream own;
     void *block, *again;
@@ -346,7 +346,7 @@ TEST(a_block_waits_for_its_own_stream_too) {
 }
 
 /* A use is noted during a capture of its stream, so that only a wait for the device completes the use. */
-TEST(a_use_that_was_noted_in_a_capture) {
+TEST(a_use_noted_in_a_capture_waits_for_the_device) {
     CUgraph captured;
     void *block, *again;
 

@@ -351,7 +351,7 @@ TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
 
 CASE("pools", 30, begin_tensors, end_tensors);
 
-TEST(segments_that_are_not_divided) {
+TEST(an_undivided_segment_holds_one_block) {
     void *large, *small;
 
     OK(weir_tensors_pool_open(t, other, NULL));
@@ -429,7 +429,7 @@ TEST(a_pool_may_have_memory_from_elsewhere) {
     MUST_EQ(tensor_figures().reserved_bytes[0].freed, 4 * MIB);
 }
 
-TEST(a_source_that_comes_after_the_pool) {
+TEST(a_later_source_still_serves_the_pool) {
     int one = 1, before = source_ends;
     weir_tensors_source source = {&one, alloc_segment, free_given_segment, count_source_end};
     void *block;
@@ -605,7 +605,7 @@ TEST(the_list_agrees_with_the_figures) {
 
 CASE("blocks", 30, begin_tensors, end_tensors);
 
-TEST(calls_that_cannot_be) {
+TEST(wrong_calls_are_refused) {
     void *block;
     int same;
 

@@ -302,7 +302,7 @@ int answer_alone(const char *question) {
     _exit(0); /* ends without a clean-up */
 }
 
-TEST_EACH(ALONE, what_is_asked_alone) {
+TEST_EACH(ALONE, each_question_is_answered_in_its_own_process) {
     char path[512], command[640];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     unsigned result = 0;

@@ -247,7 +247,7 @@ static int serves_after(CUresult (*look)(void)) {
     return other == block;
 }
 
-TEST(what_counts_as_seen) {
+TEST(a_wait_for_the_context_counts_as_seen) {
     MUST(serves_after(wait_for_context));
     answer("a query that finds an event done counts as seen", serves_after(query_event), 0);
     answer("a query that finds the stream done counts as seen", serves_after(query_stream), 0);
@@ -412,7 +412,7 @@ TEST(a_captured_stream_tells_nothing_of_itself) {
 }
 
 /* lib/engine/stream_order.h relies on these properties of idle streams. */
-TEST(what_an_idle_stream_proves) {
+TEST(idle_streams_prove_what_the_order_relies_on) {
     unsigned int flags = 4711;
     CUstream blocking;
     CUevent behind;

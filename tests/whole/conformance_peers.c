@@ -68,7 +68,7 @@ static void fill_and_see(int device, CUdeviceptr at, size_t bytes, unsigned char
 
 CASE("peers", 120, open_two_devices, close_devices);
 
-TEST(who_is_a_peer) {
+TEST(the_devices_of_a_pair_are_peers) {
     int can[3] = {-1, -1, -1};
     CUresult none;
 
