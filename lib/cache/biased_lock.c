@@ -200,8 +200,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
     if (bias->patience == 0)
         bias->patience = FIRST_PATIENCE;
     owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
-    if (owner && owner != weir__bias_mark &&
-        (manner == WEIR_BIAS_POLITE || !take_away(bias, owner, manner))) {
+    if (owner && owner != weir__bias_mark && !take_away(bias, owner, manner)) {
         weir__lock_give(&bias->lock);
         return 0;
     }

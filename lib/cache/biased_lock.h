@@ -62,13 +62,11 @@ void weir__bias_prepare(void);
 /* The ways in which a thread takes a lock that is not biased to the thread. */
 enum weir_bias_manner {
     WEIR_BIAS_USER,
-    WEIR_BIAS_GUEST,  /* revokes a bias, but the lock is not biased to a guest */
-    WEIR_BIAS_POLITE, /* a guest that fails instead of revoking a bias */
-    WEIR_BIAS_HASTY,  /* a guest that fails instead of waiting for more than some microseconds */
+    WEIR_BIAS_GUEST, /* revokes a bias, but the lock is not biased to a guest */
+    WEIR_BIAS_HASTY, /* a guest that fails instead of waiting for more than some microseconds */
 };
 
-/* Takes a lock that is not biased to this thread.  Returns 1 on success, 0 if a POLITE caller finds another thread's
- * bias or a HASTY caller would have to wait. */
+/* Takes a lock that is not biased to this thread.  Returns 1 on success, 0 if a HASTY caller would have to wait. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
 /* Functions whose names end in _at take the level of the lock as an argument.  All other functions are for locks of the
@@ -94,8 +92,7 @@ static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_b
     return 0;
 }
 
-/* Takes the lock.  Returns the value to pass to weir__bias_give_at(), or -1 if a POLITE or HASTY caller does not get the
- * lock. */
+/* Takes the lock.  Returns the value to pass to weir__bias_give_at(), or -1 if a HASTY caller does not get the lock. */
 static inline int weir__bias_take_at(struct weir_bias *bias, int level,
                                      enum weir_bias_manner manner) {
     if (weir__bias_try_at(bias, level))
@@ -111,17 +108,18 @@ static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int lev
 }
 
 static inline int weir__bias_take(struct weir_bias *bias) {
-    if (weir__bias_try_at(bias, WEIR_BIAS_INNER))
-        return 1;
-    (void)weir__bias_take_slow(bias, WEIR_BIAS_USER);
-    return 0;
+    return weir__bias_take_at(bias, WEIR_BIAS_INNER, WEIR_BIAS_USER);
 }
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {
-    if (taken)
-        atomic_store_explicit(&weir__bias_mark->inside[WEIR_BIAS_INNER], 0, memory_order_release);
-    else
-        weir__lock_give(&bias->lock);
+    weir__bias_give_at(bias, taken, WEIR_BIAS_INNER);
+}
+
+/* Returns 1 if the lock is biased to another thread at this moment, else 0. */
+static inline int weir__bias_is_anothers(const struct weir_bias *bias) {
+    const struct weir_bias_mark *owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
+
+    return owner && owner != weir__bias_mark;
 }
 
 #endif

@@ -343,17 +343,25 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request with memory from the engine, to which the blocks of `inbox` return in one call.  r->id is the
- * stream's id, and `c` its cache or NULL. */
-static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r,
-                               struct weir_slab *inbox) {
+/* Serves a request with memory from the engine.  The blocks of the cache's inbox return to the engine in the same call,
+ * except to an engine with is_straight, which frees the inbox by driver calls on the stream (maintain_cache in caches.c).
+ * r->id is the stream's id, and `c` its cache or NULL. */
+static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
+                               struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->loose;
     int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
     CUdeviceptr block[WEIR_CACHE_INBOX];
     struct weir_freed freed = {.block = block, .lacked = UNTOLD};
-    struct weir_slab *next;
+    struct weir_slab *inbox = NULL, *next;
     weir_status status;
 
+    if (c && !f->is_straight) {
+        taken = weir__bias_take(&c->lock);
+        /* unreached: no test makes the cache serve another stream during this call */
+        if (c->serves && is_its(c, r->id))
+            inbox = weir__cache_empty_inbox(c);
+        weir__bias_give(&c->lock, taken);
+    }
     for (; inbox; inbox = next) {
         next = inbox->next;
         block[freed.count++] = weir__records_end(&f->records, inbox);
@@ -381,7 +389,6 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c, stru
 /* Serves a request after querying the driver for the stream's id and doing the deferred work of its cache. */
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
-    struct weir_slab *inbox = NULL;
     struct weir_cache *c;
     weir_status status = weir__caches_visit(f, r->stream, &r->id, &c);
     int taken;
@@ -393,21 +400,17 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
         return status;
     }
     if (!c)
-        return alloc_fresh(f, NULL, r, NULL);
+        return alloc_fresh(f, NULL, r);
     weir__caches_catch_up(f, c, r->stream, r->id);
     taken = weir__bias_take(&c->lock);
     r->block = take_cached(c, r->id, r->asked);
-    /* unreached: no test ends the stream during this call */
-    if (!r->block && !f->is_straight && c->serves && is_its(c, r->id))
-        inbox = weir__cache_empty_inbox(c);
     weir__bias_give(&c->lock, taken);
-    return r->block ? WEIR_OK : alloc_fresh(f, c, r, inbox);
+    return r->block ? WEIR_OK : alloc_fresh(f, c, r);
 }
 
 /* Queries the driver only if the cache has deferred work. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r) {
-    struct weir_slab *inbox = NULL;
     int plain;
 
     if (!c)
@@ -415,17 +418,14 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
     plain = c->is_ready && is_its(c, r->id);
     if (r->id == 0) /* the program vouches for the stream */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    /* An engine with is_straight frees the inbox by driver calls on the stream (maintain_cache in caches.c). */
-    if (plain && !f->is_straight)
-        inbox = weir__cache_empty_inbox(c);
     weir__bias_give(&c->lock, taken);
-    return plain ? alloc_fresh(f, c, r, inbox) : alloc_slow(f, r);
+    return plain ? alloc_fresh(f, c, r) : alloc_slow(f, r);
 }
 
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r) {
     weir_status status = weir__caches_identify(f, r->stream, &r->id);
 
-    return status == WEIR_OK ? alloc_fresh(f, NULL, r, NULL) : status;
+    return status == WEIR_OK ? alloc_fresh(f, NULL, r) : status;
 }
 
 /* ---- frees without a cache ---- */
@@ -558,9 +558,8 @@ static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_str
 /* The results of a free into a cache. */
 enum {
     KEPT,
-    FULL,     /* the cache cannot keep the block, or has no room for a remote free */
-    NO_BLOCK, /* no live block starts there */
-    ANOTHERS  /* the lock is biased to another thread, and was not taken */
+    FULL,    /* the cache cannot keep the block, or has no room for a remote free */
+    NO_BLOCK /* no live block starts there */
 };
 
 /* A free into a stream's cache. */
@@ -650,16 +649,11 @@ static int put_remote(const struct put *p) {
     return KEPT;
 }
 
-/* Puts a block into the cache.  Returns KEPT, NO_BLOCK or FULL; FULL also if the cache no longer serves the stream.  If
- * `politely` is set and the lock is biased to another thread, changes nothing and returns ANOTHERS. */
-static int put(struct weir_caches *f, struct put *p, int politely) {
+/* Puts a block into the cache.  Returns KEPT, NO_BLOCK or FULL; FULL also if the cache no longer serves the stream. */
+static int put(struct weir_caches *f, struct put *p) {
     struct weir_cache *c = p->c;
-    int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER,
-                                   politely ? WEIR_BIAS_POLITE : WEIR_BIAS_GUEST),
-        result = FULL;
+    int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;
 
-    if (taken < 0)
-        return ANOTHERS;
     if (!c->serves && f->is_straight && !p->s->slot_units)
         result = put_whole(f, p);
     /* unreached: no test makes another thread change the cache's stream after the search */
@@ -746,9 +740,9 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
         return status;
     p.id = id;
     if (p.c && !uses) {
-        result = put(f, &p, 0);
+        result = put(f, &p);
         if (result == FULL && s->slot_units && make_room(p.c, s->size_class))
-            result = put(f, &p, 0);
+            result = put(f, &p);
         if (p.out)
             give_up(f, &p, stream);
     }
@@ -776,15 +770,10 @@ static void catch_up_in_free(struct weir_caches *f, weir_stream stream) {
  * cache into the remote-free queue first. */
 static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
-    int result = ANOTHERS;
-    const struct weir_bias_mark *owner;
+    int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
 
-    for (int politely = own; result == ANOTHERS; politely = 0) {
-        owner = atomic_load_explicit(&p->c->lock.owner, memory_order_relaxed);
-        result = own && owner && owner != weir__bias_mark ? post_remote(p) : FULL;
-        if (result == FULL)
-            result = put(f, p, politely);
-    }
+    if (result == FULL)
+        result = put(f, p);
     if (p->out)
         give_up(f, p, stream);
     if (result == NO_BLOCK)
@@ -802,12 +791,13 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
  * thread.  Returns 1 if the cache has deferred work, else 0. */
 static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                              size_t in_use) {
-    int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_POLITE), wanted;
+    int taken, wanted;
 
-    if (taken < 0) {
+    if (weir__bias_is_anothers(&c->lock)) {
         count_loose_free(f, requested, in_use);
         return 0;
     }
+    taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST);
     count_free(c, requested, in_use);
     wanted = c->serves && !c->is_ready;
     weir__bias_give(&c->lock, taken);

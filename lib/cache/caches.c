@@ -274,17 +274,24 @@ int weir__caches_settle(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Returns flushed memory of `c` to the engine as freed on the stream, and defers the remote frees behind an event on the
- * stream.  This call is on the stream, whose id was just queried. */
-static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream, uint64_t id,
-                    struct weir_flushed *h) {
-    if (!h->spans && !h->remotes)
+/* Flushes memory of the cache, as take_idle() chooses it, if the cache serves the stream.  This call is on the stream,
+ * whose id was just queried.  Memory that goes to the engine counts as freed on the stream, and an event on the stream
+ * covers the remote frees. */
+static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                        uint64_t id, size_t keep, int unused, uint32_t least) {
+    struct weir_flushed h = {0};
+    int taken = weir__bias_take(&c->lock);
+
+    if (c->serves && is_its(c, id))
+        take_idle(c, keep, unused, least, &h);
+    weir__bias_give(&c->lock, taken);
+    if (!h.spans && !h.remotes)
         return;
     pthread_mutex_lock(&f->lock);
     complete_some(f);
-    weir__caches_give(f, h->spans, id, c, stream);
-    if (h->remotes && weir__order_defer(&f->order, stream, NULL, (uintptr_t)h->remotes) != WEIR_OK)
-        weir__caches_strand(f, NULL, h->remotes);
+    weir__caches_give(f, h.spans, id, c, stream);
+    if (h.remotes && weir__order_defer(&f->order, stream, NULL, (uintptr_t)h.remotes) != WEIR_OK)
+        weir__caches_strand(f, NULL, h.remotes);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -292,10 +299,9 @@ static void deliver(struct weir_caches *f, struct weir_cache *c, weir_stream str
  * cap or memory that was unused for long. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                            uint64_t id) {
-    struct weir_flushed h = {0};
     uint64_t now = f->device->driver->ticks();
-    int taken, expired;
-    size_t most;
+    size_t most, keep = SIZE_MAX;
+    int expired;
 
     pthread_mutex_lock(&f->lock);
     if (is_over(f, f->span_ticks, now)) { /* a new period begins */
@@ -307,39 +313,21 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     expired = is_over(f, c->looked_ticks, now);
     if (expired)
         c->looked_ticks = now;
+    most = atomic_load_explicit(&c->most, memory_order_relaxed);
     pthread_mutex_unlock(&f->lock);
-    taken = weir__bias_take(&c->lock);
-    /* unreached: no test makes the cache serve another stream during this call */
-    if (c->serves && is_its(c, id)) {
-        c->due = 0;
-        weir__cache_pass(c);
-        most = atomic_load_explicit(&c->most, memory_order_relaxed);
-        /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
-        take_idle(c,
-                  atomic_load_explicit(&c->idle, memory_order_relaxed) > most ? most - most / 4
-                                                                              : SIZE_MAX,
-                  expired, WEIR_CACHE_REMOTES, &h);
-    }
-    weir__bias_give(&c->lock, taken);
-    deliver(f, c, stream, id, &h);
-}
-
-/* Flushes all idle memory of the cache, if it serves the stream, in a call on the stream. */
-static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
-                        uint64_t id) {
-    struct weir_flushed h = {0};
-    int taken = weir__bias_take(&c->lock);
-
-    if (c->serves && is_its(c, id))
-        empty_cache(c, &h);
-    weir__bias_give(&c->lock, taken);
-    deliver(f, c, stream, id, &h);
+    /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
+    if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
+        keep = most - most / 4;
+    flush_cache(f, c, stream, id, keep, expired, WEIR_CACHE_REMOTES);
 }
 
 void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                            uint64_t id) {
-    int taken = weir__bias_take(&c->lock), due = c->due;
+    int taken = weir__bias_take(&c->lock), due;
 
+    /* unreached: no test makes the cache serve another stream during this call */
+    due = c->due && c->serves && is_its(c, id);
+    c->due &= !due;
     weir__cache_pass(c); /* a capture may have ended */
     weir__bias_give(&c->lock, taken);
     if (due)
@@ -664,7 +652,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
     }
     pthread_mutex_unlock(&f->lock);
     if (last) { /* the stream may end now: an event covers the memory that it leaves */
-        flush_cache(f, c, stream, id);
+        flush_cache(f, c, stream, id, 0, 0, 1);
         weir__engine_maintain(f->engine, stream, id);
     }
     return status;
@@ -685,7 +673,7 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends) {
     c = weir__cache_find(f, key_of(stream, id));
     pthread_mutex_unlock(&f->lock);
     if (c)
-        flush_cache(f, c, stream, id);
+        flush_cache(f, c, stream, id, 0, 0, 1);
     if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
     (void)weir__engine_ask(f->engine, stream, id); /* weir cannot query the stream after its end */

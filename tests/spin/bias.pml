@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* bias.pml: the biased lock (lib/cache/biased_lock.h, lib/cache/biased_lock.c) on processors that delay stores.
  *
- * Threads go in and out for ever: as users, guests or polite guests, as they like.  Each has a store
+ * Threads go in and out for ever: as users or guests, as they like.  Each has a store
  * buffer, as on x86: what it stores others see later, in order; what it loads itself is its latest
  * store.  A locked instruction waits until the thread's own buffer is empty; a membarrier empties those
  * of all threads, one after the other.  How often a thread must take the lock before it is biased to it
  * is left open: any time will do, which leaves out no behaviour.
  *
- * Holds: never two inside; whoever is inside sees what the last one wrote; no guest is given the bias, and
- * no polite one takes it away; whoever takes the bias away gets inside (`revoked`).
+ * Holds: never two inside; whoever is inside sees what the last one wrote; no guest is given the bias;
+ * whoever takes the bias away gets inside (`revoked`).
  *
  * Mistakes to be found: NO_MEMBARRIER; NO_SECOND_LOOK (the owner does not look again after `busy`);
  * SHARED_BUSY (one word for all owners: one that comes too late clears another's); LEAVE_EARLY (`busy`
@@ -113,15 +113,14 @@ inline take_away() {
 
 proctype thread(byte me) {
     byte what, value, other, owner;
-    bool user, polite;
+    bool user;
 
 again:
 end:
     atomic {
         if
-        :: user = true; polite = false
-        :: user = false; polite = false
-        :: user = false; polite = true
+        :: user = true
+        :: user = false
         fi
     }
     /* weir__bias_try */
@@ -149,10 +148,7 @@ slow: /* weir__bias_take_slow */
     owner = LOAD(OWNER);
     assert(owner != me);
     if
-    :: owner != 0 && polite ->
-        store(LOCK, 0);
-        goto again
-    :: owner != 0 && !polite -> take_away()
+    :: owner != 0 -> take_away()
     :: else
     fi;
     owner = 0;
