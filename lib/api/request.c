@@ -358,7 +358,7 @@ weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_s
     weir_status status;
 
     if (a->caches)
-        return weir__caches_free(a->caches, NULL, weir__records_find(&a->caches->pages, block),
+        return weir__caches_free(a->caches, NULL, weir__records_find(&a->caches->records, block),
                                  block, stream, uses);
     status = e->ops->free(e, block, stream, uses);
     if (status == WEIR_OK)
@@ -412,7 +412,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
 
     if (!is_plain(a, WEIR_SLOW_PATH_OOM))
         return free_fully(a, block, stream);
-    s = weir__records_find(&a->caches->pages, (uintptr_t)block);
+    s = weir__records_find(&a->caches->records, (uintptr_t)block);
     c = weir__cache_find(a->caches, key_of(stream, id));
     if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
@@ -436,7 +436,7 @@ static inline __attribute__((always_inline)) weir_status free_with_record(struct
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
     if (!is_plain(a, WEIR_SLOW_PATH_OOM) || !block)
         return free_fully(a, block, stream);
-    return free_with_record(a->caches, weir__records_find(&a->caches->pages, (uintptr_t)block),
+    return free_with_record(a->caches, weir__records_find(&a->caches->records, (uintptr_t)block),
                             (uintptr_t)block, stream);
 }
 
@@ -446,6 +446,6 @@ int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
 
     if ((paths & ~(unsigned)WEIR_SLOW_PATH_OOM) != 0)
         return 0;
-    s = weir__records_find(&a->caches->pages, (uintptr_t)block);
+    s = weir__records_find(&a->caches->records, (uintptr_t)block);
     return s && free_with_record(a->caches, s, (uintptr_t)block, stream) == WEIR_OK;
 }

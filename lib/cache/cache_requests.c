@@ -274,8 +274,8 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     status = weir__reserve_alloc(f->v, r);
     if (status != WEIR_OK)
         return status;
-    s = weir__records_slab(&f->records, r->block, r->bytes, size_class,
-                           (uint32_t)(r->bytes / slot));
+    s = weir__records_begin(&f->records, r->block, r->bytes, size_class,
+                            (uint32_t)(r->bytes / slot));
     if (!s)
         return undo_fetch(f, r);
     taken = weir__bias_take(&c->lock);
@@ -819,7 +819,7 @@ static weir_status free_by_driver(struct weir_caches *f, struct put *p, weir_str
     status = free_whole(f, p->s, asked, stream, NULL);
     if (status == WEIR_E_CAPTURE) {
         /* Searches the record again, since free_whole() has ended it and made a new one. */
-        p->s = weir__records_find(&f->pages, p->block);
+        p->s = weir__records_find(&f->records, p->block);
         return p->s ? free_slow(f, p->s, p->block, stream, NULL)
                     : weir__without_driver(WEIR_E_HOST_MEMORY);
     }
@@ -831,7 +831,7 @@ static weir_status free_by_driver(struct weir_caches *f, struct put *p, weir_str
 /* ---- frees ---- */
 
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
-    struct weir_slab *s = weir__records_find(&f->pages, block);
+    struct weir_slab *s = weir__records_find(&f->records, block);
     uint64_t asked = s && weir__slab_bytes(s) > 0 ? mark_freed(s, block) : 0;
     size_t in_use;
 

@@ -725,7 +725,7 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     weir__order_open(&f->order, v->device, NULL, return_batch, f);
     weir__bias_prepare();
     f->loose = make_cache(f);
-    if (!f->loose || !weir__records_open(&f->records, &f->pages)) {
+    if (!f->loose || !weir__records_open(&f->records)) {
         weir__caches_close(f);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
@@ -766,7 +766,7 @@ void weir__caches_close(struct weir_caches *f) {
 /* ---- live blocks ---- */
 
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
-    const struct weir_slab *s = weir__records_find(&f->pages, block);
+    const struct weir_slab *s = weir__records_find(&f->records, block);
 
     return s && weir__slab_bytes(s) > 0 ? weir__slab_asked(s, block) > 0
                                         : weir__graphs_has(&f->v->graphs, block);
@@ -782,7 +782,7 @@ static const struct weir_slab *span_around(struct weir_caches *f, CUdeviceptr ad
     if (!weir__engine_may_have(f->engine, address))
         return NULL;
     for (;; page -= WEIR_PAGE) {
-        const struct weir_slab *s = weir__records_find(&f->pages, page);
+        const struct weir_slab *s = weir__records_find(&f->records, page);
 
         if (s && weir__slab_bytes(s) > 0)
             return address - weir__slab_base(s) < weir__slab_bytes(s) ? s : NULL;
@@ -966,7 +966,7 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     add_up(f, out);
     out->cache_streams = f->cached;
     out->event_records += f->order.event_records;
-    out->host_bytes += f->host_bytes + f->records.host_bytes + f->pages.host_bytes;
+    out->host_bytes += f->host_bytes + f->records.host_bytes;
     pthread_mutex_unlock(&f->lock);
     out->cache_misses_capture = atomic_load_explicit(&f->captured_allocs, memory_order_acquire);
     out->allocs = out->cache_hits + out->cache_misses_young + out->cache_misses_empty +

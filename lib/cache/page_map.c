@@ -15,7 +15,7 @@
 /* The most records of whole blocks that are kept after their blocks were freed. */
 enum { WHOLES_KEPT = 1 << 16 };
 #define CHUNK ((size_t)64 << 10)      /* the bytes of a chunk of host memory */
-#define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once there are many records */
+#define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once there is much host memory */
 struct weir_records_chunk {
     struct weir_records_chunk *next;
     size_t bytes;
@@ -23,48 +23,23 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-int weir__pagemap_open(struct weir_pagemap *map) {
-    map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
-    map->nodes = NULL;
-    map->host_bytes = 0;
-    return map->top != NULL;
-}
-
-void weir__pagemap_close(struct weir_pagemap *map) {
-    struct weir__pagemap_leaf *leaf;
-
-    while (map->nodes) {
-        struct weir__pagemap_node *node = map->nodes;
-
-        for (size_t k = 0; k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
-            leaf = atomic_load_explicit(&node->leaf[k], memory_order_relaxed);
-            if (leaf)
-                (void)munmap(leaf, sizeof *leaf);
-        }
-        map->nodes = node->next;
-        free(node);
-    }
-    free(map->top);
-    map->top = NULL;
-}
-
 /* Makes a leaf, by mmap, since calloc would clear the whole leaf at once if the process had used the memory before.  The
  * words for 512 KiB get host memory now: each alone later, they would cost twice as much. */
-static struct weir__pagemap_leaf *make_leaf(struct weir_pagemap *map) {
+static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (leaf == MAP_FAILED)
         return NULL;
     weir__hostmem_populate(leaf->large, sizeof leaf->large);
-    map->host_bytes += sizeof *leaf - sizeof leaf->value;
+    r->host_bytes += sizeof *leaf - sizeof leaf->value;
     return leaf;
 }
 
 /* Returns the leaf of a page, and makes the leaf if necessary.  Returns NULL if there is no host memory. */
-static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page) {
+static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page) {
     _Atomic(struct weir__pagemap_node *) *above =
-        &map->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
+        &r->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
     struct weir__pagemap_node *node = atomic_load_explicit(above, memory_order_relaxed);
     _Atomic(struct weir__pagemap_leaf *) *place;
     struct weir__pagemap_leaf *leaf;
@@ -73,22 +48,22 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
         node = calloc(1, sizeof *node);
         if (!node)
             return NULL;
-        node->next = map->nodes;
-        map->nodes = node;
-        map->host_bytes += sizeof *node;
+        node->next = r->nodes;
+        r->nodes = node;
+        r->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
     place = &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)];
     leaf = atomic_load_explicit(place, memory_order_relaxed);
     if (leaf)
         return leaf;
-    leaf = make_leaf(map);
+    leaf = make_leaf(r);
     atomic_store_explicit(place, leaf, memory_order_release);
     return leaf;
 }
 
 /* Gives host memory to the words of these pages, and counts the memory unless it was counted before. */
-static void want_words(struct weir_pagemap *map, struct weir__pagemap_leaf *leaf, uint64_t page,
+static void want_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, uint64_t page,
                        uint64_t last) {
     const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1;
     const size_t first = (page & mask) / WEIR__PAGEMAP_HOST_SLOTS;
@@ -103,12 +78,15 @@ static void want_words(struct weir_pagemap *map, struct weir__pagemap_leaf *leaf
             more += bytes;
         leaf->counted[at / 64] |= bit;
     }
-    map->host_bytes += more;
+    r->host_bytes += more;
     if (more > 0)
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large) {
+/* Reserves the words of the pages of [address, address + bytes), or with `large` the words of the 512 KiB around them,
+ * so that setting the words cannot fail.  Returns 1 on success, 0 if there is no host memory, or if the address is
+ * above 2^57 or no multiple of a page. */
+static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
 
@@ -120,37 +98,21 @@ int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t byt
     for (; page <= last; page = end + 1) {
         end = page | (WEIR__PAGEMAP_LEAF_SLOTS - 1); /* the last page of the leaf */
         end = last < end ? last : end;
-        leaf = leaf_of(map, page);
+        leaf = leaf_of(r, page);
         if (!leaf)
             return 0;
         if (!large)
-            want_words(map, leaf, page, end);
+            want_words(r, leaf, page, end);
     }
     return 1;
 }
 
-void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value) {
-    uint64_t last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
-    struct weir__pagemap_words words;
+/* Returns the word of the page of a reserved address, or with `large` the word of its 512 KiB. */
+static _Atomic(void *) *word_of(const struct weir_records *r, uint64_t address, int large) {
+    struct weir__pagemap_words words = {NULL, NULL};
 
-    for (; address >> WEIR__PAGE_SHIFT <= last; address += WEIR_PAGE)
-        if (weir__pagemap_find(map, address, &words)) /* unreached: a reserved word has a leaf */
-            atomic_store_explicit(words.page, value, memory_order_release);
-}
-
-void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value) {
-    struct weir__pagemap_words words;
-
-    if (weir__pagemap_find(map, address, &words)) /* unreached: a reserved word has a leaf */
-        atomic_store_explicit(words.large, value, memory_order_release);
-}
-
-void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address, int large) {
-    struct weir__pagemap_words words;
-
-    if (!weir__pagemap_find(map, address, &words))
-        return NULL;
-    return atomic_load_explicit(large ? words.large : words.page, memory_order_acquire);
+    (void)weir__records_words(r, address, &words);
+    return large ? words.large : words.page;
 }
 
 /* ---- records ---- */
@@ -213,54 +175,35 @@ static void drop(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Initialises a new record.  Returns NULL if there is no host memory, or if `reserved` is 0, since the page map has no
- * room.  The caller holds the lock. */
-static struct weir_slab *begin(struct weir_records *r, int reserved, uint64_t base, size_t bytes,
-                               uint32_t slots) {
-    struct weir_slab *s = reserved ? make(r, slots) : NULL;
-
-    if (s) {
-        atomic_store_explicit(&s->base, base, memory_order_relaxed);
-        atomic_store_explicit(&s->bytes, bytes, memory_order_release);
-        s->slot_units = 0;
-        s->next = s->prev = NULL;
-        atomic_store_explicit(&s->cache, NULL, memory_order_relaxed);
-        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    }
-    return s;
-}
-
-/* Drops the kept record of a freed whole block, since a slab needs its word. */
-static void oust(struct weir_records *r, struct weir_slab *before) {
-    if (before) {
-        drop(r, before);
-        r->wholes--;
-    }
-}
-
-/* Returns 1 if a slab uses the word of the 512 KiB in which it begins, else 0.  A lookup then needs the next word, too,
- * so both words must lie in one leaf. */
-static int has_word(uint64_t base, size_t bytes) {
+/* Returns 1 if a block uses the word of the 512 KiB in which it begins, 0 if it uses words of pages.  A lookup of a slab
+ * then needs the next word, too, so both words must lie in one leaf. */
+static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 
+    if (!is_slab)
+        return bytes > WEIR_SLAB_SMALL;
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
 /* Stores `value`, a record or NULL, in the words of the block of `s`: for a slab the words of all its pages, for a whole
- * block the word of its first page. */
+ * block the word of its first page.  Drops the kept records of freed whole blocks that it finds in these words. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
-    uint64_t base = weir__slab_base(s);
-    size_t bytes = weir__slab_bytes(s);
+    uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
+    int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);
+    void *word =
+        value && is_slab && large ? (char *)value + weir__records_tag(base) : (void *)value;
 
-    if (s->slot_units == 0 && bytes > WEIR_SLAB_SMALL)
-        weir__pagemap_set_large(r->pages, base, value);
-    else if (s->slot_units == 0)
-        weir__pagemap_set(r->pages, base, WEIR_PAGE, value);
-    else if (has_word(base, bytes))
-        weir__pagemap_set_large(r->pages, base,
-                                value ? (char *)value + weir__records_tag(base) : NULL);
-    else
-        weir__pagemap_set(r->pages, base, bytes, value);
+    for (uint64_t end = is_slab && !large ? base + bytes : base + WEIR_PAGE; base < end;
+         base += WEIR_PAGE) {
+        _Atomic(void *) *place = word_of(r, base, large);
+        struct weir_slab *before = atomic_load_explicit(place, memory_order_relaxed);
+
+        atomic_store_explicit(place, word, memory_order_release);
+        if (value && before) {
+            drop(r, before);
+            r->wholes--;
+        }
+    }
 }
 
 /* Returns 1 if the words of all pages of a slab, or of the first page of a whole block, lead to the record, else 0. */
@@ -268,25 +211,30 @@ static WEIR_ASSERT_ONLY int lead_words_to(const struct weir_records *r, const st
     size_t bytes = s->slot_units == 0 ? WEIR_PAGE : weir__slab_bytes(s);
 
     for (size_t at = 0; at < bytes; at += WEIR_PAGE)
-        if (weir__records_find(r->pages, weir__slab_base(s) + at) != s)
+        if (weir__records_find(r, weir__slab_base(s) + at) != s)
             return 0;
     return 1;
 }
 
-struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
-                                     unsigned size_class, uint32_t slots) {
-    int one_word = has_word(base, bytes), reserved;
-    struct weir_slab *s;
+struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
+                                      unsigned size_class, uint32_t slots) {
+    int large = uses_large(base, bytes, slots > 0);
+    struct weir_slab *s = NULL;
 
     weir__lock_take(&r->lock);
-    reserved = weir__pagemap_reserve(r->pages, base, bytes, one_word);
-    s = begin(r, reserved, base, bytes, slots);
-    if (s && one_word)
-        oust(r, weir__pagemap_get(r->pages, base, 1));
-    for (size_t at = 0; s && !one_word && at < bytes; at += WEIR_PAGE)
-        oust(r, weir__pagemap_get(r->pages, base + at, 0));
+    if (reserve_words(r, base, slots > 0 ? bytes : WEIR_PAGE, large))
+        s = make(r, slots);
     if (s) {
-        weir__slab_cut(s, size_class, slots);
+        atomic_store_explicit(&s->base, base, memory_order_relaxed);
+        atomic_store_explicit(&s->bytes, bytes, memory_order_release);
+        s->slot_units = 0;
+        s->next = s->prev = NULL;
+        atomic_store_explicit(&s->cache, NULL, memory_order_relaxed);
+        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+        if (slots > 0)
+            weir__slab_cut(s, size_class, slots);
+        else
+            r->wholes++;
         set_words(r, s, s);
         WEIR_ASSERT(lead_words_to(r, s));
     }
@@ -295,27 +243,18 @@ struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size
 }
 
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes) {
-    int is_large = bytes > WEIR_SLAB_SMALL, reserved;
     struct weir__pagemap_words words;
-    struct weir_slab *s = NULL;
+    struct weir_slab *kept = NULL;
 
-    if (weir__pagemap_find(r->pages, base, &words))
-        s = atomic_load_explicit(is_large ? words.large : words.page, memory_order_acquire);
-    if (s) {
-        atomic_store_explicit(&s->base, base, memory_order_relaxed);
-        /* A reader that sees the bytes also sees the base. */
-        atomic_store_explicit(&s->bytes, bytes, memory_order_release);
-        return s;
-    }
-    weir__lock_take(&r->lock);
-    reserved = weir__pagemap_reserve(r->pages, base, WEIR_PAGE, is_large);
-    s = begin(r, reserved, base, bytes, 0);
-    if (s) {
-        r->wholes++;
-        set_words(r, s, s);
-    }
-    weir__lock_give(&r->lock);
-    return s;
+    if (weir__records_words(r, base, &words))
+        kept = atomic_load_explicit(bytes > WEIR_SLAB_SMALL ? words.large : words.page,
+                                    memory_order_acquire);
+    if (!kept)
+        return weir__records_begin(r, base, bytes, 0, 0);
+    atomic_store_explicit(&kept->base, base, memory_order_relaxed);
+    /* A reader that sees the bytes also sees the base. */
+    atomic_store_explicit(&kept->bytes, bytes, memory_order_release);
+    return kept;
 }
 
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s) {
@@ -345,7 +284,7 @@ void weir__records_walk(struct weir_records *r, void (*visit)(void *context, str
         while (at < end) {
             struct weir_slab *s = (struct weir_slab *)(void *)at;
 
-            if (weir__slab_base(s) != 0 && weir__records_find(r->pages, weir__slab_base(s)) == s)
+            if (weir__slab_base(s) != 0 && weir__records_find(r, weir__slab_base(s)) == s)
                 visit(context, s);
             at += bytes_of(s->order);
         }
@@ -353,18 +292,30 @@ void weir__records_walk(struct weir_records *r, void (*visit)(void *context, str
     weir__lock_give(&r->lock);
 }
 
-int weir__records_open(struct weir_records *r, struct weir_pagemap *pages) {
-    r->pages = pages;
-    return weir__pagemap_open(pages);
+int weir__records_open(struct weir_records *r) {
+    r->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *r->top);
+    return r->top != NULL;
 }
 
 void weir__records_close(struct weir_records *r) {
+    struct weir__pagemap_leaf *leaf;
+
     while (r->chunks) {
         struct weir_records_chunk *chunk = r->chunks;
 
         r->chunks = chunk->next;
         free(chunk);
     }
-    if (r->pages)
-        weir__pagemap_close(r->pages);
+    while (r->nodes) {
+        struct weir__pagemap_node *node = r->nodes;
+
+        for (size_t k = 0; k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
+            leaf = atomic_load_explicit(&node->leaf[k], memory_order_relaxed);
+            if (leaf)
+                (void)munmap(leaf, sizeof *leaf);
+        }
+        r->nodes = node->next;
+        free(node);
+    }
+    free(r->top);
 }

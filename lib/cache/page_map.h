@@ -266,23 +266,20 @@ struct weir__pagemap_node {
     struct weir__pagemap_node *next; /* links all nodes */
 };
 
-struct weir_pagemap {
-    _Atomic(struct weir__pagemap_node *) *top; /* has WEIR__PAGEMAP_TOP_SLOTS entries */
-    struct weir__pagemap_node *nodes;
-    /* The bytes of host memory that the tables use; written under the writers' lock. */
-    _Atomic size_t host_bytes;
-};
-
 struct weir_records_chunk;
 
 /* All fields are zero before weir__records_open(). */
 struct weir_records {
-    struct weir_pagemap *pages; /* readers need nothing else */
-    struct weir_lock lock;      /* innermost; guards writes to the map, and the fields below */
+    /* The page map: WEIR__PAGEMAP_TOP_SLOTS nodes or NULL.  Readers need no other field, and share no cache line with
+     * writers. */
+    _Atomic(struct weir__pagemap_node *) *top;
+    _Alignas(
+        128) struct weir_lock lock; /* innermost; guards writes to the map, and the fields below */
+    struct weir__pagemap_node *nodes;
     struct weir_slab *spare[WEIR_RECORDS_ORDERS];
     struct weir_records_chunk *chunks;
     char *chunk_at, *chunk_end;
-    _Atomic size_t host_bytes; /* the bytes of all chunks; read without the lock */
+    _Atomic size_t host_bytes; /* the bytes of all chunks and tables; read without the lock */
     _Atomic size_t wholes;     /* the number of records of whole blocks; read without the lock */
 };
 
@@ -295,8 +292,8 @@ struct weir__pagemap_words {
 
 /* Finds the two words of an address.  Returns 1 on success, 0 if there is no leaf for the address. */
 static inline __attribute__((always_inline)) int
-weir__pagemap_find(const struct weir_pagemap *map, uint64_t address,
-                   struct weir__pagemap_words *out) {
+weir__records_words(const struct weir_records *r, uint64_t address,
+                    struct weir__pagemap_words *out) {
     uint64_t page = address >> WEIR__PAGE_SHIFT;
     uint64_t top = page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS);
     struct weir__pagemap_node *node;
@@ -304,7 +301,7 @@ weir__pagemap_find(const struct weir_pagemap *map, uint64_t address,
 
     if (top >= WEIR__PAGEMAP_TOP_SLOTS)
         return 0;
-    node = atomic_load_explicit(&map->top[top], memory_order_acquire);
+    node = atomic_load_explicit(&r->top[top], memory_order_acquire);
     if (!node)
         return 0;
     leaf = atomic_load_explicit(
@@ -330,12 +327,12 @@ static inline uintptr_t weir__records_tag(uint64_t address) {
 
 /* Returns the record for any address, or NULL.  (If gcc decided, it would not inline this function into hits.) */
 static inline __attribute__((always_inline)) struct weir_slab *
-weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
+weir__records_find(const struct weir_records *r, uint64_t address) {
     struct weir__pagemap_words words;
     uintptr_t word, last, page, ours, lasts;
     struct weir_slab *s;
 
-    if (!weir__pagemap_find(pages, address, &words))
+    if (!weir__records_words(r, address, &words))
         return NULL;
     word = (uintptr_t)atomic_load_explicit(words.large, memory_order_acquire);
     last = (uintptr_t)atomic_load_explicit(words.large - 1, memory_order_acquire);
@@ -360,33 +357,19 @@ weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
     return (struct weir_slab *)(word & ~WEIR__RECORDS_TAG);
 }
 
-/* ---- the page map --------------------------------------------------- */
-
-/* Opens an empty map.  Returns 1 on success, 0 if there is no host memory. */
-int weir__pagemap_open(struct weir_pagemap *map);
-void weir__pagemap_close(struct weir_pagemap *map);
-/* Reserves the words of the pages of [address, address + bytes), or with `large` the words of the 512 KiB around them,
- * so that setting the words cannot fail.  Returns 1 on success, 0 if there is no host memory, or if the address is
- * above 2^57 or no multiple of a page. */
-int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large);
-/* Sets the words of these pages, which are reserved.  NULL clears the words. */
-void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);
-/* Sets the word of the 512 KiB around an address, which is reserved. */
-void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value);
-/* Returns the word of the page of an address, or with `large` the word of its 512 KiB; NULL if there is none. */
-void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address, int large);
-
 /* ---- records ---- */
 
 /* Opens the records and the page map.  Returns 1 on success, 0 if there is no host memory. */
-int weir__records_open(struct weir_records *r, struct weir_pagemap *pages);
+int weir__records_open(struct weir_records *r);
 void weir__records_close(struct weir_records *r);
 
-/* Cuts the caller's block into at most WEIR_RECORDS_SLOTS slots, which are all free.  Returns the slab, or NULL if
- * there is no host memory or the block lies beyond the page map. */
-struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
-                                     unsigned size_class, uint32_t slots);
-/* Makes the record of a whole block that is not live yet.  Returns NULL as weir__records_slab does. */
+/* Makes the record of a slab, and cuts the slab into `slots` slots of a class, at most WEIR_RECORDS_SLOTS, which are all
+ * free.  With slots == 0 makes the record of a whole block that is not live yet.  Returns NULL if there is no host memory,
+ * or if the address is above 2^57 or no multiple of a page. */
+struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
+                                      unsigned size_class, uint32_t slots);
+/* Finds the kept record of an earlier whole block for a new one, or makes a record.  Returns NULL as
+ * weir__records_begin does. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Ends a record before its block goes back to the engine, which may use the block at once.  Returns the address of the
  * block. */

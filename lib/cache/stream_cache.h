@@ -312,8 +312,8 @@ enum { WEIR_CACHE_BUCKETS = 512 };
 struct weir_caches {
     /* A hit reads the fields up to `bucket`, and the stream's cache. */
     struct weir_device *device;
-    int checks;                /* nonzero if options.stream_checks is on */
-    struct weir_pagemap pages; /* finds the records of blocks */
+    int checks;                  /* nonzero if options.stream_checks is on */
+    struct weir_records records; /* hits read only the first field */
     /* Lists of caches by the hash of their key, linked by `after`: the caches of created streams, then the caches of
      * default streams.  Writers hold the caches' lock; readers hold no lock.  The key of a created stream's cache
      * never changes.  If another thread removes a key of a default stream, a reader may go on in the wrong list.  So a
@@ -327,7 +327,6 @@ struct weir_caches {
     /* The time after which a cache returns unused memory, or UINT64_MAX for never. */
     uint64_t idle_ns;
 
-    _Alignas(64) struct weir_records records;
     _Atomic uint64_t largest; /* the bytes of the largest whole block so far */
     /* The numbers of requests and of frees on captured streams. */
     _Atomic uint64_t captured_allocs, captured_frees;

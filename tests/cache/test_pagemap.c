@@ -11,43 +11,60 @@
 #define NODE_BYTES (LEAF_BYTES * WEIR__PAGEMAP_NODE_SLOTS)
 #define TOP_BYTES (NODE_BYTES * WEIR__PAGEMAP_TOP_SLOTS)
 
-static struct weir_pagemap map;
+#define LARGE (WEIR_SLAB_SMALL + WEIR_PAGE)
 
-static void open_map(void) {
-    MUST(weir__pagemap_open(&map));
-    MUST_EQ(map.host_bytes, 0);
+static struct weir_records records;
+
+static void open_records(void) {
+    memset(&records, 0, sizeof records);
+    MUST(weir__records_open(&records));
+    MUST_EQ(records.host_bytes, 0);
 }
 
-static void close_map(void) {
-    weir__pagemap_close(&map);
+static void close_records(void) {
+    weir__records_close(&records);
 }
 
-CASE("pagemap", 30, open_map, close_map);
+static struct weir_slab *find(uint64_t address) {
+    return weir__records_find(&records, address);
+}
+
+static struct weir_slab *slab_at(uint64_t base, size_t bytes) {
+    return weir__records_begin(&records, base, bytes, 0, 16);
+}
+
+/* Returns the bytes of the tables: all host memory but the chunk of the first records. */
+static size_t table_bytes(void) {
+    return records.host_bytes - 64 * KIB;
+}
+
+CASE("records", 30, open_records, close_records);
 
 TEST(an_empty_map_has_nothing) {
-    MUST(weir__pagemap_get(&map, 0, 0) == NULL);
-    MUST(weir__pagemap_get(&map, UINT64_C(1) << 47, 0) == NULL);
-    MUST(weir__pagemap_get(&map, TOP_BYTES - 1, 0) == NULL);
-    MUST(weir__pagemap_get(&map, TOP_BYTES, 0) == NULL);
-    MUST(weir__pagemap_get(&map, UINT64_MAX, 0) == NULL);
+    MUST(find(0) == NULL);
+    MUST(find(UINT64_C(1) << 47) == NULL);
+    MUST(find(TOP_BYTES - 1) == NULL);
+    MUST(find(TOP_BYTES) == NULL);
+    MUST(find(UINT64_MAX) == NULL);
 }
 
-TEST(what_cannot_be_reserved) {
-    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE, 0, 0));
-    MUST(!weir__pagemap_reserve(&map, 1, WEIR_PAGE, 0));
-    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE + 512, WEIR_PAGE, 0));
-    MUST(!weir__pagemap_reserve(&map, TOP_BYTES, 1, 0));
-    MUST(!weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE + 1, 0));
-    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, WEIR_PAGE, 0));
-    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, 2 * WEIR_PAGE, 0));
-    MUST_EQ(map.host_bytes, 0);
-    MUST(weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE, 0));
-    MUST(weir__pagemap_reserve(&map, 0, 1, 0));
+TEST(what_has_no_record) {
+    MUST(!slab_at(WEIR_PAGE, 0));
+    MUST(!slab_at(1, WEIR_PAGE));
+    MUST(!slab_at(WEIR_PAGE + 512, WEIR_PAGE));
+    MUST(!slab_at(TOP_BYTES, 1));
+    MUST(!slab_at(TOP_BYTES - WEIR_PAGE, WEIR_PAGE + 1));
+    MUST(!slab_at(0 - WEIR_PAGE, WEIR_PAGE));
+    MUST(!slab_at(0 - WEIR_PAGE, 2 * WEIR_PAGE));
+    MUST(!weir__records_whole(&records, TOP_BYTES, LARGE));
+    MUST_EQ(records.host_bytes, 0);
+    MUST(slab_at(TOP_BYTES - WEIR_PAGE, WEIR_PAGE));
+    MUST(slab_at(0, WEIR_PAGE));
 }
 
 /* The places cross the border of two leaves or nodes, or lie at an end.  Neighbours stay unchanged, and every byte of a
- * page has the page's value. */
-TEST_EACH(7, values_stand_where_they_were_set) {
+ * slab leads to it. */
+TEST_EACH(7, slabs_are_found_where_they_are) {
     const uint64_t places[] = {0,
                                WEIR_PAGE,
                                LEAF_BYTES - 2 * WEIR_PAGE,
@@ -57,105 +74,40 @@ TEST_EACH(7, values_stand_where_they_were_set) {
                                TOP_BYTES - 4 * WEIR_PAGE};
     uint64_t place = places[_i];
     size_t bytes = 3 * WEIR_PAGE;
-    int value, other;
+    struct weir_slab *behind = weir__records_whole(&records, place + bytes, WEIR_PAGE);
+    struct weir_slab *slab = slab_at(place, bytes);
 
-    MUST(weir__pagemap_reserve(&map, place, bytes + WEIR_PAGE, 0));
-    MUST(weir__pagemap_get(&map, place, 0) == NULL);
-    weir__pagemap_set(&map, place + bytes, WEIR_PAGE, &other);
-    weir__pagemap_set(&map, place, bytes - 1, &value); /* covers part of the last page */
     for (uint64_t at = 0; at < bytes; at += 511)
-        MUST(weir__pagemap_get(&map, place + at, 0) == &value);
-    MUST(weir__pagemap_get(&map, place + bytes - 1, 0) == &value);
-    MUST(weir__pagemap_get(&map, place + bytes, 0) == &other);
-    MUST(weir__pagemap_get(&map, place + bytes + WEIR_PAGE, 0) == NULL);
-    MUST(place == 0 || weir__pagemap_get(&map, place - 1, 0) == NULL);
-    weir__pagemap_set(&map, place, bytes, NULL);
-    MUST(weir__pagemap_get(&map, place, 0) == NULL);
-    MUST(weir__pagemap_get(&map, place + bytes - 1, 0) == NULL);
-    MUST(weir__pagemap_get(&map, place + bytes, 0) == &other);
-}
-
-/* The words of large blocks are beside those of pages, and do not need them. */
-TEST(words_of_large_blocks) {
-    uint64_t place = 3 * LEAF_BYTES - WEIR_PAGE;
-    int value, other;
-
-    MUST(weir__pagemap_get(&map, place, 1) == NULL);
-    MUST(!weir__pagemap_reserve(&map, TOP_BYTES, WEIR_PAGE, 1));
-    MUST(weir__pagemap_reserve(&map, place, 2 * WEIR_PAGE, 1));
-    weir__pagemap_set_large(&map, place, &value);
-    weir__pagemap_set_large(&map, place + WEIR_PAGE, &other);
-    MUST(weir__pagemap_get(&map, place, 1) == &value);
-    MUST(weir__pagemap_get(&map, place - WEIR_SLAB_SMALL + WEIR_PAGE, 1) == &value);
-    MUST(weir__pagemap_get(&map, place - WEIR_SLAB_SMALL, 1) == NULL);
-    MUST(weir__pagemap_get(&map, place + WEIR_SLAB_SMALL, 1) == &other);
-    MUST(weir__pagemap_get(&map, place + WEIR_PAGE + WEIR_SLAB_SMALL, 1) == NULL);
-    MUST(weir__pagemap_get(&map, place, 0) == NULL);
-    weir__pagemap_set(&map, place, WEIR_PAGE, &other);
-    MUST(weir__pagemap_get(&map, place, 1) == &value);
-    weir__pagemap_set_large(&map, place, NULL);
-    MUST(weir__pagemap_get(&map, place, 1) == NULL);
-    MUST(weir__pagemap_get(&map, place, 0) == &other);
+        MUST(find(place + at) == slab);
+    MUST(find(place + bytes - 1) == slab);
+    MUST(find(place + bytes) == behind);
+    MUST(find(place + bytes + WEIR_PAGE) == NULL);
+    MUST(place == 0 || find(place - 1) == NULL);
+    weir__records_end(&records, slab);
+    MUST(find(place) == NULL);
+    MUST(find(place + bytes - 1) == NULL);
+    MUST(find(place + bytes) == behind);
 }
 
 /* A table is made once, and its words count once. */
-TEST(reserving_again_takes_nothing) {
-    size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
-    size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;
-
-    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES / 8, 0));
-    MUST_EQ(map.host_bytes, leaf - words + words / 8 + node);
-    MUST(weir__pagemap_reserve(&map, WEIR_PAGE, LEAF_BYTES - WEIR_PAGE, 0));
-    MUST_EQ(map.host_bytes, leaf + node);
-    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES + LEAF_BYTES / 8 - WEIR_PAGE, 0));
-    MUST_EQ(map.host_bytes, 2 * leaf - words + words / 8 + node);
-    MUST(weir__pagemap_reserve(&map, LEAF_BYTES, LEAF_BYTES, 0));
-    MUST_EQ(map.host_bytes, 2 * leaf + node);
-    MUST(weir__pagemap_reserve(&map, NODE_BYTES - WEIR_PAGE, 2 * WEIR_PAGE, 0));
-    MUST_EQ(map.host_bytes, 4 * leaf - 2 * words + 2 * host + 2 * node);
-}
-
-/* A table of large blocks does not touch the words of pages, which take no memory until small blocks come. */
-TEST(what_was_never_touched_is_not_told) {
+TEST(words_count_when_they_are_used) {
     size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
     size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;
     uint64_t covers = WEIR__PAGEMAP_HOST_SLOTS * WEIR_PAGE;
 
     for (uint64_t i = 0; i < 4; i++)
-        MUST(weir__pagemap_reserve(&map, i * LEAF_BYTES, WEIR_SLAB_SMALL + WEIR_PAGE, 1));
-    MUST_EQ(map.host_bytes, 4 * (leaf - words) + node);
-    MUST(weir__pagemap_reserve(&map, 0, WEIR_PAGE, 0));
-    MUST(weir__pagemap_reserve(&map, WEIR_PAGE, covers - WEIR_PAGE, 0));
-    MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + host);
-    MUST(weir__pagemap_reserve(&map, covers - WEIR_PAGE, 2 * WEIR_PAGE, 0));
-    MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + 2 * host);
-    MUST(weir__pagemap_reserve(&map, 2 * LEAF_BYTES - WEIR_PAGE, 2 * WEIR_PAGE,
-                               0)); /* in two tables */
-    MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + 4 * host);
-    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES, 0));
-    MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + words + 2 * host);
+        MUST(weir__records_whole(&records, i * LEAF_BYTES + covers, LARGE));
+    MUST_EQ(table_bytes(), 4 * (leaf - words) + node);
+    MUST(weir__records_whole(&records, 0, WEIR_PAGE));
+    MUST(slab_at(WEIR_PAGE, covers - WEIR_PAGE));
+    MUST_EQ(table_bytes(), 4 * (leaf - words) + node + host);
+    MUST(slab_at(2 * covers - WEIR_PAGE, 2 * WEIR_PAGE));
+    MUST_EQ(table_bytes(), 4 * (leaf - words) + node + 3 * host);
+    MUST(slab_at(2 * LEAF_BYTES - WEIR_PAGE, 2 * WEIR_PAGE)); /* in two tables */
+    MUST_EQ(table_bytes(), 4 * (leaf - words) + node + 5 * host);
+    MUST(slab_at(3 * LEAF_BYTES + 2 * covers, LEAF_BYTES - 2 * covers));
+    MUST_EQ(table_bytes(), 4 * (leaf - words) + node + words + 3 * host);
 }
-
-/* ---- records ----------------------------------------------------------------------------------- */
-
-#define LARGE (WEIR_SLAB_SMALL + WEIR_PAGE)
-
-static struct weir_records records;
-
-static void open_records(void) {
-    memset(&records, 0, sizeof records);
-    MUST(weir__records_open(&records, &map));
-}
-
-static void close_records(void) {
-    weir__records_close(&records);
-}
-
-static struct weir_slab *find(uint64_t address) {
-    return weir__records_find(&map, address);
-}
-
-CASE("records", 30, open_records, close_records);
 
 /* The record of a whole block is kept for the next block at its address, unless there are too many records. */
 TEST_EACH(2, records_of_very_many_blocks) {
@@ -171,8 +123,6 @@ TEST_EACH(2, records_of_very_many_blocks) {
         weir__records_end(&records, block[i]);
         left -= left > KEPT;
         MUST_EQ(records.wholes, left);
-        MUST(weir__pagemap_get(&map, i * apart, _i) != NULL || i < BLOCKS - KEPT);
-        MUST(weir__pagemap_get(&map, i * apart, _i) == NULL || i >= BLOCKS - KEPT);
     }
     MUST(weir__records_whole(&records, 0, apart) == block[BLOCKS - KEPT - 1]);
 }
@@ -201,7 +151,7 @@ TEST(small_blocks_where_a_large_one_was) {
     uint64_t page = 6 * WEIR_SLAB_SMALL;
     struct weir_slab *large = weir__records_whole(&records, page, LARGE);
     weir__records_end(&records, large);
-    struct weir_slab *slab = weir__records_slab(&records, page, 2 * WEIR_PAGE, 0, 64);
+    struct weir_slab *slab = weir__records_begin(&records, page, 2 * WEIR_PAGE, 0, 64);
     struct weir_slab *whole = weir__records_whole(&records, page + 2 * WEIR_PAGE, WEIR_PAGE);
     MUST(find(page) == slab);
     MUST(find(page + 512) == slab);
@@ -239,16 +189,16 @@ TEST_EACH(WEIR_SLAB_SMALL / WEIR_PAGE, slabs_have_one_word) {
 
     large = weir__records_whole(&records, base, LARGE);
     weir__records_end(&records, large);
-    slab = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, SLOTS);
+    slab = weir__records_begin(&records, base, WEIR_SLAB_SMALL, 47, SLOTS);
     MUST_EQ(records.wholes, 0);
-    MUST_LE(map.host_bytes, sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node));
+    MUST_LE(table_bytes(), sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node));
     check_pages(base, slab, NULL, NULL);
-    before = weir__records_slab(&records, base - WEIR_SLAB_SMALL, WEIR_SLAB_SMALL, 47, SLOTS);
-    behind = weir__records_slab(&records, base + WEIR_SLAB_SMALL, WEIR_SLAB_SMALL, 47, SLOTS);
+    before = weir__records_begin(&records, base - WEIR_SLAB_SMALL, WEIR_SLAB_SMALL, 47, SLOTS);
+    behind = weir__records_begin(&records, base + WEIR_SLAB_SMALL, WEIR_SLAB_SMALL, 47, SLOTS);
     check_pages(base, slab, before, behind);
     weir__records_end(&records, behind);
     check_pages(base, slab, before, NULL);
-    behind = weir__records_slab(&records, base + WEIR_SLAB_SMALL, WEIR_PAGE, 0, 32);
+    behind = weir__records_begin(&records, base + WEIR_SLAB_SMALL, WEIR_PAGE, 0, 32);
     check_pages(base, slab, before, behind);
     weir__records_end(&records, behind);
     behind = weir__records_whole(&records, base + WEIR_SLAB_SMALL, LARGE);
@@ -266,11 +216,11 @@ TEST_EACH(WEIR_SLAB_SMALL / WEIR_PAGE, slabs_have_one_word) {
 /* A slab that two tables share is found through both. */
 TEST_EACH(2, a_slab_astride_two_tables) {
     uint64_t base = 3 * LEAF_BYTES - WEIR_SLAB_SMALL + (uint64_t)_i * WEIR_PAGE;
-    struct weir_slab *slab = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16);
+    struct weir_slab *slab = weir__records_begin(&records, base, WEIR_SLAB_SMALL, 47, 16);
     check_pages(base, slab, NULL, NULL);
     weir__records_end(&records, slab);
     check_pages(base, NULL, NULL, NULL);
-    struct weir_slab *again = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16);
+    struct weir_slab *again = weir__records_begin(&records, base, WEIR_SLAB_SMALL, 47, 16);
     check_pages(base, again, NULL, NULL);
 }
 
@@ -320,7 +270,7 @@ static void world_begin(struct held *h, uint64_t *random) {
     if (!world_take(first, h->pages))
         return;
     h->base = WORLD + first * WEIR_PAGE;
-    h->span = h->is_slab ? weir__records_slab(&records, h->base, h->pages * WEIR_PAGE, 0, 16)
+    h->span = h->is_slab ? weir__records_begin(&records, h->base, h->pages * WEIR_PAGE, 0, 16)
                          : weir__records_whole(&records, h->base, h->pages * WEIR_PAGE);
 }
 
@@ -382,9 +332,12 @@ TEST_EACH(2, threads_find_their_own) {
         MUST(pthread_join(thread[i], NULL) == 0);
     MUST_EQ(world_wrong, 0);
     for (uint64_t at = WORLD; at < WORLD + WORLD_PAGES * WEIR_PAGE; at += WEIR_PAGE) {
+        struct weir__pagemap_words words;
+
         MUST(!find(at) || find(at)->bytes == 0);
-        left += weir__pagemap_get(&map, at, 0) != NULL;
-        left += (at == WORLD || at % WEIR_SLAB_SMALL == 0) && weir__pagemap_get(&map, at, 1);
+        MUST(weir__records_words(&records, at, &words));
+        left += *words.page != NULL;
+        left += (at == WORLD || at % WEIR_SLAB_SMALL == 0) && *words.large;
     }
     MUST_EQ(records.wholes, left);
     weir__records_walk(&records, count_live, &live);
@@ -399,7 +352,7 @@ static size_t pages_touched(uint64_t address) {
     unsigned char there[MOST];
     uintptr_t leaf, first;
 
-    MUST(weir__pagemap_find(&map, address, &words));
+    MUST(weir__records_words(&records, address, &words));
     leaf = (uintptr_t)(words.page - (address >> WEIR__PAGE_SHIFT & (WEIR__PAGEMAP_LEAF_SLOTS - 1)));
     first = leaf & ~(uintptr_t)(page - 1);
     bytes = leaf + sizeof(struct weir__pagemap_leaf) - first;
@@ -428,7 +381,7 @@ TEST(a_block_touches_little_of_its_table) {
     MUST(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0); /* else a page may be as large as a table */
     MUST(weir__records_whole(&records, base, (size_t)1 << 30) != NULL);
     MUST_LE(pages_touched(base), all / 16);
-    MUST(weir__records_slab(&records, slab, WEIR_PAGE, 0, 16) != NULL);
+    MUST(weir__records_begin(&records, slab, WEIR_PAGE, 0, 16) != NULL);
     MUST_LE(pages_touched(slab), all / 16);
 }
 
@@ -442,13 +395,13 @@ TEST_EACH(3, a_whole_block_needs_one_table) {
     struct weir_slab *block = weir__records_whole(&records, base, sizes[_i]);
 
     MUST(block != NULL);
-    MUST_EQ(map.host_bytes, one);
+    MUST_EQ(table_bytes(), one);
     MUST(find(base) == block);
     MUST(find(base - 1) == NULL);
     MUST(find(base + WEIR_PAGE) == NULL);
     weir__records_end(&records, block);
-    MUST(weir__records_slab(&records, base - WEIR_PAGE, 2 * WEIR_PAGE, 0, 16) != NULL);
-    MUST_EQ(map.host_bytes, one + (_i > 0 ? host : 0));
+    MUST(weir__records_begin(&records, base - WEIR_PAGE, 2 * WEIR_PAGE, 0, 16) != NULL);
+    MUST_EQ(table_bytes(), one + (_i > 0 ? host : 0));
 }
 
 SUITE("pagemap", CK_FORK_GETENV);

@@ -29,7 +29,7 @@ static const char *const found_by[] = {
 static void plant_mistake(int mistake, const void *small) {
     static const struct weir_slot_kind kind = {"weirtest", 1, 512, WEIR_SLOTS_AT, 0};
     struct weir_heap *heap = (struct weir_heap *)a->reserve.engine;
-    struct weir_slab *slab = weir__records_find(&a->caches->pages, (uintptr_t)small);
+    struct weir_slab *slab = weir__records_find(&a->caches->records, (uintptr_t)small);
     struct weir_slot_file file = {.kind = &kind};
     struct weir_lock lock = {0};
     struct weir_map map = {0};
