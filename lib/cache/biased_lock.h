@@ -48,7 +48,7 @@ struct weir_bias {
  * inherits the locks that are biased to the mark. */
 struct weir_bias_mark {
     /* For each level: nonzero while the thread holds a lock that is biased to the thread, or checks the bias. */
-    _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
+    _Alignas(128) atomic_int inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 

@@ -146,6 +146,11 @@ static void note_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
+/* Subtracts a block that an engine with is_straight has freed, of which the engine does not know the size. */
+static void count_given(struct weir_caches *f, size_t bytes) {
+    atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
+}
+
 /* Frees blocks of an engine with is_straight on `stream`, or at once if `id` is OBSERVED.  Releases `lock` for the frees,
  * since a free of engine direct waits for the device. */
 static void free_straight(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
@@ -430,19 +435,17 @@ weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r)
 
 /* ---- frees without a cache ---- */
 
-/* Counts the free of a block in a cache.  The caller holds the cache's lock. */
-static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
-    weir__sum_sub(&c->requested, (int64_t)requested);
-    weir__sum_sub(&c->in_use, (int64_t)in_use);
-    weir__cache_raise(&c->frees, 1);
-}
+/* Counts the free of a block that no cache keeps: in the cache `c`, or in `loose` if the lock of `c` is biased to another
+ * thread. */
+static void count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
+                            size_t in_use) {
+    int taken;
 
-/* Counts a free in `loose`, since no stream's cache keeps the block. */
-static void count_loose_free(struct weir_caches *f, uint64_t requested, size_t in_use) {
-    int taken = weir__bias_take(&f->loose->lock);
-
-    count_free(f->loose, requested, in_use);
-    weir__bias_give(&f->loose->lock, taken);
+    if (weir__bias_is_anothers(&c->lock))
+        c = f->loose;
+    taken = weir__bias_take(&c->lock);
+    weir__cache_count_free(c, requested, in_use);
+    weir__bias_give(&c->lock, taken);
 }
 
 /* Marks a live block as freed; a slot is not free in its slab yet.  Returns the bytes that were requested for the block,
@@ -505,9 +508,10 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64
     return status;
 }
 
-/* Frees a block that other streams use, or whose stream has no cache. */
-static weir_status free_past(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block,
-                             weir_stream stream, struct weir_use_list *uses, int captured) {
+/* Frees a block that no cache can keep, and counts the free in the cache `counts` or in `loose`. */
+static weir_status free_past(struct weir_caches *f, struct weir_cache *counts, struct weir_slab *s,
+                             CUdeviceptr block, weir_stream stream, struct weir_use_list *uses,
+                             int captured) {
     size_t in_use = weir__slab_in_use(s);
     weir_status status = WEIR_OK;
     uint64_t asked;
@@ -533,7 +537,7 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, CUdevic
     }
     if (status != WEIR_OK)
         return status;
-    count_loose_free(f, asked, in_use);
+    count_past_free(f, counts, asked, in_use);
     if (captured)
         atomic_fetch_add_explicit(&f->captured_frees, 1, memory_order_relaxed);
     return WEIR_OK;
@@ -558,7 +562,7 @@ static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_str
 /* The results of a free into a cache. */
 enum {
     KEPT,
-    FULL,    /* the cache cannot keep the block, or has no room for a remote free */
+    FULL,    /* the cache cannot keep the block */
     NO_BLOCK /* no live block starts there */
 };
 
@@ -618,7 +622,7 @@ static int put_whole(const struct weir_caches *f, struct put *p) {
     if (f->is_straight && !atomic_load_explicit(&c->capturing, memory_order_relaxed))
         return FULL;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    count_free(c, asked, bytes);
+    weir__cache_count_free(c, asked, bytes);
     if (f->is_straight ||
         (c->inbox_count < WEIR_CACHE_INBOX && more < c->room &&
          c->lacked == atomic_load_explicit(&f->engine->lacked, memory_order_relaxed))) {
@@ -633,6 +637,24 @@ static int put_whole(const struct weir_caches *f, struct put *p) {
     return KEPT;
 }
 
+/* Makes room in a cache for more remote frees of a class.  A list that grows again makes the cache due, so that its
+ * remote frees return to their slabs.  Returns the list, or NULL if there is no host memory. */
+static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
+    struct weir_remote_slots *remotes = c->remotes[size_class];
+    uint32_t room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;
+
+    remotes = realloc(remotes, sizeof *remotes + room * sizeof remotes->remote[0]);
+    if (!remotes)
+        return NULL;
+    if (room == WEIR_CACHE_REMOTES)
+        *remotes = (struct weir_remote_slots){0};
+    else
+        weir__cache_due(c);
+    remotes->room = room;
+    c->remotes[size_class] = remotes;
+    return remotes;
+}
+
 /* Keeps a freed slot of another cache's slab in this cache, as a remote free. */
 static int put_remote(const struct put *p) {
     struct weir_remote_slots *remotes = p->c->remotes[p->s->size_class];
@@ -642,10 +664,12 @@ static int put_remote(const struct put *p) {
     if (asked == 0)
         return NO_BLOCK;
     if (!remotes || remotes->count == remotes->room)
+        remotes = grow_remotes(p->c, p->s->size_class);
+    if (!remotes)
         return FULL;
     atomic_store_explicit(&p->s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
     remotes->remote[remotes->count++] = (struct weir_remote_slot){p->s, slot};
-    count_free(p->c, asked, weir__slab_in_use(p->s));
+    weir__cache_count_free(p->c, asked, weir__slab_in_use(p->s));
     return KEPT;
 }
 
@@ -702,31 +726,6 @@ static void give_up(struct weir_caches *f, const struct put *p, weir_stream stre
         put_off(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
-/* Makes room in a cache for more remote frees of a class.  A list that grows again makes the cache due, so that its
- * remote frees return to their slabs.  Returns 1 on success, 0 without host memory or if the cache serves no stream. */
-static int make_room(struct weir_cache *c, unsigned size_class) {
-    struct weir_remote_slots *remotes;
-    uint32_t room;
-    int taken = weir__bias_take(&c->lock), made = 0;
-
-    if (c->serves) {
-        remotes = c->remotes[size_class];
-        room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;
-        remotes = realloc(remotes, sizeof *remotes + room * sizeof remotes->remote[0]);
-        made = remotes != NULL;
-    }
-    if (made) {
-        if (room == WEIR_CACHE_REMOTES)
-            *remotes = (struct weir_remote_slots){0};
-        else
-            weir__cache_due(c);
-        remotes->room = room;
-        c->remotes[size_class] = remotes;
-    }
-    weir__bias_give(&c->lock, taken);
-    return made;
-}
-
 /* Frees a block after querying the driver for the stream's id, or because no cache has kept the block. */
 static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
@@ -741,15 +740,13 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     p.id = id;
     if (p.c && !uses) {
         result = put(f, &p);
-        if (result == FULL && s->slot_units && make_room(p.c, s->size_class))
-            result = put(f, &p);
         if (p.out)
             give_up(f, &p, stream);
     }
     if (result == NO_BLOCK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (result == FULL)
-        return free_past(f, s, block, stream, uses, captured);
+        return free_past(f, f->loose, s, block, stream, uses, captured);
     if (captured)
         put_off(p.c); /* no event can be recorded on a stream that is being captured */
     else
@@ -785,47 +782,19 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
     return WEIR_OK;
 }
 
-/* ---- frees by the driver ---- */
-
-/* Counts the free of a whole block by the driver in the cache `c`, or in `loose` if the lock of `c` is biased to another
- * thread.  Returns 1 if the cache has deferred work, else 0. */
-static int count_driver_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
-                             size_t in_use) {
-    int taken, wanted;
-
-    if (weir__bias_is_anothers(&c->lock)) {
-        count_loose_free(f, requested, in_use);
-        return 0;
-    }
-    taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST);
-    count_free(c, requested, in_use);
-    wanted = c->serves && !c->is_ready;
-    weir__bias_give(&c->lock, taken);
-    return wanted;
-}
-
 /* Frees a whole block to an engine with is_straight.  The driver knows which stream the handle means, so weir queries
  * nothing if the handle has a cache that has served a stream. */
-static weir_status free_by_driver(struct weir_caches *f, struct put *p, weir_stream stream) {
-    size_t in_use = weir__slab_in_use(p->s);
-    weir_status status;
-    uint64_t asked;
+static weir_status free_by_driver(struct weir_caches *f, const struct put *p, weir_stream stream) {
+    struct weir_slab *s = p->s;
+    weir_status status = WEIR_E_CAPTURE;
 
-    if (!p->c || atomic_load_explicit(&p->c->id, memory_order_relaxed) == 0)
-        return free_slow(f, p->s, p->block, stream, NULL);
-    asked = mark_freed(p->s, p->block);
-    if (asked == 0)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
-    status = free_whole(f, p->s, asked, stream, NULL);
-    if (status == WEIR_E_CAPTURE) {
-        /* Searches the record again, since free_whole() has ended it and made a new one. */
-        p->s = weir__records_find(&f->records, p->block);
-        return p->s ? free_slow(f, p->s, p->block, stream, NULL)
-                    : weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    if (status == WEIR_OK && count_driver_free(f, p->c, asked, in_use))
-        catch_up_in_free(f, stream);
-    return status;
+    if (p->c && atomic_load_explicit(&p->c->id, memory_order_relaxed) != 0)
+        status = free_past(f, p->c, s, p->block, stream, NULL, 0);
+    if (status != WEIR_E_CAPTURE)
+        return status;
+    /* Searches the record again, since free_past() may have ended it and made a new one. */
+    s = weir__records_find(&f->records, p->block);
+    return s ? free_slow(f, s, p->block, stream, NULL) : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
 /* ---- frees ---- */
@@ -846,7 +815,7 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
         weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL, NULL);
     }
     pthread_mutex_unlock(&f->lock);
-    count_loose_free(f, asked, in_use);
+    count_past_free(f, f->loose, asked, in_use);
     return WEIR_OK;
 }
 

@@ -159,45 +159,32 @@ static int is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Returns the bytes that all caches together may keep idle, and sets *part to an equal part of them for each cache.
- * The part is at most the release threshold, since a synchronisation cannot release cached memory. */
-static uint64_t keep_together(const struct weir_caches *f, uint64_t *part) {
+/* Sets the cap of one cache to an equal part of what all caches together may keep idle, and lowers larger caps of other
+ * caches to this part.  The part is at most the release threshold, since a synchronisation cannot release cached memory.
+ * A limit that the user set covers all caches together: the cache gets less than its part while other caches hold the
+ * memory, since a cache cannot flush without calls on its stream.  The caller holds `lock`. */
+static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
-    uint64_t bytes =
-        weir__budget_of_in_use(limit, weir__size_larger(f->lately[0], f->lately[1]), peak);
-
-    *part = bytes / f->cached;
-    if (limit->kind == WEIR_AMOUNT_DEFAULT)
-        *part = weir__size_larger(*part, CACHE_LEAST);
-    *part = weir__size_smaller(*part, f->engine->threshold);
-    return bytes;
-}
-
-/* Lowers the cap of each cache to its part, after the number of caches has grown.  The caller holds `lock`. */
-static void lower_caps(struct weir_caches *f) {
-    uint64_t part;
-
-    (void)keep_together(f, &part);
-    for (struct weir_cache *c = f->caches; c; c = c->next)
-        if (atomic_load_explicit(&c->most, memory_order_relaxed) > part)
-            atomic_store_explicit(&c->most, (size_t)part, memory_order_relaxed);
-}
-
-/* Sets the cap of one cache.  A limit that the user set covers all caches together: the cache gets less than its part
- * while other caches hold the memory, since a cache cannot flush without calls on its stream. */
-static void set_cap(struct weir_caches *f, struct weir_cache *c) {
+    uint64_t in_use = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t left, part;
 
-    f->lately[0] = weir__size_larger(
-        f->lately[0], atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed));
-    left = keep_together(f, &part);
-    for (const struct weir_cache *other = f->caches; other; other = other->next)
-        if (other != c)
-            left = weir__size_less(
-                left, weir__size_larger(atomic_load_explicit(&other->idle, memory_order_relaxed),
-                                        atomic_load_explicit(&other->most, memory_order_relaxed)));
-    if (f->v->options->cache_limit.kind != WEIR_AMOUNT_DEFAULT)
+    f->lately[0] = weir__size_larger(f->lately[0], in_use);
+    left = weir__budget_of_in_use(limit, weir__size_larger(f->lately[0], f->lately[1]), peak);
+    part = left / f->cached;
+    if (limit->kind == WEIR_AMOUNT_DEFAULT)
+        part = weir__size_larger(part, CACHE_LEAST);
+    part = weir__size_smaller(part, f->engine->threshold);
+    for (struct weir_cache *other = f->caches; other; other = other->next) {
+        if (other == c)
+            continue;
+        if (atomic_load_explicit(&other->most, memory_order_relaxed) > part)
+            atomic_store_explicit(&other->most, (size_t)part, memory_order_relaxed);
+        left = weir__size_less(
+            left, weir__size_larger(atomic_load_explicit(&other->idle, memory_order_relaxed),
+                                    atomic_load_explicit(&other->most, memory_order_relaxed)));
+    }
+    if (limit->kind != WEIR_AMOUNT_DEFAULT)
         part = weir__size_smaller(part, left);
     atomic_store_explicit(&c->most, (size_t)part, memory_order_relaxed);
 }
@@ -564,10 +551,7 @@ static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     weir__cache_pass(c);
     weir__bias_give(&c->lock, taken);
     c->looked_ticks = f->device->driver->ticks();
-    if (is_first) {
-        f->cached++;
-        lower_caps(f);
-    }
+    f->cached += is_first ? 1 : 0;
     set_cap(f, c);
 }
 

@@ -125,18 +125,13 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the number of the slot that starts at `address`, or a larger number than all slots have: an offset that is no
- * multiple of the slot's bytes yields more than any quotient (Granlund, Montgomery: "Division by invariant integers",
- * section 9).  So one comparison finds every wrong address. */
-static inline uint64_t weir__slab_quotient(const struct weir_slab *s, uint64_t address) {
-    uint64_t product = (address - weir__slab_base(s)) * s->inverse;
-
-    return product >> s->shift | product << (64 - s->shift); /* shift is between 9 and 19 */
-}
-
-/* Returns the slot that starts at `address`, or SLOT_NONE. */
+/* Returns the slot that starts at `address`, or SLOT_NONE.  One comparison finds every wrong address: an offset that is
+ * no multiple of the slot's bytes yields a larger number than any quotient (Granlund, Montgomery: "Division by invariant
+ * integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
-    uint64_t slot = weir__slab_quotient(s, address);
+    uint64_t product = (address - weir__slab_base(s)) * s->inverse;
+    uint64_t slot = product >> s->shift | product
+                                              << (64 - s->shift); /* shift is between 9 and 19 */
 
     return slot < s->slots ? (uint32_t)slot : WEIR_SLOT_NONE;
 }

@@ -282,26 +282,31 @@ weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t befor
     }
 }
 
+/* Counts the free of a block in a cache. */
+static inline __attribute__((always_inline)) void
+weir__cache_count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
+    weir__sum_sub(&c->requested, (int64_t)requested);
+    weir__sum_sub(&c->in_use, (int64_t)in_use);
+    weir__cache_raise(&c->frees, 1);
+}
+
 /* Frees a live slot of the cache's own slabs on its stream.  Returns 1 on success, 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
-    uint64_t slot;
-    uint32_t asked, before;
+    uint32_t slot, asked, before;
 
     if (atomic_load_explicit(&s->cache, memory_order_relaxed) != c)
         return 0;
-    slot = weir__slab_quotient(s, address);
-    if (slot >= s->slots)
+    slot = weir__slab_slot(s, address);
+    if (slot == WEIR_SLOT_NONE)
         return 0;
     asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
     if (asked & WEIR_SLOT_IDLE)
         return 0;
     before = s->idle;
-    weir__slab_put(s, (uint32_t)slot);
+    weir__slab_put(s, slot);
     weir__cache_welcome(c, s, before);
-    weir__sum_sub(&c->requested, (int64_t)asked);
-    weir__sum_sub(&c->in_use, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
-    weir__cache_raise(&c->frees, 1);
+    weir__cache_count_free(c, asked, (size_t)s->slot_units * WEIR_SLAB_UNIT);
     return 1;
 }
 
@@ -485,13 +490,6 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
     done = c->is_ready && is_its(c, id) && weir__cache_put_plain(c, s, block);
     weir__bias_give(&c->lock, 1);
     return done;
-}
-
-/* ---- all caches ---- */
-
-/* Subtracts a block that an engine with is_straight has freed, of which the engine does not know the size. */
-static inline void count_given(struct weir_caches *f, size_t bytes) {
-    atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
 /* ---- cache_requests.c ---- */
