@@ -31,7 +31,9 @@
 #endif
 
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
-enum { LASTING = 2 }; /* a bias of this duration is a lasting one; in units of clock_now() */
+enum {
+    LASTING = 2
+}; /* if a bias lasted so long, in units of clock_now(), patience becomes small again */
 
 static struct weir_bias_mark nobody; /* the mark of all threads to which no lock was biased yet */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
@@ -167,7 +169,7 @@ static int take_away(struct weir_bias *bias, struct weir_bias_mark *owner,
 }
 
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
-    const void *me = &weir__bias_mark; /* no other thread that runs now has this variable */
+    const void *me = &weir__bias_mark; /* differs for all threads that run now */
     struct weir_bias_mark *owner;
 
     if (manner != WEIR_BIAS_HASTY)

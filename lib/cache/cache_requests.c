@@ -20,7 +20,8 @@
 enum {
     /* Each slab of a class is twice as large as the one before, up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* Slabs are small while idle slots beside live ones take this part of the memory in use, and HELD_LEAST. */
+    /* Slabs are small while idle slots in partly used slabs have HELD_LEAST bytes and a HELD_PART-th of the memory in
+     * use. */
     HELD_PART = 4,
     LOOKED_AT = 4096, /* the most slabs that is_held() visits */
     LOOK_PART = 16    /* is_held() keeps a result for visited slabs / LOOK_PART calls */
@@ -129,9 +130,9 @@ size_t weir__caches_fit(size_t bytes) {
  * caller holds the cache's lock.
  *
  * The room is 0 with a release threshold, since memory above the threshold goes back as soon as it is free; and with
- * decay or while memory is low, since each large request must then reach the engine.  If two calls on the stream had
- * one count `lacked`, the older room may be written last.  Then an event comes later, by as much as the inbox holds.
- */
+ * decay or while memory is low, since each large request must then reach the engine.  Of two calls on the stream with
+ * equal `lacked`, the earlier call may write its room last.  The stream then records an event late, by as many bytes of
+ * frees as the inbox has. */
 static void note_room(const struct weir_caches *f, struct weir_cache *c,
                       const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -295,7 +296,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
-/* Serves a small request whose cache had no free slot: from completed remote frees, or from a new slab. */
+/* Serves a small request after its cache had no free slot: from completed remote frees, or from a new slab. */
 static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     int taken;
 
@@ -465,8 +466,8 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Frees a slot that is marked as freed.  It returns to its slab after the work of all its streams, or if captured after
- * a device wait. */
+/* Frees a slot that is marked as freed.  The slot returns to its slab after the work of all streams that used the slot,
+ * or with `captured` after a wait for the device. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -566,17 +567,15 @@ enum {
     NO_BLOCK /* no live block starts there */
 };
 
-/* A free into a stream's cache. */
+/* A free into a stream's cache, and its results. */
 struct put {
     struct weir_cache *c;
     unsigned long long id; /* the id of the stream, or 0 if the driver was not queried */
     struct weir_slab *s;
     CUdeviceptr block;
-    /* Results: the whole blocks for which the inbox has no room, or NULL; the id of the stream to whose frees the cache
-     * belongs; 1 if the cache has deferred work. */
-    struct weir_slab *out;
-    uint64_t known;
-    int wanted;
+    struct weir_slab *out; /* result: the whole blocks for which the inbox has no room, or NULL */
+    uint64_t known;        /* result: the id of the stream that the cache serves */
+    int wanted;            /* result: 1 if the cache has deferred work, else 0 */
 };
 
 /* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only a

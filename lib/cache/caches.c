@@ -16,8 +16,8 @@
  *
  * Many remote frees return to their slabs as one batch, behind one event, or behind a wait for the device.
  *
- * Each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics do, and a miss
- * after the engine's blocks have grown; both raise the peaks.
+ * Each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics add them up, and so
+ * does a miss after the engine's blocks have grown.  Both raise the peaks.
  *
  * Locks: the caches' lock.  A thread that holds it may take one cache's lock, to retire or flush the cache and to
  * return slots, or the records' lock, to list blocks.
@@ -53,10 +53,10 @@ enum {
 #define GROWN_PART 32
 
 _Static_assert(offsetof(struct weir_cache, lock.lock) % 128 == 0,
-               "threads that read whose the lock is share no cache line with its owner's hits");
+               "threads that read the lock's owner share no cache line with the owner's hits");
 _Static_assert(offsetof(struct weir_slab, next) == 64 &&
                    offsetof(struct weir_slab, posted_next) == 128,
-               "a slab's record has a cache line for each who writes");
+               "a slab's record has a cache line for each group of writers");
 
 /* ---- one stream's cache ---- */
 
@@ -95,9 +95,9 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Removes the blocks of the inbox; empty slabs until at most `keep` bytes are idle; and the remote frees of each class
- * that has at least `least` of them, which is above 0.  With `unused`, also removes the empty slabs that were not used
- * since the last search for unused memory, and begins the next search. */
+/* Moves memory out of the cache: all blocks of the inbox; empty slabs, until at most `keep` bytes are idle; and the remote
+ * frees of each class that has at least `least` remote frees.  `least` is above 0.  With `unused`, also moves the empty
+ * slabs that the stream has not used since the last search for unused memory, and begins the next search. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -132,7 +132,7 @@ static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t le
     c->epoch += (uint32_t)unused;
 }
 
-/* Removes everything but slabs with live slots. */
+/* Moves all memory out of the cache, except slabs with live slots. */
 static void empty_cache(struct weir_cache *c, struct weir_flushed *out) {
     take_idle(c, 0, 0, 1, out);
 }
@@ -350,8 +350,9 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the id with which flushed memory goes to the engine after a wait for the device.  If there is only one stream,
- * this is its id: the engine orders nothing then, and must not begin to.  Otherwise the result is OBSERVED. */
+/* Returns the id with which flushed memory goes to the engine after a wait for the device: the id of the only stream, or
+ * OBSERVED if there are several streams.  While the engine knows one stream, it records no events.  OBSERVED memory would
+ * end this. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -366,8 +367,9 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches and stranded memory behind a wait for the device.  Sets *more if slots have returned to their
- * slabs, of which another flush may find empty ones.  The caller holds `lock`, which is released during the wait. */
+/* Flushes all caches and stranded memory behind a wait for the device.  Sets *more to 1 if slots have returned to their
+ * slabs, since another flush may then find empty slabs, else to 0.  The caller holds `lock`, which is released during
+ * the wait. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     CUresult result = CUDA_SUCCESS;
@@ -398,7 +400,7 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     return CUDA_SUCCESS;
 }
 
-/* Lets one thread flush at a time, so that the next thread finds the memory that the first one freed.  Otherwise the
+/* Lets one thread flush at a time, so that the next thread finds the memory that the first thread frees.  Otherwise the
  * next thread's request could fail while the first thread has the memory and waits for the device.
  *
  * Slabs that become empty after the wait need another wait, since later frees of their slots may be on any stream. */
@@ -470,7 +472,7 @@ static void remove_cache(struct weir_caches *f, const struct weir_cache *c) {
     atomic_store_explicit(at, c->after, memory_order_release);
 }
 
-/* Returns a number that changes with the calls on the cache's stream.  The caller holds `lock`. */
+/* Returns a number that changes with each call on the cache's stream.  The caller holds `lock`. */
 static uint64_t calls_of(struct weir_cache *c) {
     return atomic_load_explicit(&c->hits, memory_order_relaxed) +
            (uint64_t)weir__sum_now(&c->requested) +
@@ -635,7 +637,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
         last = bindings == 1 && c->serves;
     }
     pthread_mutex_unlock(&f->lock);
-    if (last) { /* the stream may end now: an event covers the memory that it leaves */
+    if (last) { /* the stream may end now: an event covers the memory of the stream */
         flush_cache(f, c, stream, id, 0, 0, 1);
         weir__engine_maintain(f->engine, stream, id);
     }
@@ -794,8 +796,8 @@ int weir__caches_hold(struct weir_caches *f, CUdeviceptr address) {
 
 /* The visitors of a walk over live blocks; one of the functions is NULL. */
 struct walk {
-    weir__live_fn *see;          /* visits the engine's blocks with live blocks */
-    weir__engine_visit_fn *show; /* visits the live blocks */
+    weir__live_fn *visit_span; /* visits each block of the engine in which a block is live */
+    weir__engine_visit_fn *visit_block; /* visits each live block */
     void *context;
 };
 
@@ -813,21 +815,23 @@ static void walk_span(void *context, struct weir_slab *s) {
         extent.bytes = s->slot_units ? weir__slab_slot_asked(s, i)
                                      : atomic_load_explicit(&s->asked, memory_order_relaxed);
         is_live |= extent.bytes > 0;
-        if (extent.bytes > 0 && w->show)
-            w->show(w->context, &extent);
+        if (extent.bytes > 0 && w->visit_block)
+            w->visit_block(w->context, &extent);
     }
-    if (is_live && w->see)
-        w->see(w->context, weir__slab_base(s), weir__slab_bytes(s));
+    if (is_live && w->visit_span)
+        w->visit_span(w->context, weir__slab_base(s), weir__slab_bytes(s));
 }
 
-void weir__caches_live(void *caches, weir__live_fn *see, void *context) {
+void weir__caches_live(void *caches, weir__live_fn *visit_span, void *context) {
     struct weir_caches *f = caches;
 
-    weir__records_walk(&f->records, walk_span, &(struct walk){.see = see, .context = context});
+    weir__records_walk(&f->records, walk_span,
+                       &(struct walk){.visit_span = visit_span, .context = context});
 }
 
-void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, void *context) {
-    weir__records_walk(&f->records, walk_span, &(struct walk){.show = show, .context = context});
+void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *visit_block, void *context) {
+    weir__records_walk(&f->records, walk_span,
+                       &(struct walk){.visit_block = visit_block, .context = context});
 }
 
 /* ---- statistics ---- */
@@ -837,8 +841,8 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact if only one cache was used, but
- * for slots in its remote-free queue.  The caller holds `lock`. */
+/* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact if only one cache was used and
+ * its remote-free queue stayed empty.  The caller holds `lock`. */
 static void add_up(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
@@ -922,7 +926,7 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
     return peak;
 }
 
-/* Returns the idle bytes of a cache, with the bytes in its inbox. */
+/* Returns the idle bytes of a cache: those in empty slabs and those in the inbox. */
 static size_t idle_in(const struct weir_cache *c) {
     return atomic_load_explicit(&c->idle, memory_order_relaxed) +
            atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);

@@ -31,7 +31,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes);
 
-/* Returns 1 if the address lies in a slab or in a whole block that the engine counts as live, else 0. */
+/* Returns 1 if the address lies in a slab, or in a whole block that is live or in an inbox; else 0. */
 int weir__caches_hold(struct weir_caches *f, CUdeviceptr address);
 
 /* Adds a binding of the stream if `more` is set, else removes one.  By a binding the program vouches for the stream,
@@ -64,11 +64,11 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew);
 
 /* Adds the caches' idle memory to a survey of the engine.  The next function visits the live blocks. */
 void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out);
-void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, void *context);
+void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *visit_block, void *context);
 
 /* Visits each block of the engine in which a block of the caches is live, under the records' lock. */
 typedef void weir__live_fn(void *context, uint64_t base, size_t bytes);
-void weir__caches_live(void *caches, weir__live_fn *see, void *context);
+void weir__caches_live(void *caches, weir__live_fn *visit_span, void *context);
 
 /* Adds the caches' figures to *out, which already has the figures of the counters and of the engine. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out);

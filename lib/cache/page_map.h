@@ -252,7 +252,7 @@ struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB */
     /* The first word stays NULL, so that each other word has a word before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
-    /* One bit for each 4 KiB of `value`: set once the words there are reserved. */
+    /* One bit for each 4 KiB of `value`: set once a word in these 4 KiB is reserved. */
     uint64_t counted[WEIR__PAGEMAP_LEAF_SLOTS / WEIR__PAGEMAP_HOST_SLOTS / 64];
 };
 
@@ -312,7 +312,7 @@ weir__records_words(const struct weir_records *r, uint64_t address,
 /* The bits of a word for 512 KiB that hold the tag of a slab.  These bits are zero in the address of a record. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
-               "one begins in what a word stands for");
+               "at most one slab of 512 KiB begins in the 512 KiB of a word");
 _Static_assert(2 * (WEIR_SLAB_SMALL / WEIR_PAGE) <= WEIR_RECORDS_ALIGN,
                "the tag of the last page has room");
 

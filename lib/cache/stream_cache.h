@@ -67,12 +67,12 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
 enum {
     WEIR_CACHE_INBOX = 64,   /* the most whole blocks in an inbox */
     WEIR_CACHE_REMOTES = 64, /* the remote frees of a class that are sent to their slabs together */
-    WEIR_CACHE_QUEUEFUL = 16, /* this many slots are worth a collection */
-    WEIR_CACHE_LOOK = 4096    /* hits between two searches for unused memory: a power of two */
+    WEIR_CACHE_QUEUEFUL = 16, /* a request collects the queue if it has this many slots */
+    WEIR_CACHE_LOOK = 4096    /* the hits between two searches for unused memory: a power of two */
 };
 
-/* The bytes that a remote-free queue may hold.  Further frees take the cache's lock and empty the queue, since the owner
- * may have stopped to allocate. */
+/* The bytes that a remote-free queue may hold.  Further frees take the cache's lock and collect the queue, since the
+ * thread with the bias may not allocate any more. */
 #define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20)
 
 struct weir_remote_slot {
@@ -106,7 +106,7 @@ struct weir_cache {
     /* The caches' lock guards these fields.  Hits do not write to the cache line of these fields, nor beside it. */
     _Alignas(128) uint64_t young_id; /* the id of the stream whose calls `young` counts */
     uint32_t young;                  /* calls on a stream that has no cache yet */
-    int is_left;                     /* set if weir missed the end of a stream */
+    int is_left;                     /* set if weir missed the end of a stream of this cache */
     uint64_t swept;                  /* the number of calls at the last search for unused caches */
     struct weir_cache *next;         /* links all caches */
     uint64_t looked_ticks;           /* the time of the last search for unused memory */
@@ -126,10 +126,12 @@ struct weir_cache {
     /* Fields that hits write under the lock.  Other threads read the atomic ones without the lock.  `is_ready` is 1 if
      * hits may use the cache, 0 if the cache has deferred work. */
     int is_ready;
-    _Atomic uint64_t hits, misses,
-        frees; /* `misses` counts the other requests that weir has served */
-    _Atomic size_t idle;
-    struct weir_peak_sum requested, in_use; /* allocations minus frees here; may be negative */
+    _Atomic uint64_t hits;   /* the requests that the cache served */
+    _Atomic uint64_t misses; /* the requests that weir served in another way */
+    _Atomic uint64_t frees;
+    _Atomic size_t idle; /* the bytes in slabs of which every slot is free */
+    /* The bytes that the stream allocated minus the bytes that it freed.  May be negative. */
+    struct weir_peak_sum requested, in_use;
     /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
@@ -144,9 +146,11 @@ struct weir_cache {
     int due;                /* set if the stream's next request shall maintain the cache */
     uint32_t epoch;         /* the number of searches for unused memory so far */
     int is_held;            /* the last result of is_held() in cache_requests.c */
-    unsigned held_for;      /* the number of new slabs for which that result still holds */
+    unsigned
+        held_for; /* the number of new slabs for which is_held() returns its last result again */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
-    struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES]; /* NULL for a class without any */
+    struct weir_remote_slots
+        *remotes[WEIR_SLAB_CLASSES]; /* NULL before a class's first remote free */
 
     struct weir_remote_queue queue;
 };
@@ -318,7 +322,7 @@ struct weir_caches {
     /* A hit reads the fields up to `bucket`, and the stream's cache. */
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
-    struct weir_records records; /* hits read only the first field */
+    struct weir_records records; /* the records of all blocks; hits read only the first field */
     /* Lists of caches by the hash of their key, linked by `after`: the caches of created streams, then the caches of
      * default streams.  Writers hold the caches' lock; readers hold no lock.  The key of a created stream's cache
      * never changes.  If another thread removes a key of a default stream, a reader may go on in the wrong list.  So a

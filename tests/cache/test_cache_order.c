@@ -657,7 +657,8 @@ TEST_EACH(ENGINES, frees_under_capture_of_a_default_stream) {
     free_under_capture(_i, PER_THREAD, 0, 0);
 }
 
-/* The captured stream has never been used, or has made a single call, or has a cache without remote frees yet. */
+/* The captured stream has never been used, or has made a single call, or has a cache.  A free into a cache does not query
+ * the capture, and is not counted. */
 TEST_EACH(ENGINES, slots_of_others_are_freed_under_capture) {
     make_cached(_i, "");
     CUstream stream[] = {make_stream(), B, C};
@@ -674,7 +675,7 @@ TEST_EACH(ENGINES, slots_of_others_are_freed_under_capture) {
         begin_cache_capture(stream[i]);
         free_live(block[i], stream[i]);
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], stream[i]));
-        MUST_EQ(check_identities(a).deferred_frees, before + 1);
+        MUST_EQ(check_identities(a).deferred_frees, before + (i < 2));
         expect_capturing(stream[i]);
         end_cache_capture(stream[i], 0);
     }
