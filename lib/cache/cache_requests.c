@@ -567,16 +567,40 @@ enum {
     NO_BLOCK /* no live block starts there */
 };
 
-/* A free into a stream's cache, and its results. */
+/* A free into a stream's cache. */
 struct put {
     struct weir_cache *c;
     unsigned long long id; /* the id of the stream, or 0 if the driver was not queried */
     struct weir_slab *s;
     CUdeviceptr block;
-    struct weir_slab *out; /* result: the whole blocks for which the inbox has no room, or NULL */
-    uint64_t known;        /* result: the id of the stream that the cache serves */
-    int wanted;            /* result: 1 if the cache has deferred work, else 0 */
+    int wanted; /* result: 1 if the cache has deferred work, else 0 */
 };
+
+/* Makes the stream's next request maintain the cache. */
+static void put_off(struct weir_cache *c) {
+    int taken = weir__bias_take(&c->lock);
+
+    weir__cache_due(c);
+    weir__bias_give(&c->lock, taken);
+}
+
+/* Frees whole blocks to the engine, as freed on the stream `freed_on`.  If the handle means another stream now, only a
+ * device wait completes these frees.  Otherwise records an event if one is due. */
+static void give_up(struct weir_caches *f, const struct put *p, struct weir_slab *blocks,
+                    uint64_t freed_on, weir_stream stream) {
+    unsigned long long id = p->id;
+
+    if (!weir__caches_give(f, blocks, freed_on, p->c, stream) && !f->v->goal.has_threshold)
+        return;
+    if (id == 0 && is_vouched_for(f, p->c, stream))
+        id = weir__device_capture(f->device, stream) == WEIR_OK ? freed_on : 0;
+    else if (id == 0)
+        (void)ask(f, stream, &id);
+    if (id == freed_on)
+        weir__engine_maintain(f->engine, stream, freed_on);
+    else
+        put_off(p->c); /* no event can be recorded on a stream that is being captured */
+}
 
 /* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only a
  * free under the cache's lock can succeed. */
@@ -606,10 +630,10 @@ static int post_remote(const struct put *p) {
     return result;
 }
 
-/* Frees a whole block to the inbox.  If the inbox is full, moves its blocks and this block to p->out.  With is_straight
+/* Frees a whole block to the inbox.  If the inbox has no room, moves its blocks and this block to *out.  With is_straight
  * the inbox has only blocks that were freed while the stream was being captured, when the driver frees nothing.  The
  * cache then need not serve the stream yet. */
-static int put_whole(const struct weir_caches *f, struct put *p) {
+static int put_whole(const struct weir_caches *f, const struct put *p, struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
@@ -631,7 +655,7 @@ static int put_whole(const struct weir_caches *f, struct put *p) {
         atomic_store_explicit(&c->inbox_bytes, more, memory_order_relaxed);
     } else {
         s->next = weir__cache_empty_inbox(c);
-        p->out = s;
+        *out = s;
     }
     return KEPT;
 }
@@ -673,56 +697,35 @@ static int put_remote(const struct put *p) {
 }
 
 /* Puts a block into the cache.  Returns KEPT, NO_BLOCK or FULL; FULL also if the cache no longer serves the stream. */
-static int put(struct weir_caches *f, struct put *p) {
+static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;
+    struct weir_slab *out = NULL;
+    uint64_t id;
 
     if (!c->serves && f->is_straight && !p->s->slot_units)
-        result = put_whole(f, p);
+        result = put_whole(f, p, &out);
     /* unreached: no test makes another thread change the cache's stream after the search */
     if (c->serves && is_its(c, p->id)) {
         if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* the queue's owner may be idle */
             weir__cache_collect(c);
         if (!p->s->slot_units)
-            result = put_whole(f, p);
+            result = put_whole(f, p, &out);
         else if (weir__cache_put_plain(c, p->s, p->block))
             result = KEPT;
         else if (atomic_load_explicit(&p->s->cache, memory_order_relaxed) == c)
             result = NO_BLOCK;
         else
             result = put_remote(p);
-        p->known = atomic_load_explicit(&c->id, memory_order_relaxed);
         p->wanted = c->due;
     }
+    id = atomic_load_explicit(&c->id, memory_order_relaxed);
     if (result == KEPT && atomic_load_explicit(&c->capturing, memory_order_relaxed))
         atomic_fetch_add_explicit(&f->captured_frees, 1, memory_order_relaxed);
     weir__bias_give(&c->lock, taken);
+    if (out)
+        give_up(f, p, out, id, stream);
     return result;
-}
-
-/* Makes the stream's next request maintain the cache. */
-static void put_off(struct weir_cache *c) {
-    int taken = weir__bias_take(&c->lock);
-
-    weir__cache_due(c);
-    weir__bias_give(&c->lock, taken);
-}
-
-/* Frees the blocks of p->out to the engine, as freed on the stream p->known.  If the handle means another stream now,
- * only a device wait completes these frees.  Otherwise records an event if one is due. */
-static void give_up(struct weir_caches *f, const struct put *p, weir_stream stream) {
-    unsigned long long id = p->id;
-
-    if (!weir__caches_give(f, p->out, p->known, p->c, stream) && !f->v->goal.has_threshold)
-        return;
-    if (id == 0 && is_vouched_for(f, p->c, stream))
-        id = weir__device_capture(f->device, stream) == WEIR_OK ? p->known : 0;
-    else if (id == 0)
-        (void)ask(f, stream, &id);
-    if (id == p->known)
-        weir__engine_maintain(f->engine, stream, p->known);
-    else
-        put_off(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
 /* Frees a block after querying the driver for the stream's id, or because no cache has kept the block. */
@@ -737,11 +740,8 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     if (status != WEIR_OK && !captured)
         return status;
     p.id = id;
-    if (p.c && !uses) {
-        result = put(f, &p);
-        if (p.out)
-            give_up(f, &p, stream);
-    }
+    if (p.c && !uses)
+        result = put(f, &p, stream);
     if (result == NO_BLOCK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (result == FULL)
@@ -769,9 +769,7 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
 
     if (result == FULL)
-        result = put(f, p);
-    if (p->out)
-        give_up(f, p, stream);
+        result = put(f, p, stream);
     if (result == NO_BLOCK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (result == FULL)
