@@ -24,7 +24,7 @@ enum {
      * use. */
     HELD_PART = 4,
     LOOKED_AT = 4096, /* the most slabs that is_held() visits */
-    LOOK_PART = 16    /* is_held() keeps a result for visited slabs / LOOK_PART calls */
+    LOOK_PART = 16    /* after n visits, is_held() returns its result for n / LOOK_PART calls */
 };
 
 #define SLAB_FIRST ((size_t)64 << 10)
@@ -265,7 +265,8 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
-/* Serves a request from a new slab for its class.  If there is no memory for more, the slab has one slot or a few. */
+/* Serves a request from a new slab for its class.  If the engine lacks memory, the slab has fewer slots, but at least
+ * one. */
 static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__slab_class(r->asked);
     size_t slot = weir__slab_slot_bytes(size_class);
@@ -564,7 +565,7 @@ static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_str
 enum {
     KEPT,
     FULL,    /* the cache cannot keep the block */
-    NO_BLOCK /* no live block starts there */
+    NO_BLOCK /* no live block starts at the address */
 };
 
 /* A free into a stream's cache. */
@@ -707,7 +708,7 @@ static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
         result = put_whole(f, p, &out);
     /* unreached: no test makes another thread change the cache's stream after the search */
     if (c->serves && is_its(c, p->id)) {
-        if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* the queue's owner may be idle */
+        if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* the stream may make no more requests */
             weir__cache_collect(c);
         if (!p->s->slot_units)
             result = put_whole(f, p, &out);

@@ -351,8 +351,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 /* ---- flushing all caches ---- */
 
 /* Returns the id with which flushed memory goes to the engine after a wait for the device: the id of the only stream, or
- * OBSERVED if there are several streams.  While the engine knows one stream, it records no events.  OBSERVED memory would
- * end this. */
+ * OBSERVED if there are several streams.  An engine that knows only one stream records no events, but OBSERVED memory
+ * would make the engine record them. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 

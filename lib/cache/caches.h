@@ -43,7 +43,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
  * the frees.  Does nothing for a default stream that is not idle, unless the stream `ends` now: the function then also
  * detaches the cache from the stream. */
 void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends);
-/* Moves remote frees whose events have completed to their slabs.  Returns 1 if there were any, else 0. */
+/* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_settle(struct weir_caches *f);
 /* Records that a new stream has this handle.  Quarantines the cached memory of an earlier stream with this handle,
  * whose end weir did not see. */

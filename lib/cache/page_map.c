@@ -23,8 +23,8 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Makes a leaf, by mmap, since calloc would clear the whole leaf at once if the process had used the memory before.  The
- * words for 512 KiB get host memory now: each alone later, they would cost twice as much. */
+/* Makes a leaf, by mmap, since calloc would clear the whole leaf at once if the process had used the memory before.  Gives
+ * host memory to all words for 512 KiB at once, since a page fault for each part later would cost twice as much. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -132,7 +132,8 @@ static size_t bytes_of(unsigned order) {
     return (bytes + WEIR_RECORDS_ALIGN - 1) & ~(size_t)(WEIR_RECORDS_ALIGN - 1);
 }
 
-/* Adds a chunk of host memory.  The last chunk's rest stays unused.  Returns 1, or 0 if there is no host memory. */
+/* Adds a chunk of host memory.  The last chunk's rest stays unused.  Returns 1 on success, 0 if there is no host
+ * memory. */
 static int add_chunk(struct weir_records *r, size_t size) {
     struct weir_records_chunk *chunk =
         aligned_alloc(size < CHUNK_LARGE ? CHUNK : CHUNK_LARGE, size);

@@ -268,8 +268,8 @@ struct weir_records {
     /* The page map: WEIR__PAGEMAP_TOP_SLOTS nodes or NULL.  Readers need no other field, and share no cache line with
      * writers. */
     _Atomic(struct weir__pagemap_node *) *top;
-    _Alignas(
-        128) struct weir_lock lock; /* innermost; guards writes to the map, and the fields below */
+    /* The innermost lock.  It guards writes to the map, and the fields below. */
+    _Alignas(128) struct weir_lock lock;
     struct weir__pagemap_node *nodes;
     struct weir_slab *spare[WEIR_RECORDS_ORDERS];
     struct weir_records_chunk *chunks;

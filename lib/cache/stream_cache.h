@@ -59,7 +59,7 @@ static inline __attribute__((always_inline)) void weir__sum_sub(struct weir_peak
                           memory_order_release);
 }
 
-/* Returns the present sum, or the sum of a moment ago. */
+/* Returns the sum, which another thread may change at the same time. */
 static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
     return atomic_load_explicit(&sum->now, memory_order_acquire);
 }
@@ -93,8 +93,8 @@ struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     uint64_t id; /* the id of the stream that the cache serves, or 0 if it serves none */
     struct weir_slab *slabs;    /* slabs with slots in the queue, linked by posted_next */
-    /* The number of these slots and their bytes, as requested and as in use.  The cache's counts do not include the
-     * frees of these slots yet. */
+    /* The number of slots in the queue, and their bytes, as requested and as in use.  The cache's counts do not include
+     * the frees of these slots yet. */
     _Atomic uint64_t count, requested, in_use;
 };
 
@@ -116,7 +116,8 @@ struct weir_cache {
     _Atomic uint64_t key;     /* the key by which the cache is found, or 0 */
     _Atomic uint64_t id;      /* the stream's id, or 0 before the cache has served a stream */
     _Atomic size_t most;      /* the cap of idle memory */
-    _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 weir does not query the driver */
+    /* The number of bindings, and the bit WATCHED.  If the word is not 0, weir does not query the driver. */
+    _Atomic uint32_t trusted;
     _Atomic(struct weir_cache *) after; /* the next cache in its bucket */
 
     /* The lock's `owner` lies on the cache line above, and its state on the cache line below. */
@@ -149,8 +150,8 @@ struct weir_cache {
     unsigned
         held_for; /* the number of new slabs for which is_held() returns its last result again */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
-    struct weir_remote_slots
-        *remotes[WEIR_SLAB_CLASSES]; /* NULL before a class's first remote free */
+    /* The remote frees of each class, or NULL before the first one. */
+    struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES];
 
     struct weir_remote_queue queue;
 };
@@ -347,7 +348,7 @@ struct weir_caches {
     size_t default_streams;    /* the number of caches of default streams that are not bound */
     size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
-    /* Memory that only a wait for the device completes: remote frees, and with is_straight freed blocks.  Its bytes. */
+    /* Memory that only a wait for the device completes: remote frees, and with is_straight freed blocks. */
     struct weir_flushed stranded;
     _Atomic size_t stranded_bytes;
     size_t host_bytes;
