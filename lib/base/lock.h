@@ -19,10 +19,6 @@ struct weir_lock {
     atomic_int taken; /* 1 while a thread holds the lock, else 0 */
 };
 
-/* Waits for some microseconds until the word is 0.  Returns 1 if the word is 0 then, else 0. */
-int weir__lock_is_zero_soon(const atomic_int *word);
-/* Sleeps before the next wait for a word, longer in each round.  The caller counts the rounds from 0. */
-void weir__lock_sleep(unsigned round);
 /* Takes the lock.  Waits as long as another thread holds the lock. */
 void weir__lock_wait(struct weir_lock *lock);
 /* Tries for some microseconds to take the lock.  Returns 1 if the caller holds the lock now, else 0. */

@@ -34,6 +34,10 @@ enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
 enum {
     LASTING = 2
 }; /* if a bias lasted so long, in units of clock_now(), patience becomes small again */
+/* The numbers of tries and the pauses are those of lock.c. */
+enum { SPINS = 100, YIELDS = 20 };
+#define FIRST_PAUSE_NS 20000L
+#define LONGEST_PAUSE_NS 500000L
 
 static struct weir_bias_mark nobody; /* the mark of all threads to which no lock was biased yet */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
@@ -146,19 +150,38 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
+/* Returns 1 if the owner does not hold a lock of the level, or releases it within some microseconds; else 0.  If the
+ * owner's thread has ended, the mark may belong to another thread by now. */
+static int is_outside_soon(const struct weir_bias_mark *owner, int level) {
+    const _Atomic uint32_t *inside = &owner->inside[level];
+
+    for (unsigned spins = 0; spins < SPINS; spins++)
+        if (!atomic_load_explicit(inside, memory_order_acquire))
+            return 1;
+    for (unsigned yields = 0; yields < YIELDS; yields++) {
+        sched_yield();
+        if (!atomic_load_explicit(inside, memory_order_acquire))
+            return 1;
+    }
+    return 0;
+}
+
 /* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller does not wait
- * for long.  Returns 1 on success, 0 if the thread still holds the lock and keeps the bias.  If the owner's thread has
- * ended, the mark may belong to another thread by now. */
+ * for long.  Returns 1 on success, 0 if the thread still holds the lock and keeps the bias. */
 static int take_away(struct weir_bias *bias, struct weir_bias_mark *owner,
                      enum weir_bias_manner manner) {
+    struct timespec pause = {0, FIRST_PAUSE_NS};
+
     atomic_store_explicit(&bias->owner, NULL, memory_order_relaxed);
     barrier_everywhere();
-    for (unsigned round = 0; !weir__lock_is_zero_soon(&owner->inside[bias->level]); round++) {
+    while (!is_outside_soon(owner, bias->level)) {
         if (manner == WEIR_BIAS_HASTY) { /* all other threads still wait for `lock` */
             atomic_store_explicit(&bias->owner, owner, memory_order_relaxed);
             return 0;
         }
-        weir__lock_sleep(round);
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < LONGEST_PAUSE_NS)
+            pause.tv_nsec *= 2;
     }
     bias->last = NULL;
     if (clock_now() - bias->since >= LASTING)

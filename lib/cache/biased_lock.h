@@ -48,7 +48,7 @@ struct weir_bias {
  * inherits the locks that are biased to the mark. */
 struct weir_bias_mark {
     /* For each level: nonzero while the thread holds a lock that is biased to the thread, or checks the bias. */
-    _Alignas(128) atomic_int inside[WEIR_BIAS_LEVELS];
+    _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 
@@ -108,11 +108,17 @@ static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int lev
 }
 
 static inline int weir__bias_take(struct weir_bias *bias) {
-    return weir__bias_take_at(bias, WEIR_BIAS_INNER, WEIR_BIAS_USER);
+    if (weir__bias_try_at(bias, WEIR_BIAS_INNER))
+        return 1;
+    (void)weir__bias_take_slow(bias, WEIR_BIAS_USER);
+    return 0;
 }
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {
-    weir__bias_give_at(bias, taken, WEIR_BIAS_INNER);
+    if (taken)
+        atomic_store_explicit(&weir__bias_mark->inside[WEIR_BIAS_INNER], 0, memory_order_release);
+    else
+        weir__lock_give(&bias->lock);
 }
 
 /* Returns 1 if the lock is biased to another thread at this moment, else 0. */

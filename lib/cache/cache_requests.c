@@ -437,6 +437,13 @@ weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r)
 
 /* ---- frees without a cache ---- */
 
+/* Counts the free of a block in a cache.  The caller holds the cache's lock. */
+static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
+    weir__sum_sub(&c->requested, (int64_t)requested);
+    weir__sum_sub(&c->in_use, (int64_t)in_use);
+    weir__cache_raise(&c->frees, 1);
+}
+
 /* Counts the free of a block that no cache keeps: in the cache `c`, or in `loose` if the lock of `c` is biased to another
  * thread. */
 static void count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
@@ -446,7 +453,7 @@ static void count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_
     if (weir__bias_is_anothers(&c->lock))
         c = f->loose;
     taken = weir__bias_take(&c->lock);
-    weir__cache_count_free(c, requested, in_use);
+    count_free(c, requested, in_use);
     weir__bias_give(&c->lock, taken);
 }
 
@@ -646,7 +653,7 @@ static int put_whole(const struct weir_caches *f, const struct put *p, struct we
     if (f->is_straight && !atomic_load_explicit(&c->capturing, memory_order_relaxed))
         return FULL;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    weir__cache_count_free(c, asked, bytes);
+    count_free(c, asked, bytes);
     if (f->is_straight ||
         (c->inbox_count < WEIR_CACHE_INBOX && more < c->room &&
          c->lacked == atomic_load_explicit(&f->engine->lacked, memory_order_relaxed))) {
@@ -693,7 +700,7 @@ static int put_remote(const struct put *p) {
         return FULL;
     atomic_store_explicit(&p->s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
     remotes->remote[remotes->count++] = (struct weir_remote_slot){p->s, slot};
-    weir__cache_count_free(p->c, asked, weir__slab_in_use(p->s));
+    count_free(p->c, asked, weir__slab_in_use(p->s));
     return KEPT;
 }
 

@@ -107,14 +107,6 @@ static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes,
     return 1;
 }
 
-/* Returns the word of the page of a reserved address, or with `large` the word of its 512 KiB. */
-static _Atomic(void *) *word_of(const struct weir_records *r, uint64_t address, int large) {
-    struct weir__pagemap_words words = {NULL, NULL};
-
-    (void)weir__records_words(r, address, &words);
-    return large ? words.large : words.page;
-}
-
 /* ---- records ---- */
 
 /* Returns the size class of a record: 0 for a whole block, n for a slab of up to 2^(n-1) slots. */
@@ -191,14 +183,18 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);
-    void *word =
-        value && is_slab && large ? (char *)value + weir__records_tag(base) : (void *)value;
+    uint64_t end = is_slab && !large ? base + bytes : base + WEIR_PAGE;
+    struct weir__pagemap_words words;
+    _Atomic(void *) *place;
+    struct weir_slab *before;
+    void *word = value;
 
-    for (uint64_t end = is_slab && !large ? base + bytes : base + WEIR_PAGE; base < end;
-         base += WEIR_PAGE) {
-        _Atomic(void *) *place = word_of(r, base, large);
-        struct weir_slab *before = atomic_load_explicit(place, memory_order_relaxed);
-
+    if (value && is_slab && large)
+        word = (char *)value + weir__records_tag(base);
+    /* unreached: a reserved word without a leaf */
+    for (; base < end && weir__records_words(r, base, &words); base += WEIR_PAGE) {
+        place = large ? words.large : words.page;
+        before = atomic_load_explicit(place, memory_order_relaxed);
         atomic_store_explicit(place, word, memory_order_release);
         if (value && before) {
             drop(r, before);

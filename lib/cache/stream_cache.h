@@ -287,14 +287,6 @@ weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t befor
     }
 }
 
-/* Counts the free of a block in a cache. */
-static inline __attribute__((always_inline)) void
-weir__cache_count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
-    weir__sum_sub(&c->requested, (int64_t)requested);
-    weir__sum_sub(&c->in_use, (int64_t)in_use);
-    weir__cache_raise(&c->frees, 1);
-}
-
 /* Frees a live slot of the cache's own slabs on its stream.  Returns 1 on success, 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
@@ -311,7 +303,9 @@ weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t addres
     before = s->idle;
     weir__slab_put(s, slot);
     weir__cache_welcome(c, s, before);
-    weir__cache_count_free(c, asked, (size_t)s->slot_units * WEIR_SLAB_UNIT);
+    weir__sum_sub(&c->requested, (int64_t)asked);
+    weir__sum_sub(&c->in_use, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
+    weir__cache_raise(&c->frees, 1);
     return 1;
 }
 
