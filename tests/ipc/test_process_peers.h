@@ -47,7 +47,7 @@ static inline void hear(struct child *c) {
     c->reply[strcspn(c->reply, "\n")] = '\0';
 }
 
-/* Starts this program as a child.  `words` is a KIND and options of be_child(), separated by blanks. */
+/* Starts this program as a child.  `words` is a KIND and options of serve_as_child(), separated by blanks. */
 static inline void start_peer(struct child *c, const char *words) {
     char copy[256],
         *argv[32] = {(char *)(uintptr_t) "test_process_peers", (char *)(uintptr_t) "child"}, *at;
