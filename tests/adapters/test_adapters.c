@@ -109,7 +109,7 @@ TEST(torch_a_noted_stream_has_ended) {
     live_in_torch(A, 2, MS);
 }
 
-TEST(torch_base_and_reset) {
+TEST(torch_finds_the_base_and_frees_idle_memory) {
     unsigned char *block;
     size_t bytes = 1;
 

@@ -58,7 +58,7 @@ TEST_EACH(ROWS(caches), an_address_inside) {
 }
 
 /* A block that fills a physical allocation shares nothing of the allocations before and after it. */
-TEST(blocks_at_the_borders_of_pieces) {
+TEST(a_block_shares_nothing_of_the_blocks_beside_it) {
     unsigned char *block[4], *base;
     char *text[4];
     size_t offset;
@@ -209,7 +209,7 @@ TEST(a_close_waits_for_the_device) {
     free_to(a, block, A);
 }
 
-TEST(a_hardened_block) {
+TEST(a_hardened_block_can_be_shared) {
     weir_options options = exported_options(WEIR_SWITCH_ON);
     unsigned char *block, *base;
     size_t offset = 0;

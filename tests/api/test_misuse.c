@@ -115,7 +115,7 @@ static void *free_all(void *unused) {
     return NULL;
 }
 
-TEST_EACH(WORLDS, freed_by_two_threads_in_turn) {
+TEST_EACH(WORLDS, one_of_two_frees_by_two_threads_succeeds) {
     pthread_t thread;
     int mine = 0;
 
@@ -146,7 +146,7 @@ static void expect_no_block(void *pointer) {
     MISUSE(WEIR_E_NOT_OWNED, weir_free(a, pointer, B));
 }
 
-TEST_EACH(WORLDS, inside_of_blocks) {
+TEST_EACH(WORLDS, addresses_inside_blocks_are_refused) {
     static const size_t steps[] = {1,        2,        8,        255,       256,  257,
                                    511,      512,      513,      1024,      4096, 16 * KIB - 256,
                                    16 * KIB, 32 * KIB, 64 * KIB, 512 * KIB, MIB,  2 * MIB};

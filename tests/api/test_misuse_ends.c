@@ -62,7 +62,7 @@ TEST_EACH(WORLDS, calls_in_a_forked_child_fail) {
 }
 
 /* The program resets the context, as cudaDeviceReset does. */
-TEST_EACH(WORLDS, used_after_a_reset) {
+TEST_EACH(WORLDS, calls_after_a_reset_of_the_context_fail) {
     const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
     CUmemoryPool pool = NULL;
     void *none = &none;

@@ -23,7 +23,7 @@ static void expect_group(uint32_t at, size_t bytes, uint64_t count, uint64_t str
 
 CASE("report", 60, start_report_device, end_reporter_if_there);
 
-TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
+TEST_EACH(WORLDS, live_blocks_are_grouped_by_size_and_stream) {
     int cache = worlds[_i].cache == WEIR_SWITCH_ON;
     uint64_t of_a = cache ? id_of(A) : 0, of_b = cache ? id_of(B) : 0;
 
@@ -515,7 +515,7 @@ static void refused_to_a_graph(size_t bytes, weir_status status, const char *adv
 }
 
 /* A graph cannot use idle reserved memory, so that the report advises a trim first.  Live blocks cannot be trimmed. */
-TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
+TEST_WHERE(0, WORLDS, keeps_idle, a_trim_is_advised_before_a_capture) {
     make_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0, "");
     OK(weir_preallocate(a, 3584 * MIB, NULL));
     refused_to_a_graph(

@@ -4,7 +4,7 @@
 
 CASE("limit", 60, start_report_device, end_reporter_if_there);
 
-TEST_EACH(WORLDS, the_limit) {
+TEST_EACH(WORLDS, the_limit_is_the_cause) {
     make_for(_i, 256 * MIB, "");
     fill_to_the_limit();
     REFUSED(LIMIT, 96 * MIB, A);
@@ -37,7 +37,7 @@ static int can_work(uint64_t seed) {
 }
 
 /* An advised limit is an estimate, since it gives blocks other addresses.  Repeated advice leads to success. */
-TEST_EACH(WORLDS, advice_leads_there) {
+TEST_EACH(WORLDS, repeated_advice_leads_to_success) {
     enum { MOST_TIMES = 16 };
     int all = 0;
 
@@ -61,14 +61,14 @@ TEST_EACH(WORLDS, advice_leads_there) {
 }
 
 /* The request alone is above the limit. */
-TEST_EACH(WORLDS, the_limit_at_once) {
+TEST_EACH(WORLDS, a_request_above_the_limit_names_the_limit) {
     make_for(_i, 256 * MIB, "");
     REFUSED(LIMIT, 300 * MIB, A);
     serves_as_told(300 * MIB);
 }
 
 /* The advised value is little above the need, for a small limit too. */
-TEST_EACH(WORLDS, a_small_limit) {
+TEST_EACH(WORLDS, the_advised_limit_is_little_above_the_need) {
     if (is(_i, KIND_POOL) || (is(_i, KIND_DIRECT) && !is_bare(_i, KIND_DIRECT)))
         return; /* these worlds have no small limits */
     make_for(_i, 4 * MIB, "");
@@ -81,7 +81,7 @@ TEST_EACH(WORLDS, a_small_limit) {
 }
 
 /* The limit leaves less than a page of a mapped arena.  No other process holds the missing memory. */
-TEST_EACH(WORLDS, a_limit_below_a_page) {
+TEST_EACH(WORLDS, a_limit_below_a_page_is_the_cause) {
     static const struct {
         size_t limit, asked;
     } cases[] = {{MIB, 900 * KIB}, {1900 * KIB, 900 * KIB}, {3 * MIB, 2900 * KIB}};

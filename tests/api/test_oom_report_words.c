@@ -158,7 +158,7 @@ TEST(each_cause_has_a_sentence) {
     ck_assert_str_eq(weir_oom_report_cause_word(-1), "unknown");
 }
 
-TEST(lists_as_words) {
+TEST(lists_are_written_as_words) {
     v = some;
     v.cause = WEIR_OOM_REPORT_PENDING;
     v.pending_streams = 2;

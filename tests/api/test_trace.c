@@ -143,7 +143,7 @@ TEST(test_comments_may_come_before_the_version) {
     check_good("# weir-tracer\n0 m a\n", NULL, 0);
 }
 
-TEST(test_fields_of_the_last_event) {
+TEST(test_fields_are_those_of_the_last_event) {
     static const char trace[] =
         "0 a 1 8 0 dev=2 kind=plain by= kind=second x=1\n1 m s tid=4\n2 f 1 8 0\n";
     struct text text = {trace, sizeof trace - 1, 7};
@@ -297,7 +297,7 @@ TEST(test_nul_bytes_are_refused) {
 }
 
 /* A good trace that is cut at any byte is read or refused.  One that is cut within a line is refused. */
-TEST(test_cut_anywhere) {
+TEST(test_a_trace_that_is_cut_is_read_or_refused) {
     static const char good[] = "# weir-trace 1\n0 a 1 8 0\n1 u 1 3\n2 w 3 0\n3 f 1 8 0\n4 m last\n";
 
     for (size_t cut = 0; cut < sizeof good; cut++)

@@ -146,7 +146,7 @@ CASE("random", 60, start_empty_map, clear_map);
 
 /* Keys crowd together, so that most deletions move an entry.  `there` and `values` are the expected contents.  The map
  * fills and empties in turn. */
-TEST_EACH(4, a_long_random_run_as_the_array) {
+TEST_EACH(4, a_long_random_run_agrees_with_an_array) {
     static uint64_t keys[KEYS];
     static uintptr_t values[KEYS];
     static char there[KEYS];

@@ -337,7 +337,7 @@ static void deny_each_call(int state, int for_good) {
     }
 }
 
-TEST_EACH(2 * STATES, each_call_denied) {
+TEST_EACH(2 * STATES, a_replacement_survives_each_denied_call) {
     deny_each_call(_i / 2, _i % 2);
 }
 

@@ -388,7 +388,7 @@ TEST(unusable_folders_are_refused) {
 }
 
 /* A process of a login session and a process of a service share the lock. */
-TEST_EACH(2, the_same_lock_whatever_the_environment) {
+TEST_EACH(2, one_lock_serves_every_environment) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE;
     int status;
     pid_t pid;
@@ -431,7 +431,7 @@ TEST(a_lock_file_of_another_user_is_not_used) {
 
 #ifdef CAN_DENY
 /* If a system call fails, there is no lock, and errno has the reason.  The next attempt succeeds. */
-TEST(a_lock_with_each_call_denied) {
+TEST(a_lock_fails_cleanly_if_a_call_is_denied) {
     int files = files_open();
 
     for (int for_good = 0; for_good < 2; for_good++)
@@ -483,7 +483,7 @@ static uint64_t clock_ns(void) {
 CASE("waits", 30, make_system_folder, remove_system_folder);
 
 /* Two processes on one processor wait for each other.  A thread that sleeps waits for no processor. */
-TEST(waits_for_a_processor) {
+TEST(only_runnable_threads_wait_for_a_processor) {
     struct weir_waits waits = {0};
     uint64_t from, took, waited;
     cpu_set_t one;

@@ -120,7 +120,7 @@ TEST(test_figures_are_the_allocators) {
 }
 
 /* An allocator makes more steps than are shown.  Its last steps are shown, oldest first. */
-TEST(test_the_last_steps) {
+TEST(test_the_last_steps_are_shown_oldest_first) {
     weir_options options = options_of(KIND_REGIONS, "model", 0);
     struct weir_show_allocator *shown = &program.now.allocator[0];
     weir_allocator *a;

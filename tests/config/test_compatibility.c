@@ -405,7 +405,7 @@ TEST_EACH(ROWS(place_truth), test_compatibility_in_a_users_place) {
     }
 }
 
-TEST(test_mistakes_in_a_users_place) {
+TEST(test_mistakes_are_refused_in_a_users_place) {
     for (int place = USER; place <= TELLS; place++) {
         set_variable("TF_GPU_ALLOCATOR", "async");
         EXPECT_READ_AT(NULL, place, 0, WEIR_E_PARSE);

@@ -243,7 +243,7 @@ TEST(test_bfc_doubles_its_regions) {
 }
 
 /* A step is the smaller of the doubled region and the room below the limit, rounded down to 256. */
-TEST(test_bfc_under_a_limit) {
+TEST(test_bfc_steps_fit_below_a_limit) {
     use_policy("bfc");
     ck_assert_uint_eq(computed_step(MIB, 0, 100 * MIB + 1000, SIZE_MAX, 256), 2 * MIB);
     ck_assert_uint_eq(computed_step(60 * MIB, 2 * MIB, 100 * MIB + 1000, SIZE_MAX, 256), 64 * MIB);

@@ -264,7 +264,7 @@ TEST(test_device_text_is_kept) {
     ck_assert_str_eq(options.device, "cuda:3");
 }
 
-TEST(test_device_parse) {
+TEST(test_devices_are_read_with_their_numbers) {
     static const struct {
         const char *text, *driver;
         int ordinal;

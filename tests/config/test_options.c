@@ -179,7 +179,7 @@ TEST_EACH(ROWS(bad_amounts), test_bad_amount) {
     }
 }
 
-TEST(test_limit_of_nothing) {
+TEST(test_a_limit_of_nothing_is_refused) {
     ck_assert_int_eq(weir_options_set(&options, "limit", "0", message, sizeof message),
                      WEIR_E_PARSE);
     assert_complains("limit", "0", "a size");
@@ -252,7 +252,7 @@ static int is_file_setting(int setting) {
     return setting == WEIR_SETTING_PROFILE || setting == WEIR_SETTING_OOM_REPORT;
 }
 
-TEST_EACH(WEIR_SETTING_COUNT, test_bad_own_variable) {
+TEST_EACH(WEIR_SETTING_COUNT, test_a_bad_variable_of_weir_is_refused) {
     struct weir_sources sources = {.of = {NULL}};
     const struct weir_setting_row *row = weir__setting_row((enum weir_setting)_i);
     set_variable("WEIR_ENGINE", "bfc"); /* weir must not apply this variable either */
@@ -271,7 +271,7 @@ TEST_EACH(WEIR_SETTING_COUNT, test_bad_own_variable) {
 }
 
 /* weir reports a bad variable even if a field that is set overrides the variable. */
-TEST(test_bad_variable_under_a_set_field) {
+TEST(test_a_bad_variable_is_refused_under_a_set_field) {
     options.prealloc = (weir_amount){GIB, WEIR_AMOUNT_BYTES};
     set_variable("WEIR_PREALLOC", "0.95");
     EXPECT_READ(WEIR_E_PARSE);

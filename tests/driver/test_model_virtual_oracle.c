@@ -72,7 +72,7 @@ TEST_EACH(SIGHTS, unmapped_when_the_host_saw_the_end) {
     expect_no_fault();
 }
 
-TEST_EACH(SIGHTS, unmapped_with_one_of_two_users_seen) {
+TEST_EACH(SIGHTS, an_unmap_needs_both_users_observed) {
     get_ready();
     use_page(A, ready.mapped, OLD);
     use_page(B, ready.mapped + UNIT - 4096, NEW);

@@ -120,7 +120,7 @@ TEST(waits_whose_memory_stays) {
 }
 
 /* On a full device the wait uses host memory, whose free is tried twice. */
-TEST(waits_on_a_full_device) {
+TEST(a_wait_on_a_full_device_uses_host_memory) {
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     CU(weir__device_wait(&device));
     weir__model_fail(WEIR_ENTRY_cuMemFreeHost, 1, CUDA_ERROR_UNKNOWN, 0);

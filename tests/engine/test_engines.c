@@ -202,7 +202,7 @@ static void expect_nothing_else(const char *address) {
 }
 
 /* A live block is found from each of its bytes, and from no other address. */
-TEST_EACH(2 * KIND_COUNT, the_block_around_an_address) {
+TEST_EACH(2 * KIND_COUNT, a_block_is_found_from_each_of_its_bytes) {
     char host;
     make_engine(_i / 2, _i / 2 == KIND_FIXED ? 256 * MIB : 0, _i % 2 ? "harden=guard" : "");
     char *first = alloc_live(3 * MIB, A);

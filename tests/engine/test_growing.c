@@ -512,7 +512,7 @@ TEST(probe_blocks_that_stay_are_given_back_later) {
 }
 
 /* The idle memory is so large that probe blocks as small as the step could not fill it. */
-TEST(a_small_step_above_much_idle_reserve) {
+TEST(a_small_step_grows_above_much_idle_memory) {
     size_t bytes = 0;
 
     if (!is_roomy())
@@ -610,7 +610,7 @@ TEST_EACH(2, probe_blocks_that_stay_in_the_drivers_peak) {
 }
 
 /* Only growth counts as stall, and weir still notices it after many requests without growth. */
-TEST(growth_after_a_long_quiet_time) {
+TEST(only_growth_counts_as_a_stall) {
     make_engine(KIND_POOL, 0, "");
     free_live(alloc_live(64 * MIB, A), A);
     weir_statistics first = stats_of(a);

@@ -328,7 +328,7 @@ TEST(a_fixed_arena_comes_back_whole) {
 }
 
 /* A limit of the whole device is no limit: the device itself refuses. */
-TEST(a_limit_of_the_whole_device) {
+TEST(a_limit_of_the_whole_device_is_never_the_cause) {
     make_engine(KIND_REGIONS, 4 * GIB, "growth=exact");
     void *most = alloc_live(4 * GIB - MIB, A);
     expect_alloc_status(WEIR_E_NO_MEMORY, 2 * MIB, A);   /* more than is left of the limit */
@@ -339,7 +339,7 @@ TEST(a_limit_of_the_whole_device) {
 }
 
 /* A full device is out of memory, not at the limit, which has room for one driver page. */
-TEST(a_full_device_below_the_limit) {
+TEST(a_full_device_is_the_cause_below_the_limit) {
     CUdeviceptr rest;
     size_t bytes, total;
 

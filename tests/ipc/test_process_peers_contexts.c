@@ -34,7 +34,7 @@ static void fill_device(struct child *c) {
 
 CASE("contexts", 60, set_up_peers, tear_down_peers);
 
-TEST_EACH(3, test_a_context_beside_idle_reserve) {
+TEST_EACH(3, test_a_context_opens_beside_idle_memory) {
     struct child idle, needy;
 
     charge_contexts();

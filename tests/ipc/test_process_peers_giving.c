@@ -171,7 +171,7 @@ TEST(test_what_is_free_is_not_known) {
 }
 
 /* The request is as large as the limit. */
-TEST(test_up_to_the_own_limit) {
+TEST(test_a_request_is_served_up_to_its_limit) {
     struct child idle, needy;
 
     start_beside(&idle, 896, &needy, "0 limit 512MiB");
@@ -197,7 +197,7 @@ TEST(test_all_idle_memory_is_freed_for_a_large_request) {
 }
 
 /* If the request exceeds the process's limit, no other process is asked, with or without keep-free memory. */
-TEST_EACH(2, test_not_above_the_own_limit) {
+TEST_EACH(2, test_no_peer_is_asked_above_the_own_limit) {
     static const char *const words[] = {"0 limit 256MiB cache off",
                                         "0 limit 256MiB keep-free 32MiB cache off"};
     struct child idle, needy;

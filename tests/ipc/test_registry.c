@@ -288,7 +288,7 @@ static void deny_each(int which, int state, int for_good, int with) {
 
 CASE("denied", 60, set_up_registry, remove_folder);
 
-TEST_EACH(6, test_each_call_denied) {
+TEST_EACH(6, test_a_registry_survives_each_denied_call) {
     static const int with[] = {EIO, EACCES, EEXIST, ENOENT};
 
     for (int state = 0; state < attempts[_i].states; state++)

@@ -54,7 +54,7 @@ TEST(test_a_segment_falls_back_to_other_folders) {
 }
 
 /* A program that calls exec keeps its pid and its start time. */
-TEST(test_created_anew_in_place) {
+TEST(test_a_segment_is_created_again_in_place) {
     struct weir_segment before;
 
     create_segment();
@@ -78,7 +78,7 @@ TEST(test_full_folder_is_an_error) {
 
 CASE("hostile", 20, set_up_segment, tear_down_segment);
 
-TEST(test_cut_short) {
+TEST(test_a_segment_that_is_cut_short_is_foreign) {
     struct stat is;
 
     create_segment();
@@ -280,7 +280,7 @@ static void await(int way) {
 }
 
 /* A program of a login session and one of a service, or one for which /dev/shm is not available, see each other. */
-TEST_EACH(3, test_seen_whatever_the_environment) {
+TEST_EACH(3, test_segments_are_found_in_every_environment) {
     int ready[2], go[2], status;
     pid_t parent = getpid(), child;
 
@@ -350,7 +350,7 @@ TEST(test_a_writer_whose_file_is_closed_meanwhile) {
 }
 
 /* Denies the k-th system call, for each k.  The function succeeds or gives a reason, and leaves nothing. */
-TEST(test_each_call_of_a_writer_denied) {
+TEST(test_a_writer_survives_each_denied_call) {
     int files = files_open(), result;
 
     for (int for_good = 0; for_good < 2; for_good++)
@@ -382,7 +382,7 @@ TEST(test_each_call_of_a_writer_denied) {
     (void)deny_none();
 }
 
-TEST(test_each_call_of_a_reader_denied) {
+TEST(test_a_reader_survives_each_denied_call) {
     enum weir_segment_fault is;
     int files;
 

@@ -196,7 +196,7 @@ TEST(lowest_address_of_equals_is_taken) {
 }
 
 /* Equal chunks have addresses that differ only in their lowest or only in their highest bits. */
-TEST(lowest_address_of_equals_across_regions) {
+TEST(the_lowest_address_of_equals_is_taken_across_regions) {
     ck_assert_int_eq(weir__placement_create(&bfc, &p), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + (UINT64_C(1) << 40), 512), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + 512, 512), WEIR_PLACEMENT_OK);

@@ -593,7 +593,7 @@ TEST_EACH(3, a_trim_between_the_figures) {
 }
 
 /* Preallocation stops reading the free memory after four times, although other calls grow each time. */
-TEST_EACH(3, growth_whenever_it_looks) {
+TEST_EACH(3, preallocation_looks_four_times_at_most) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);

@@ -201,7 +201,7 @@ TEST(more_than_one_gives) {
 }
 
 /* All idle memory together would not be enough, so no allocator releases any. */
-TEST_EACH(WORLDS, has_worked) {
+TEST_EACH(WORLDS, no_peer_releases_memory_that_would_not_suffice) {
     if (!world_keeps_idle(_i))
         return;
     rich = make_of(_i);
@@ -234,7 +234,7 @@ TEST_EACH(WORLDS, all_of_it_may_not_do) {
 }
 
 /* A request above its own allocator's limit makes no other allocator release memory. */
-TEST_EACH(WORLDS, not_for_a_limit) {
+TEST_EACH(WORLDS, a_request_above_its_limit_asks_no_peer) {
     weir_options options = world_options(_i);
 
     options.limit = bytes_amount(512 * MIB);
@@ -245,7 +245,7 @@ TEST_EACH(WORLDS, not_for_a_limit) {
 }
 
 /* The arena has enough idle memory within its limit, but in pieces, so memory of other allocators would not help. */
-TEST_EACH(WORLDS, not_for_a_limit_with_unmapped_ranges) {
+TEST_EACH(WORLDS, a_fragmented_arena_asks_no_peer) {
     weir_options options = world_options(_i);
     void *block[8];
 
@@ -268,7 +268,7 @@ TEST_EACH(WORLDS, not_for_a_limit_with_unmapped_ranges) {
 }
 
 /* The device has enough free memory for keep-free, so only the limit refuses the request. */
-TEST_EACH(WORLDS, not_for_a_limit_beside_room) {
+TEST_EACH(WORLDS, a_limit_beside_free_memory_asks_no_peer) {
     weir_options options = world_options(_i);
     if (!world_keeps_idle(_i))
         return;
@@ -285,7 +285,7 @@ TEST_EACH(WORLDS, not_for_a_limit_beside_room) {
 }
 
 /* Other allocators release memory until the request reaches its own allocator's limit. */
-TEST_EACH(WORLDS, up_to_the_own_limit) {
+TEST_EACH(WORLDS, peers_release_memory_up_to_the_own_limit) {
     weir_options options = world_options(_i);
 
     if (worlds[_i].kind == KIND_FIXED) /* a fixed arena reserves its memory at creation */

@@ -115,7 +115,7 @@ static void check_fragments(int world, size_t least) {
 
 CASE("largest", 60, start_recovery_device, end_if_made);
 
-TEST_EACH(WORLDS, within_a_limit) {
+TEST_EACH(WORLDS, the_largest_block_is_right_within_a_limit) {
     for (uint32_t wait_ms = 0; wait_ms < 2; wait_ms++) {
         make_recovering(_i, 256 * MIB, wait_ms, "");
         check_fragments(_i, is_driver_pool(_i) ? 0 : 18 * MIB);
@@ -205,7 +205,7 @@ TEST_EACH(WORLDS, pending_frees_do_not_count_as_free) {
 }
 
 /* Memory that becomes free first reduces the excess above a lowered limit. */
-TEST_EACH(WORLDS, above_a_lowered_limit) {
+TEST_EACH(WORLDS, freed_memory_first_reduces_the_excess_above_a_limit) {
     if (worlds[_i].kind == KIND_FIXED)
         return; /* the limit of a fixed arena is its region */
     make_recovering(_i, 256 * MIB, 1, "growth=exact");

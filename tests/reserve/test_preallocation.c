@@ -42,7 +42,7 @@ TEST_EACH(WAYS, parts_of_units_are_kept) {
 }
 
 /* The limit of a pool is a whole number of units. weir preallocates up to that limit, and reports the amount. */
-TEST_WHERE(POOL, REGIONS, NULL, a_limit_of_parts_of_units) {
+TEST_WHERE(POOL, REGIONS, NULL, a_limit_is_rounded_down_to_units) {
     make_preallocated(_i, 100 * MIB, "limit=100MiB");
     expect_prealloc_log("requested 100MiB, got and kept 96MiB");
     MUST_EQ(stats_of(a).reserved, 96 * MIB);

@@ -185,7 +185,7 @@ TEST_EACH(WAYS, no_more_than_the_device_has_free) {
     CU(driver->cuMemFree(other));
 }
 
-TEST_EACH(WAYS, no_more_than_the_limit) {
+TEST_EACH(WAYS, a_profile_preallocates_at_most_the_limit) {
     weir_options options = profiled_options(_i);
     options.limit = bytes_amount(256 * MIB);
     write_profile_of(&options, 4 * GIB);
@@ -297,7 +297,7 @@ TEST(a_name_is_from_where_the_process_was) {
     ANSWERS(0, access(file, F_OK));
 }
 
-TEST_EACH(2, engines_with_nothing_to_learn) {
+TEST_EACH(2, engines_without_growth_learn_nothing) {
     weir_options options = profiled_options(REGIONS);
     weir_allocator *a;
 
@@ -399,7 +399,7 @@ TEST(a_device_with_any_name) {
 }
 
 /* The profile records both of two allocators that live at one time. */
-TEST(runs_beside_each_other) {
+TEST(two_allocators_share_one_profile) {
     weir_options options = profiled_options(POOL);
     weir_allocator *a, *b;
     OK(weir_allocator_create(&options, &a));

@@ -116,7 +116,7 @@ static void all_is_back(void) {
 
 CASE("failures", 60, NULL, NULL);
 
-TEST_EACH(3, driver_calls) {
+TEST_EACH(3, a_story_survives_each_failure_of_the_driver) {
     static const CUresult results[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
                                        CUDA_ERROR_NOT_SUPPORTED};
     uint64_t k = 0, met;

@@ -367,7 +367,7 @@ TEST(a_block_waits_if_no_event_can_be_had) {
 CASE("pending", 30, NULL, end_tensors);
 
 /* The use is on another device's stream, or (_i) on the default stream while another device is current. */
-TEST_EACH(2, uses_beside_another_device) {
+TEST_EACH(2, uses_beside_another_device_are_waited_for) {
     CUcontext second, popped;
     void *block, *again;
     CUstream stream;
@@ -763,7 +763,7 @@ TEST(frees_of_a_capture_share_an_event) {
 }
 
 /* Blocks from before a capture are freed within it, on a stream that the program vouched for. */
-TEST_EACH(2, frees_on_a_captured_stream) {
+TEST_EACH(2, frees_on_a_captured_stream_are_accepted) {
     enum { BLOCKS = 64 };
 
     void *blocks[BLOCKS], *block;

@@ -247,7 +247,7 @@ TEST(two_streams_of_a_handle_share_no_event) {
 }
 
 /* The block's own stream has ended, and another stream with its handle uses the block. */
-TEST(a_use_by_the_next_stream_of_the_handle) {
+TEST(a_use_by_the_next_stream_of_the_handle_is_waited_for) {
     void *block, *again;
 
     block = alloc_tensor(64 * MIB, A);
@@ -435,7 +435,7 @@ static void *use_on_own(void *block) {
 }
 
 /* The handle is that of the block's own stream, but in this thread the handle means another stream. */
-TEST(a_use_by_the_default_stream_of_another_thread) {
+TEST(a_use_by_another_threads_default_stream_is_waited_for) {
     pthread_t thread;
     void *block, *again;
 
@@ -535,7 +535,7 @@ TEST_EACH(2, frees_on_the_default_stream_are_not_asked_about) {
 }
 
 /* While a blocking stream is captured, a query of the default stream fails and breaks the capture. */
-TEST(frees_on_the_default_stream_during_a_capture) {
+TEST(frees_on_the_default_stream_break_no_capture) {
     size_t before = 0;
     CUgraph captured = NULL;
     CUstream blocking;

@@ -197,7 +197,7 @@ TEST_EACH(KIND_COUNT, destroy_gives_all_back_behind_pending_frees) {
         drop_stream(on[i]);
 }
 
-TEST_EACH(KIND_COUNT, create_and_destroy_a_hundred_times) {
+TEST_EACH(KIND_COUNT, a_hundred_allocators_leave_no_memory_behind) {
     size_t before = device_free();
 
     for (int i = 0; i < 100; i++) {
@@ -342,7 +342,7 @@ TEST_EACH(KIND_COUNT, a_pending_free_is_a_free) {
 }
 
 /* The limit has room for one block, so each block reuses the memory of the last one, to which late work writes. */
-TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
+TEST_EACH(KIND_COUNT, blocks_without_a_stream_are_ordered_behind_all) {
     const size_t bytes = 20 * MIB;
     weir_allocator *a = make_tested_with_limit(_i, 32 * MIB);
     CUstream t = make_stream(), u = make_stream();

@@ -136,7 +136,7 @@ TEST_EACH(KIND_COUNT, streams_beside_a_capture_are_served) {
 }
 
 /* The direct engine without caches frees no used block under capture here, since its free waits for the device. */
-TEST_EACH(KIND_COUNT, frees_of_blocks_from_outside_a_capture) {
+TEST_EACH(KIND_COUNT, blocks_from_outside_may_be_freed_in_a_capture) {
     CUstream other = make_stream();
     size_t before = device_free();
     weir_allocator *a = make_tested(_i);

@@ -104,7 +104,7 @@ TEST(high_marks_take_zero_alone) {
     MUST_LE(driver_pool_figure(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 64 * MIB);
 }
 
-TEST(the_range_of_a_block) {
+TEST(the_range_of_a_block_is_found_from_inside) {
     CUdeviceptr block, base = 0;
     size_t bytes = 0;
 

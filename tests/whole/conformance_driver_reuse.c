@@ -214,7 +214,7 @@ TEST(a_wait_counts_for_the_work_at_its_time) {
     free_pool_block(other, t);
 }
 
-TEST(order_through_a_third_stream) {
+TEST(an_order_goes_through_a_third_stream) {
     CUdeviceptr block = alloc_pool_block(UNIT, s), other;
     CUstream third = make_stream();
 

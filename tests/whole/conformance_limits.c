@@ -258,7 +258,7 @@ TEST_EACH(KIND_COUNT, the_largest_request_is_served) {
 }
 
 /* A driver of a GPU keeps an unknown part of the memory, so there the test prints the result and does not assert it. */
-TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
+TEST_EACH(KIND_COUNT, the_largest_request_is_right_on_a_full_device) {
     weir_options options = tested_options(_i, 64 * MIB);
     weir_failure r = {.size = sizeof r};
     struct hog hog = {.count = 0};

@@ -132,7 +132,7 @@ TEST(exported_memory_is_one) {
 }
 
 /* An export fails if the process has no file descriptor left. */
-TEST(an_export_without_a_number) {
+TEST(an_export_fails_without_a_file_descriptor) {
     struct rlimit limit, least;
     CUresult result;
     int file = -1, highest;
