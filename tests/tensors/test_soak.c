@@ -125,7 +125,7 @@ static void use_on_another_stream(struct thread *h, const struct block *b) {
     OK(weir_tensors_use(b->at, stream));
 }
 
-static struct block remove_live_block(struct thread *h) {
+static struct block remove_soak_block(struct thread *h) {
     size_t at = draw_below(h, h->count);
     struct block picked = h->blocks[at];
 
@@ -226,7 +226,7 @@ static void capture_and_launch_pool(struct thread *h) {
             break;
     }
     if (h->count > 0) /* a block from before the capture */
-        OK(weir_tensors_free(remove_live_block(h).at));
+        OK(weir_tensors_free(remove_soak_block(h).at));
     while (count > 0)
         OK(weir_tensors_free(inside[--count].at));
     CU(driver->cuStreamEndCapture(h->captured, &captured));
@@ -273,7 +273,7 @@ static void run_soak_step(struct thread *h) {
     if (h->count < MOST / 2 ? draw_below(h, 3) > 0 : draw_below(h, 2) > 0) {
         alloc_live_block(h);
     } else if (h->count > 0) {
-        struct block b = remove_live_block(h);
+        struct block b = remove_soak_block(h);
 
         if (draw_below(h, 3) == 0 && b.stream)
             use_on_another_stream(h, &b);
@@ -295,7 +295,7 @@ static void *run_soak_thread(void *context) {
     for (int i = 0; i < steps && !weir__model_fault(); i++)
         run_soak_step(h);
     while (h->count > 0)
-        OK(weir_tensors_free(remove_live_block(h).at));
+        OK(weir_tensors_free(remove_soak_block(h).at));
     end_graph(h);
     return NULL;
 }
