@@ -44,8 +44,8 @@ struct weir_bias {
     int level;
 };
 
-/* The mark of one thread, alone on its cache lines.  When the thread ends, weir keeps the mark for another thread, which
- * inherits the locks that are biased to the mark. */
+/* The mark of one thread, alone on its cache lines.  When the thread ends, weir keeps the mark for another thread,
+ * which inherits the locks that are biased to the mark. */
 struct weir_bias_mark {
     /* For each level: nonzero while the thread holds a lock that is biased to the thread, or checks the bias. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];

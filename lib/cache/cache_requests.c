@@ -152,8 +152,8 @@ static void count_given(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Frees blocks of an engine with is_straight on `stream`, or at once if `id` is OBSERVED.  Releases `lock` for the frees,
- * since a free of engine direct waits for the device. */
+/* Frees blocks of an engine with is_straight on `stream`, or at once if `id` is OBSERVED.  Releases `lock` for the
+ * frees, since a free of engine direct waits for the device. */
 static void free_straight(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                           weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -350,9 +350,9 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request with memory from the engine.  The blocks of the cache's inbox return to the engine in the same call,
- * except to an engine with is_straight, which frees the inbox by driver calls on the stream (maintain_cache in caches.c).
- * r->id is the stream's id, and `c` its cache or NULL. */
+/* Serves a request with memory from the engine.  The blocks of the cache's inbox return to the engine in the same
+ * call, except to an engine with is_straight, which frees the inbox by driver calls on the stream (maintain_cache in
+ * caches.c).  r->id is the stream's id, and `c` its cache or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->loose;
@@ -444,8 +444,8 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts the free of a block that no cache keeps: in the cache `c`, or in `loose` if the lock of `c` is biased to another
- * thread. */
+/* Counts the free of a block that no cache keeps: in the cache `c`, or in `loose` if the lock of `c` is biased to
+ * another thread. */
 static void count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                             size_t in_use) {
     int taken;
@@ -457,8 +457,8 @@ static void count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_
     weir__bias_give(&c->lock, taken);
 }
 
-/* Marks a live block as freed; a slot is not free in its slab yet.  Returns the bytes that were requested for the block,
- * or 0 if no live block starts at the address. */
+/* Marks a live block as freed; a slot is not free in its slab yet.  Returns the bytes that were requested for the
+ * block, or 0 if no live block starts at the address. */
 static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
     uint32_t asked = (uint32_t)weir__slab_asked(s, block);
 
@@ -638,9 +638,9 @@ static int post_remote(const struct put *p) {
     return result;
 }
 
-/* Frees a whole block to the inbox.  If the inbox has no room, moves its blocks and this block to *out.  With is_straight
- * the inbox has only blocks that were freed while the stream was being captured, when the driver frees nothing.  The
- * cache then need not serve the stream yet. */
+/* Frees a whole block to the inbox.  If the inbox has no room, moves its blocks and this block to *out.  With
+ * is_straight the inbox has only blocks that were freed while the stream was being captured, when the driver frees
+ * nothing.  The cache then need not serve the stream yet. */
 static int put_whole(const struct weir_caches *f, const struct put *p, struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;

@@ -16,8 +16,8 @@
  *
  * Many remote frees return to their slabs as one batch, behind one event, or behind a wait for the device.
  *
- * Each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics add them up, and so
- * does a miss after the engine's blocks have grown.  Both raise the peaks.
+ * Each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics add them up, and
+ * so does a miss after the engine's blocks have grown.  Both raise the peaks.
  *
  * Locks: the caches' lock.  A thread that holds it may take one cache's lock, to retire or flush the cache and to
  * return slots, or the records' lock, to list blocks.
@@ -60,8 +60,8 @@ _Static_assert(offsetof(struct weir_slab, next) == 64 &&
 
 /* ---- one stream's cache ---- */
 
-/* Returns 1 if the cache's lists are well formed and its sums of idle memory agree with them, else 0.  Only the first slab
- * of a list may be full.  The caller holds the cache's lock. */
+/* Returns 1 if the cache's lists are well formed and its sums of idle memory agree with them, else 0.  Only the first
+ * slab of a list may be full.  The caller holds the cache's lock. */
 static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
     size_t idle = 0, inbox = 0;
     unsigned count = 0;
@@ -95,9 +95,9 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Moves memory out of the cache: all blocks of the inbox; empty slabs, until at most `keep` bytes are idle; and the remote
- * frees of each class that has at least `least` remote frees.  `least` is above 0.  With `unused`, also moves the empty
- * slabs that the stream has not used since the last search for unused memory, and begins the next search. */
+/* Moves memory out of the cache: all blocks of the inbox; empty slabs, until at most `keep` bytes are idle; and the
+ * remote frees of each class that has at least `least` remote frees.  `least` is above 0.  With `unused`, also moves
+ * the empty slabs that the stream has not used since the last search for unused memory, and begins the next search. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -159,10 +159,10 @@ static int is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Sets the cap of one cache to an equal part of what all caches together may keep idle, and lowers larger caps of other
- * caches to this part.  The part is at most the release threshold, since a synchronisation cannot release cached memory.
- * A limit that the user set covers all caches together: the cache gets less than its part while other caches hold the
- * memory, since a cache cannot flush without calls on its stream.  The caller holds `lock`. */
+/* Sets the cap of one cache to an equal part of what all caches together may keep idle, and lowers larger caps of
+ * other caches to this part.  The part is at most the release threshold, since a synchronisation cannot release cached
+ * memory.  A limit that the user set covers all caches together: the cache gets less than its part while other caches
+ * hold the memory, since a cache cannot flush without calls on its stream.  The caller holds `lock`. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -350,9 +350,9 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the id with which flushed memory goes to the engine after a wait for the device: the id of the only stream, or
- * OBSERVED if there are several streams.  An engine that knows only one stream records no events, but OBSERVED memory
- * would make the engine record them. */
+/* Returns the id with which flushed memory goes to the engine after a wait for the device: the id of the only stream,
+ * or OBSERVED if there are several streams.  An engine that knows only one stream records no events, but OBSERVED
+ * memory would make the engine record them. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -481,7 +481,8 @@ static uint64_t calls_of(struct weir_cache *c) {
 }
 
 /* Finds the newest cache of a default stream that is not bound and had no call since the last search.  Flushes it and
- * removes it from its bucket.  Returns NULL if there is none.  Stores the call counts of all caches for the next search. */
+ * removes it from its bucket.  Returns NULL if there is none.  Stores the call counts of all caches for the next
+ * search. */
 static struct weir_cache *take_silent(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
@@ -501,9 +502,9 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The stream `young_id` freed the blocks
- * during captures.  If it is another stream, it has ended, and the blocks wait for the device.  The caller holds `lock`,
- * which is released meanwhile. */
+/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The stream `young_id` freed the
+ * blocks during captures.  If it is another stream, it has ended, and the blocks wait for the device.  The caller
+ * holds `lock`, which is released meanwhile. */
 static void free_young_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -514,8 +515,8 @@ static void free_young_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
 }
 
 /* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Detaches the cache if it serves
- * an earlier stream with the handle.  Returns NULL if there is no host memory, or if there are too many caches of default
- * streams that are not bound.  The caller holds `lock`, which may be released meanwhile. */
+ * an earlier stream with the handle.  Returns NULL if there is no host memory, or if there are too many caches of
+ * default streams that are not bound.  The caller holds `lock`, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);

@@ -23,8 +23,9 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Makes a leaf, by mmap, since calloc would clear the whole leaf at once if the process had used the memory before.  Gives
- * host memory to all words for 512 KiB at once, since a page fault for each part later would cost twice as much. */
+/* Makes a leaf, by mmap, since calloc would clear the whole leaf at once if the process had used the memory before. 
+ * Gives host memory to all words for 512 KiB at once, since page faults for each part later would cost twice as much.
+ */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -168,8 +169,8 @@ static void drop(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Returns 1 if a block uses the word of the 512 KiB in which it begins, 0 if it uses words of pages.  A lookup of a slab
- * then needs the next word, too, so both words must lie in one leaf. */
+/* Returns 1 if a block uses the word of the 512 KiB in which it begins, 0 if it uses words of pages.  A lookup of a
+ * slab then needs the next word, too, so both words must lie in one leaf. */
 static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 
@@ -178,8 +179,8 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value`, a record or NULL, in the words of the block of `s`: for a slab the words of all its pages, for a whole
- * block the word of its first page.  Drops the kept records of freed whole blocks that it finds in these words. */
+/* Stores `value`, a record or NULL, in the words of the block of `s`: for a slab the words of all its pages, for a
+ * whole block the word of its first page.  Drops the kept records of freed whole blocks that it finds in these words. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);

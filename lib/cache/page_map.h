@@ -125,9 +125,9 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the slot that starts at `address`, or SLOT_NONE.  One comparison finds every wrong address: an offset that is
- * no multiple of the slot's bytes yields a larger number than any quotient (Granlund, Montgomery: "Division by invariant
- * integers", section 9). */
+/* Returns the slot that starts at `address`, or SLOT_NONE.  One comparison finds every wrong address: an offset that
+ * is no multiple of the slot's bytes yields a larger number than any quotient (Granlund, Montgomery: "Division by
+ * invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
     uint64_t slot = product >> s->shift | product
@@ -358,9 +358,9 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
 int weir__records_open(struct weir_records *r);
 void weir__records_close(struct weir_records *r);
 
-/* Makes the record of a slab, and cuts the slab into `slots` slots of a class, at most WEIR_RECORDS_SLOTS, which are all
- * free.  With slots == 0 makes the record of a whole block that is not live yet.  Returns NULL if there is no host memory,
- * or if the address is above 2^57 or no multiple of a page. */
+/* Makes the record of a slab, and cuts the slab into `slots` slots of a class, at most WEIR_RECORDS_SLOTS, which are
+ * all free.  With slots == 0 makes the record of a whole block that is not live yet.  Returns NULL if there is no host
+ * memory, or if the address is above 2^57 or no multiple of a page. */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
 /* Finds the kept record of an earlier whole block for a new one, or makes a record.  Returns NULL as

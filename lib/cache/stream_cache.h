@@ -87,8 +87,8 @@ struct weir_remote_slots {
     struct weir_remote_slot remote[]; /* in the order of the frees */
 };
 
-/* Slots that other threads freed.  `lock` guards all fields, alone or under the cache's lock; reads of the atomic fields
- * need none. */
+/* Slots that other threads freed.  `lock` guards all fields, alone or under the cache's lock; reads of the atomic
+ * fields need none. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     uint64_t id; /* the id of the stream that the cache serves, or 0 if it serves none */
