@@ -23,7 +23,7 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Makes a leaf, by mmap, since calloc would clear the whole leaf at once if the process had used the memory before. 
+/* Makes a leaf, by mmap, since calloc would clear the whole leaf at once if the process had used the memory before.
  * Gives host memory to all words for 512 KiB at once, since page faults for each part later would cost twice as much.
  */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
