@@ -80,6 +80,7 @@ struct weir_request {
     /* Blocks that were freed on the stream before this request, or NULL.  The engine first frees these blocks, and
      * sets their count to 0. */
     struct weir_freed *freed;
+    int kind; /* a heap's kind of addresses for the request; the heap sets it */
     int grew; /* set if reserved memory has grown for this request */
     /* Set if the engine failed without a driver call, since it expected the driver to fail. */
     int foretold;

@@ -351,18 +351,22 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 /* ---- requests ---- */
 
 /* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries if frees of other
- * streams have completed.  Returns a result of the placement. */
-static int place_free(struct weir_heap *h, const struct weir_request *r,
-                      struct weir_placement_stream *on, size_t most,
-                      struct weir_placement_block *out) {
-    struct weir_placement *p = h->placement[weir__heap_kind(h, r->bytes)];
-    int result = weir__placement_take(p, r->bytes, on, out);
+ * streams have completed.  A large request goes from the SMALL to the COMMON addresses if the SMALL addresses must not
+ * grow for it.  Returns a result of the placement. */
+static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
+                      size_t most, struct weir_placement_block *out) {
+    int result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
 
+    if (result == WEIR_PLACEMENT_NO_FIT && r->kind == WEIR_HEAP_SMALL &&
+        r->bytes > h->backing->small && !weir__mapped_grows_small(h)) {
+        r->kind = WEIR_HEAP_COMMON;
+        result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
+    }
     if (result != WEIR_PLACEMENT_NO_FIT ||
         atomic_load_explicit(&h->e.device->keeps_apart, memory_order_relaxed) ||
         !weir__heap_look_around(h, most))
         return result;
-    result = weir__placement_take(p, r->bytes, on, out);
+    result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
     h->steals += result == WEIR_PLACEMENT_OK;
     return result;
 }
@@ -391,8 +395,7 @@ static int place_behind(struct weir_heap *h, const struct weir_request *r,
                         struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct behind behind = {h, r->stream};
     const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
-    int result = weir__placement_take_behind(h->placement[weir__heap_kind(h, r->bytes)], r->bytes,
-                                             on, &waits, out);
+    int result = weir__placement_take_behind(h->placement[r->kind], r->bytes, on, &waits, out);
 
     h->steals += result == WEIR_PLACEMENT_OK;
     return result;
@@ -426,8 +429,10 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
  * memory. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
-    int placed = place_free(h, r, on, PEEKED, out);
+    int placed;
 
+    r->kind = weir__heap_kind(h, r->bytes);
+    placed = place_free(h, r, on, PEEKED, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && h->range && weir__mapped_await(h))
         placed = place_free(h, r, on, PEEKED, out);
     if (placed == WEIR_PLACEMENT_NO_FIT) {

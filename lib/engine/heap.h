@@ -37,9 +37,10 @@ struct weir_mapped_range;
 
 /* The kinds of addresses, in the order of addresses.  Each kind of addresses is for one kind of requests. */
 enum {
-    /* For requests that are not small; for all requests if there is only one kind. */
+    /* For all requests that have no other kind. */
     WEIR_HEAP_COMMON,
-    WEIR_HEAP_SMALL, /* for small requests */
+    /* For small requests; above the release threshold, also for blocks that may last. */
+    WEIR_HEAP_SMALL,
     WEIR_HEAP_APART, /* for requests that name an address */
     WEIR_HEAP_KINDS
 };
@@ -133,9 +134,24 @@ static inline uint64_t weir__heap_reserve(const struct weir_heap *h) {
     return h->total + h->kept;
 }
 
+/* Returns 1 if any growth would make the reserved memory exceed the release threshold, else 0. */
+static inline int weir__heap_is_above(const struct weir_heap *h) {
+    return weir__heap_reserve(h) >= h->e.threshold;
+}
+
+/* For the mapped engine.  Returns 1 if a block of this size may still be live at the next trim above the release
+ * threshold, else 0.  Before the first such trim, weir assumes that every block may be live then. */
+int weir__mapped_may_last(const struct weir_heap *h, size_t bytes);
+/* For the mapped engine.  Returns 1 if a large request may add memory to the SMALL addresses.  Returns 0 if the budget
+ * is used up before the first trim above the release threshold. */
+int weir__mapped_grows_small(const struct weir_heap *h);
+
 /* Returns the kind of addresses for a request of this size. */
 static inline int weir__heap_kind(const struct weir_heap *h, size_t bytes) {
-    return bytes <= h->backing->small ? WEIR_HEAP_SMALL : WEIR_HEAP_COMMON;
+    return bytes <= h->backing->small ||
+                   (h->range && weir__heap_is_above(h) && weir__mapped_may_last(h, bytes))
+               ? WEIR_HEAP_SMALL
+               : WEIR_HEAP_COMMON;
 }
 
 /* Returns the placement of the kind to which the address belongs. */

@@ -41,8 +41,6 @@
 #include "base/hostmem.h"
 #include "base/kept.h"
 
-#define GRANULARITY ((size_t)512)
-
 /* The range is ADDRESSES times as large as the device's memory, or smaller if the driver refuses this size.  A block
  * that stays live leaves a gap on either side, so a program with ever larger blocks needs many addresses. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
@@ -613,6 +611,7 @@ static weir_status make_room(struct weir_heap *h, struct weir_request *r, int ki
 
 static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_window w;
+    weir_status status;
     size_t bytes;
 
     h->range->knows_free = 0;
@@ -620,7 +619,12 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
      * before */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__without_driver(WEIR_E_NO_MEMORY);
-    return make_room(h, r, weir__heap_kind(h, r->bytes), bytes, &w);
+    status = make_room(h, r, r->kind, bytes, &w);
+    if (weir__is_failure(status) && r->kind == WEIR_HEAP_SMALL && bytes > SMALL) {
+        r->kind = WEIR_HEAP_COMMON;
+        status = make_room(h, r, r->kind, bytes, &w);
+    }
+    return status;
 }
 
 /* ---- growth ahead of requests ---- */
@@ -746,7 +750,7 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
 
     mapped_begin_bringing(h);
     lift_aliases(h, 1);
-    most = fine_bytes(weir__size_larger(reserve, goal));
+    most = fine_bytes(weir__size_larger(reserve, goal), FINE_LEAST, FINE_MOST);
     most *= cause == WEIR_EVENT_PREALLOC ? 1 : COARSE;
     lacks = (size_t)weir__size_less(reserve, weir__heap_reserve(h));
     bytes = weir__size_round_down(weir__size_smaller(lacks, weir__heap_room(h)), PAGE);
@@ -833,12 +837,33 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     return status;
 }
 
+/* Records the sizes of the blocks that were allocated since the last such trim, and live now. */
+static void record_lasting(struct weir_heap *h) {
+    struct weir_mapped_range *g = h->range;
+
+    memset(g->lasting, 0, sizeof g->lasting);
+    g->was_trimmed = 1;
+    for (int kind = 0; kind < WEIR_HEAP_APART; kind++) {
+        struct weir_placement_span span = {0};
+
+        while (weir__placement_next(h->placement[kind], &span)) {
+            unsigned bit = lasting_bit(span.size);
+
+            if (span.live && weir__placement_age(h->placement[kind], &span))
+                g->lasting[bit / 64] |= UINT64_C(1) << bit % 64;
+        }
+    }
+}
+
 static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *trim) {
-    int unseen = 0;
+    int unseen = 0, is_above = weir__heap_is_above(h);
+    uint64_t before = h->total;
     weir_status status;
 
     WEIR_ASSERT(are_handles_valid(h));
     status = give_idle(h, trim->keep, &unseen);
+    if (is_above && h->total < before && trim->cause == WEIR_EVENT_DECAY)
+        record_lasting(h);
     if (trim->mode != WEIR_TRIM_FULLY)
         return WEIR_OK;
     if (status != WEIR_OK || weir__heap_reserve(h) <= trim->keep || !unseen)
@@ -958,7 +983,7 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
     for (size_t i = 0; i < g->handle_count; i++)
         bytes += g->handles[i].spare ? g->handles[i].bytes : 0;
     bytes = (size_t)weir__size_smaller(bytes, last->base + last->bytes - tail.base);
-    return weir__heap_kind(h, bytes) == WEIR_HEAP_SMALL ? 0 : bytes;
+    return bytes <= SMALL ? 0 : bytes;
 }
 
 /* ---- opening and closing ---- */

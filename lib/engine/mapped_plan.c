@@ -214,22 +214,40 @@ int weir__mapped_has_budget(const struct weir_heap *h) {
     return h->range->budget > 0 && !(h->e.traits & WEIR_ENGINE_GROWS_AHEAD);
 }
 
+/* ---- blocks that last ---- */
+
+int weir__mapped_may_last(const struct weir_heap *h, size_t bytes) {
+    unsigned bit = lasting_bit(bytes);
+
+    return !h->range->was_trimmed || (h->range->lasting[bit / 64] >> bit % 64 & 1) != 0;
+}
+
+int weir__mapped_grows_small(const struct weir_heap *h) {
+    return h->range->was_trimmed || weir__mapped_has_budget(h);
+}
+
 /* ---- sizes ---- */
 
-/* Returns the largest size of a new physical allocation when `total` bytes will be reserved.  If the budget is N times
- * CREDIT_NS, the size is divided by N.  With several streams the size is half, since one stream's last free keeps the
- * whole physical allocation from the other streams.  While work is pending on several streams, the size is always
- * fine. */
-static size_t unit_bytes(const struct weir_heap *h, int kind, uint64_t total) {
+/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  If the
+ * budget is N times CREDIT_NS, the size is divided by N.  With several streams the size is half, since one stream's last
+ * free keeps the whole physical allocation from the other streams.  While work is pending on several streams, the size
+ * is always fine.  Above the release threshold there is no least size, since one block that lasts keeps a whole physical
+ * allocation.  Once a trim has shown which sizes last, physical allocations for other sizes are twice as large. */
+static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
-    size_t fine = fine_bytes(h->order.several ? total / 2 : total);
+    int is_above = total > h->e.threshold;
+    size_t most = is_above && h->range->was_trimmed ? 2 * FINE_MOST : FINE_MOST;
+    size_t fine =
+        fine_bytes(h->order.several ? total / 2 : total, is_above ? PAGE : FINE_LEAST, most);
 
-    if (kind == WEIR_HEAP_SMALL)
+    if (kind == WEIR_HEAP_SMALL && !is_above)
         return FINE_LEAST;
+    /* Before the first trim there is no surplus, since the next block may not last. */
+    if (kind == WEIR_HEAP_SMALL)
+        return within(PAGE, h->range->was_trimmed ? SIZE_MAX : want,
+                      fine_bytes(total - want, PAGE, LASTING_MOST));
     if (!weir__mapped_has_budget(h))
         return (is_pending ? 1 : COARSE) * fine;
-    if (total > h->e.threshold)
-        return FINE_LEAST;
     if (h->range->budget > CREDIT_NS)
         fine = weir__size_larger(FINE_LEAST, fine / (size_t)(h->range->budget / CREDIT_NS));
     return weir__size_round_down(fine, PAGE);
@@ -259,10 +277,10 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
  * `most` bytes fit.  The plan has `planned` bytes of new memory so far.  Only the first step of a plan may exceed
  * `want` by more than FINE_LEAST. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
-    size_t unit = unit_bytes(h, kind, h->total + planned + want), wanted = 0, step;
+    size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
     if (h->range->move_count > 0)
-        unit = within(FINE_LEAST, want, unit);
+        unit = weir__size_smaller(unit, weir__size_larger(FINE_LEAST, want));
     /* The policy `exact` grows by no more than the request needs. */
     if (h->e.options->growth != WEIR_GROWTH_EXACT)
         wanted = policy_step(h, want, planned);

@@ -1178,3 +1178,11 @@ int weir__placement_next(const struct weir_placement *p, struct weir_placement_s
     span->region = region;
     return 1;
 }
+
+int weir__placement_age(struct weir_placement *p, const struct weir_placement_span *live) {
+    uint64_t *sequence = &p->all.tag[live->chunk].sequence;
+    int is_young = *sequence != OLD;
+
+    *sequence = OLD;
+    return is_young;
+}

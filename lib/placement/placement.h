@@ -221,6 +221,8 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 /* Finds the chunk after *span in the order of addresses, or the first chunk if *span has only zeros.  The placement
  * must not change during a walk.  Returns 1 and writes the chunk to *span.  Returns 0 if *span was the last chunk. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
+/* Marks a live block, which weir__placement_next has found, as old.  Returns 1 if the block was not old, else 0. */
+int weir__placement_age(struct weir_placement *p, const struct weir_placement_span *live);
 
 /* Checks all invariants of a placement.  Returns 1 if they hold.  Otherwise prints a line on standard error and
  * returns 0.  Visits all chunks more than once.  Only tests and asserts call this function, which is in

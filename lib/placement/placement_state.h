@@ -39,6 +39,8 @@
 #define SIZE_BITS 58u
 /* The number of classes of an octave, one for each bit of a word. */
 #define CLASSES 32u
+/* The sequence in the tag of a live block that weir__placement_age has marked as old. */
+#define OLD UINT64_MAX
 
 enum kind {
     UNUSED = 0,
@@ -67,7 +69,7 @@ struct chunk {
 };
 
 /* The part of a record that only free chunks use.  `sequence` is used for every free chunk, the other fields for
- * tagged chunks only. */
+ * tagged chunks only.  The only sequence that a live block may have is OLD. */
 struct chunk_tag {
     /* The sequence of the latest free in the chunk, or 0 if every stream may use the chunk. */
     uint64_t sequence;
