@@ -45,7 +45,7 @@ static double now_us(void) {
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-static double by_malloc(size_t bytes, const char *const *settings) {
+static double measure_malloc_growth(size_t bytes, const char *const *settings) {
     CUdeviceptr block;
     double started = now_us(), took;
 
@@ -56,7 +56,7 @@ static double by_malloc(size_t bytes, const char *const *settings) {
     return took;
 }
 
-static double by_pool(size_t bytes, const char *const *settings) {
+static double measure_pool_growth(size_t bytes, const char *const *settings) {
     CUmemPoolProps properties;
     CUmemoryPool pool;
     CUdeviceptr block;
@@ -96,7 +96,7 @@ static weir_allocator *create_with_settings(const char *const *settings) {
     return a;
 }
 
-static double by_weir(size_t bytes, const char *const *settings) {
+static double measure_weir_growth(size_t bytes, const char *const *settings) {
     weir_allocator *a = create_with_settings(settings);
     double started = now_us(), took;
 
@@ -107,7 +107,7 @@ static double by_weir(size_t bytes, const char *const *settings) {
 }
 
 /* Measures one request of `bytes' bytes in a new allocator.  Returns microseconds. */
-static double by_request(size_t bytes, const char *const *settings) {
+static double measure_request_growth(size_t bytes, const char *const *settings) {
     weir_allocator *a = create_with_settings(settings);
     double started, took;
     CUstream stream;
@@ -126,15 +126,15 @@ static double by_request(size_t bytes, const char *const *settings) {
 
 static const struct {
     const char *name;
-    double (*take)(size_t bytes, const char *const *settings);
+    double (*measure)(size_t bytes, const char *const *settings);
     const char *settings[8];
 } ways[] = {
-    {"cuMemAlloc", by_malloc, {NULL}},
-    {"driver pool", by_pool, {NULL}},
-    {"weir pool", by_weir, {"engine", "pool"}},
-    {"weir bfc", by_weir, {"engine", "bfc"}},
-    {"weir mapped", by_weir, {"engine", "mapped"}},
-    {"request, pool", by_request, {"engine", "pool"}},
+    {"cuMemAlloc", measure_malloc_growth, {NULL}},
+    {"driver pool", measure_pool_growth, {NULL}},
+    {"weir pool", measure_weir_growth, {"engine", "pool"}},
+    {"weir bfc", measure_weir_growth, {"engine", "bfc"}},
+    {"weir mapped", measure_weir_growth, {"engine", "mapped"}},
+    {"request, pool", measure_request_growth, {"engine", "pool"}},
 };
 enum { WAYS = sizeof ways / sizeof ways[0] };
 
@@ -151,7 +151,7 @@ int main(int count, char **arguments) {
 
         for (int round = 0; round < ROUNDS; round++)
             for (size_t w = 0; w < WAYS; w++)
-                us[w][round] = ways[w].take(sizes[s], ways[w].settings);
+                us[w][round] = ways[w].measure(sizes[s], ways[w].settings);
         for (size_t w = 0; w < WAYS; w++) {
             const double median = bench_median(us[w], ROUNDS);
 

@@ -22,7 +22,7 @@
  * library may use cheaper instructions in a process with one thread.  --nothing measures the cost of the program
  * itself (random numbers, the array of live blocks, indirect calls); it is not subtracted.
  *
- * A backend (`backends') is a placement to measure.  Its functions take() and give() allocate and free addresses.
+ * A backend (`backends') is a placement to measure.  Its functions allocate() and free() allocate and free addresses.
  */
 #include "placement/placement.h"
 
@@ -53,14 +53,14 @@
 
 /* ---------------------------------------------------------------- backends -- */
 
-/* A placement to measure.  Each process has one instance.  The function take() allocates a block and returns its
- * address, or 0 on failure.  The function give() frees the block at an address. */
+/* A placement to measure.  Each process has one instance.  The function allocate() allocates a block and returns its
+ * address, or 0 on failure.  The function free() frees the block at an address. */
 struct backend {
     const char *option;
     const char *what;
     void (*open)(void);
-    uint64_t (*take)(size_t bytes);
-    void (*give)(uint64_t address);
+    uint64_t (*allocate)(size_t bytes);
+    void (*free)(uint64_t address);
     /* Returns the host memory that the placement uses; NULL if this is not known. */
     size_t (*host_bytes)(void);
 };
@@ -74,7 +74,7 @@ static _Noreturn void exit_with_error(const char *what) {
     exit(1);
 }
 
-static void placement_open_with(size_t regions) {
+static void open_placement(size_t regions) {
     static const struct weir_placement_rule bfc = {.granularity = 256, .split_waste = 128 * MIB};
 
     if (weir__placement_create(&bfc, &placement) != WEIR_PLACEMENT_OK) {
@@ -91,12 +91,12 @@ static void placement_open_with(size_t regions) {
     }
 }
 
-static void placement_open(void) {
-    placement_open_with(1);
+static void open_one_region(void) {
+    open_placement(1);
 }
 
-static void regions_open(void) {
-    placement_open_with(52);
+static void open_many_regions(void) {
+    open_placement(52);
 }
 
 static uint64_t allocate_placed(size_t bytes, struct weir_placement_stream *s) {
@@ -110,25 +110,25 @@ static void free_placed(uint64_t address, struct weir_placement_stream *s) {
     struct weir_placement_block block;
 
     if (weir__placement_give(placement, address, s, ++sequence, &block) != WEIR_PLACEMENT_OK) {
-        exit_with_error("a block could not be given back");
+        exit_with_error("a block could not be freed");
     }
 }
 
-static uint64_t placement_take(size_t bytes) {
+static uint64_t allocate_on_one_stream(size_t bytes) {
     return allocate_placed(bytes, &records[0]);
 }
 
-static void placement_give(uint64_t address) {
+static void free_on_one_stream(uint64_t address) {
     free_placed(address, &records[0]);
 }
 
 /* Allocate and free on four streams in turn.  After every 64th free, the frees on one stream count as completed,
  * except those among the last 256 frees. */
-static uint64_t streams_take(size_t bytes) {
+static uint64_t allocate_on_streams(size_t bytes) {
     return allocate_placed(bytes, &records[sequence % STREAMS]);
 }
 
-static void streams_give(uint64_t address) {
+static void free_on_streams(uint64_t address) {
     free_placed(address, &records[sequence % STREAMS]);
     if (sequence % 64 == 0 && sequence > 256) {
         records[sequence / 64 % STREAMS].observed = sequence - 256;
@@ -143,25 +143,25 @@ static size_t placement_host_bytes(void) {
     return figures.host_bytes;
 }
 
-static void nothing_open(void) {
+static void open_no_placement(void) {
 }
 
-static uint64_t nothing_take(size_t bytes) {
+static uint64_t allocate_no_block(size_t bytes) {
     return bytes;
 }
 
-static void nothing_give(uint64_t address) {
+static void free_no_block(uint64_t address) {
     sequence += address;
 }
 
 static const struct backend backends[] = {
-    {"placement", "placement alone: one region, one stream, no lock", placement_open,
-     placement_take, placement_give, placement_host_bytes},
-    {"regions", "placement alone, 52 regions that touch", regions_open, placement_take,
-     placement_give, placement_host_bytes},
-    {"streams", "placement alone, four streams in turn, observed after 256 frees", placement_open,
-     streams_take, streams_give, placement_host_bytes},
-    {"nothing", "the harness itself", nothing_open, nothing_take, nothing_give, NULL},
+    {"placement", "placement alone: one region, one stream, no lock", open_one_region,
+     allocate_on_one_stream, free_on_one_stream, placement_host_bytes},
+    {"regions", "placement alone, 52 regions that touch", open_many_regions, allocate_on_one_stream,
+     free_on_one_stream, placement_host_bytes},
+    {"streams", "placement alone, four streams in turn, observed after 256 frees", open_one_region,
+     allocate_on_streams, free_on_streams, placement_host_bytes},
+    {"nothing", "the harness itself", open_no_placement, allocate_no_block, free_no_block, NULL},
 };
 #define BACKENDS (sizeof backends / sizeof backends[0])
 
@@ -249,7 +249,7 @@ static size_t read_resident_bytes(void) {
 }
 
 static uint64_t allocate_or_exit(const struct backend *b, size_t bytes) {
-    uint64_t address = b->take(bytes);
+    uint64_t address = b->allocate(bytes);
 
     if (address == 0) {
         exit_with_error("the range is full");
@@ -257,41 +257,41 @@ static uint64_t allocate_or_exit(const struct backend *b, size_t bytes) {
     return address;
 }
 
-static double hot(const struct backend *b, long pairs) {
+static double measure_hot_blocks(const struct backend *b, long pairs) {
     double start = placement_now_ns();
 
     for (long i = 0; i < pairs; i++) {
-        b->give(allocate_or_exit(b, 64 * KIB));
+        b->free(allocate_or_exit(b, 64 * KIB));
     }
     return (placement_now_ns() - start) / (double)pairs;
 }
 
-static double two(const struct backend *b, long pairs) {
+static double measure_two_at_a_time(const struct backend *b, long pairs) {
     double start = placement_now_ns();
 
     for (long i = 0; i < pairs; i += 2) {
         uint64_t first = allocate_or_exit(b, 64 * KIB);
         uint64_t second = allocate_or_exit(b, 64 * KIB);
 
-        b->give(first);
-        b->give(second);
+        b->free(first);
+        b->free(second);
     }
     return (placement_now_ns() - start) / (double)pairs;
 }
 
 /* Measures the replacement of random live blocks by new blocks.  If there is no room for a new block, adds one to
  * *failed and leaves the entry of the array empty.  Returns the time of a pair in nanoseconds. */
-static double replace_random(const struct backend *b, uint64_t *live, size_t count, long pairs,
-                             size_t *failed) {
+static double measure_replacement(const struct backend *b, uint64_t *live, size_t count, long pairs,
+                                  size_t *failed) {
     double start = placement_now_ns();
 
     for (long i = 0; i < pairs; i++) {
         size_t at = bench_random_below(count);
 
         if (live[at] != 0) {
-            b->give(live[at]);
+            b->free(live[at]);
         }
-        live[at] = b->take(bench_random_size());
+        live[at] = b->allocate(bench_random_size());
         *failed += live[at] == 0;
     }
     return (placement_now_ns() - start) / (double)pairs;
@@ -306,16 +306,16 @@ static void allocate_live(const struct backend *b, const struct bench_case *c, u
     for (size_t i = count; i-- > c->live;) {
         size_t at = bench_random_below(i + 1);
 
-        b->give(live[at]);
+        b->free(live[at]);
         live[at] = live[i];
     }
 }
 
 static double run_case_once(const struct backend *b, const struct bench_case *c, uint64_t *live,
                             long pairs, struct result *r) {
-    return c->pattern == HOT   ? hot(b, pairs)
-           : c->pattern == TWO ? two(b, pairs)
-                               : replace_random(b, live, c->live, pairs, &r->failed);
+    return c->pattern == HOT   ? measure_hot_blocks(b, pairs)
+           : c->pattern == TWO ? measure_two_at_a_time(b, pairs)
+                               : measure_replacement(b, live, c->live, pairs, &r->failed);
 }
 
 static void run_case(const struct backend *b, const struct bench_case *c, struct result *r) {
@@ -350,7 +350,8 @@ static void *wake_processor(void *unused) {
     return unused;
 }
 
-static void child(const struct backend *b, const struct bench_case *c, int cpu, int to) {
+static void run_case_as_child(const struct backend *b, const struct bench_case *c, int cpu,
+                              int to) {
     struct result r = {0};
     pthread_t thread;
     cpu_set_t set;
@@ -365,13 +366,13 @@ static void child(const struct backend *b, const struct bench_case *c, int cpu, 
     }
     run_case(b, c, &r);
     if (write(to, &r, sizeof r) != (ssize_t)sizeof r) {
-        exit_with_error("cannot hand back the result");
+        exit_with_error("cannot write the result");
     }
     _exit(0);
 }
 
-static void in_process(const struct backend *b, const struct bench_case *c, int cpu,
-                       struct result *r) {
+static void run_case_in_process(const struct backend *b, const struct bench_case *c, int cpu,
+                                struct result *r) {
     int ends[2];
     int status;
     pid_t pid;
@@ -380,11 +381,11 @@ static void in_process(const struct backend *b, const struct bench_case *c, int 
         exit_with_error(strerror(errno));
     }
     if (pid == 0) {
-        child(b, c, cpu, ends[1]);
+        run_case_as_child(b, c, cpu, ends[1]);
     }
     close(ends[1]);
     if (read(ends[0], r, sizeof *r) != (ssize_t)sizeof *r) {
-        exit_with_error("a process gave no result");
+        exit_with_error("a process wrote no result");
     }
     close(ends[0]);
     waitpid(pid, &status, 0);
@@ -406,7 +407,7 @@ static void measure_case(const struct backend *b, const struct bench_case *c, in
     char target[16] = "";
 
     for (size_t i = 0; i < PROCESSES; i++) {
-        in_process(b, c, cpu, &r[i]);
+        run_case_in_process(b, c, cpu, &r[i]);
         memcpy(ns + i * RUNS, r[i].ns, sizeof r[i].ns);
     }
     for (size_t i = 0; i < PROCESSES * RUNS; i++) {
@@ -448,7 +449,7 @@ struct choice {
     const char *json;
 };
 
-static int parse(int argc, char **argv, struct choice *choice) {
+static int parse_placement_options(int argc, char **argv, struct choice *choice) {
     struct option options[BACKENDS + 5] = {{"case", required_argument, NULL, 'o'},
                                            {"cpu", required_argument, NULL, 'c'},
                                            {"json", required_argument, NULL, 'j'},
@@ -479,7 +480,7 @@ int main(int argc, char **argv) {
     struct choice choice = {.cpu = (int)sysconf(_SC_NPROCESSORS_ONLN) - 1};
     json_t *all = json_array();
 
-    if (!parse(argc, argv, &choice)) {
+    if (!parse_placement_options(argc, argv, &choice)) {
         usage(stderr);
         return 2;
     }

@@ -36,7 +36,7 @@ void bench_open(const char *device) {
     snprintf(bench_device_name, sizeof bench_device_name, "%s:%d %s", kind, ordinal, name);
 }
 
-static int bench_by_value(const void *one, const void *other) {
+static int bench_compare_values(const void *one, const void *other) {
     const double a = *(const double *)one, b = *(const double *)other;
 
     return (a > b) - (a < b);
@@ -45,6 +45,6 @@ static int bench_by_value(const void *one, const void *other) {
 double bench_median(double *values, size_t count) {
     if (count == 0)
         return 0;
-    qsort(values, count, sizeof *values, bench_by_value);
+    qsort(values, count, sizeof *values, bench_compare_values);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }

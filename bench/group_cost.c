@@ -52,7 +52,7 @@ static double median(double round[ROUNDS]) {
 }
 
 /* Returns the time of one step in nanoseconds, the median over all rounds. */
-static double time_of(void (*step)(void *), void *context, size_t steps) {
+static double measure_steps_of(void (*step)(void *), void *context, size_t steps) {
     double round[ROUNDS];
 
     for (int r = 0; r < ROUNDS; r++)
@@ -61,7 +61,8 @@ static double time_of(void (*step)(void *), void *context, size_t steps) {
 }
 
 /* Measures a step in two contexts, alternately, and stores both times in `out'. */
-static void time_both(void (*step)(void *), void *one, void *two, size_t steps, double out[2]) {
+static void measure_two_steps(void (*step)(void *), void *one, void *two, size_t steps,
+                              double out[2]) {
     double round[2][ROUNDS];
 
     for (int r = 0; r < ROUNDS; r++) {
@@ -110,7 +111,7 @@ static pid_t start_other(void) {
         count_and_uncount(&g);
 }
 
-static double count_alone_or_not(int others, size_t steps) {
+static double measure_count_beside(int others, size_t steps) {
     pid_t pids[OTHERS];
     struct weir_group g;
     double each;
@@ -120,7 +121,7 @@ static double count_alone_or_not(int others, size_t steps) {
     join_bench_group(&g);
     while (others > 0 && weir__group_used(&g) == 0)
         usleep(1000);
-    each = time_of(count_and_uncount, &g, steps);
+    each = measure_steps_of(count_and_uncount, &g, steps);
     for (int i = 0; i < others; i++) {
         kill(pids[i], SIGKILL);
         waitpid(pids[i], NULL, 0);
@@ -139,16 +140,16 @@ int main(int argc, char **argv) {
 
     if (!mkdtemp(folder) || setenv("WEIR_RUN_FOLDER", folder, 1) != 0)
         exit_group_cost("there is no folder to work in");
-    alone = count_alone_or_not(0, steps);
-    beside = count_alone_or_not(OTHERS, steps);
+    alone = measure_count_beside(0, steps);
+    beside = measure_count_beside(OTHERS, steps);
     inner = weir__driver_open("model", &failure);
     if (!inner || setenv("WEIR_GROUP", "cost", 1) != 0 || setenv("WEIR_GROUP_LIMIT", "64GiB", 1))
         exit_group_cost("there is no model");
     table = weir__group_driver(inner);
     if (table->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS)
         exit_group_cost("there is no context");
-    time_both(create_and_release, (void *)(uintptr_t)inner, (void *)(uintptr_t)table, steps / 10,
-              driver);
+    measure_two_steps(create_and_release, (void *)(uintptr_t)inner, (void *)(uintptr_t)table,
+                      steps / 10, driver);
     (void)table->cuDevicePrimaryCtxRelease(0);
     printf("%-52s %8.0f ns\n", "counted and given back, one member", alone);
     printf("%-52s %8.0f ns\n", "the same beside 7 members that do so all the time", beside);

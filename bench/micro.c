@@ -215,8 +215,8 @@ struct worker;
 
 struct load {
     /* Set if workers work in pairs: one worker allocates, and the other frees its blocks. */
-    int has_sides;
-    void (*turn)(struct worker *worker, uint64_t pairs);
+    int has_producer;
+    void (*run_pairs)(struct worker *worker, uint64_t pairs);
 };
 
 struct micro_case {
@@ -348,7 +348,7 @@ static inline void timed_free(struct worker *worker, void *block, CUstream strea
 
 /* --------------------------------------------------------------------- loads ---- */
 
-static void turn_pair(struct worker *worker, uint64_t pairs) {
+static void run_pairs_of_one_size(struct worker *worker, uint64_t pairs) {
     const size_t bytes = worker->run->of->bytes;
 
     for (uint64_t i = 0; i < pairs; i++)
@@ -356,7 +356,7 @@ static void turn_pair(struct worker *worker, uint64_t pairs) {
 }
 
 /* Makes pairs: frees a random live block, and allocates another block in its place. */
-static void turn_churn(struct worker *worker, uint64_t pairs) {
+static void run_churn_pairs(struct worker *worker, uint64_t pairs) {
     struct run *run = worker->run;
 
     for (uint64_t i = 0; i < pairs; i++) {
@@ -368,7 +368,7 @@ static void turn_churn(struct worker *worker, uint64_t pairs) {
     }
 }
 
-static void turn_by_streams(struct worker *worker, uint64_t pairs) {
+static void run_pairs_on_streams(struct worker *worker, uint64_t pairs) {
     const struct run *run = worker->run;
     const size_t bytes = run->of->bytes;
 
@@ -387,7 +387,7 @@ static void yield_while_waiting(unsigned *waits) {
         sched_yield();
 }
 
-static void turn_produce(struct worker *worker, uint64_t pairs) {
+static void run_producer_pairs(struct worker *worker, uint64_t pairs) {
     struct ring *ring = worker->ring;
     uint64_t pushed = atomic_load_explicit(&ring->pushed, memory_order_relaxed);
     const size_t bytes = worker->run->of->bytes;
@@ -438,9 +438,10 @@ static void close_ring(struct ring *ring) {
         yield_while_waiting(&waits);
 }
 
-static const struct load pair_load = {.turn = turn_pair}, churn_load = {.turn = turn_churn},
-                         streams_load = {.turn = turn_by_streams},
-                         sides_load = {.turn = turn_produce, .has_sides = 1};
+static const struct load pair_load = {.run_pairs = run_pairs_of_one_size},
+                         churn_load = {.run_pairs = run_churn_pairs},
+                         streams_load = {.run_pairs = run_pairs_on_streams},
+                         producer_load = {.run_pairs = run_producer_pairs, .has_producer = 1};
 
 /* ------------------------------------------------------------------- batches ---- */
 
@@ -483,7 +484,7 @@ static void make_pairs_for(struct worker *worker, uint64_t batch_ns) {
     span_begin(worker->clock, &start);
     from = last = stopwatch_read(watch);
     do {
-        worker->run->of->load->turn(worker, worker->chunk);
+        worker->run->of->load->run_pairs(worker, worker->chunk);
         worker->pairs += worker->chunk;
         now = stopwatch_read(watch);
         readings++;
@@ -508,7 +509,8 @@ static void *run_worker(void *argument) {
     BENCH_CALL(cuCtxPushCurrent, context);
     worker->latency = NULL;
     if (!worker->ring)
-        worker->run->of->load->turn(worker, GROUP); /* the first calls of a thread take longer */
+        worker->run->of->load->run_pairs(worker,
+                                         GROUP); /* the first calls of a thread take longer */
     worker->latency = latency;
     pthread_barrier_wait(&worker->run->gate);
     if (worker->ring && worker->index % 2 == 1)
@@ -522,7 +524,7 @@ static void *run_worker(void *argument) {
 /* Runs one batch in all threads of the run.  Returns the number of pairs in all threads, and stores the time of a
  * pair in *ns. */
 static uint64_t run_batch(struct run *run, int times_calls, double *ns) {
-    const unsigned threads = run->of->threads, step = run->of->load->has_sides ? 2 : 1;
+    const unsigned threads = run->of->threads, step = run->of->load->has_producer ? 2 : 1;
     pthread_t ids[MOST_THREADS];
     uint64_t pairs = 0;
 
@@ -590,8 +592,8 @@ static void make_workers(struct run *run) {
         worker->random = UINT64_C(88172645463325252) + i;
         worker->chunk = GROUP;
         worker->index = i;
-        worker->stream = run->streams[(run->of->load->has_sides ? i / 2 : i) % run->of->streams];
-        if (run->of->load->has_sides)
+        worker->stream = run->streams[(run->of->load->has_producer ? i / 2 : i) % run->of->streams];
+        if (run->of->load->has_producer)
             worker->ring = i % 2 ? run->workers[i - 1].ring : get_zeroed(1, sizeof *worker->ring);
     }
 }
@@ -811,7 +813,7 @@ static void run_streams_cases(void) {
 
 static void run_sides_cases(void) {
     for (unsigned couples = 1; couples <= 2; couples++) {
-        const struct micro_case of = {"producer-consumer", &sides_load, HOT_BYTES, 0, 0, 0, 0,
+        const struct micro_case of = {"producer-consumer", &producer_load, HOT_BYTES, 0, 0, 0, 0,
                                       2 * couples,         couples};
 
         measure_case(&of, "64KiB, one thread allocates, another frees on that stream: %u to %u",

@@ -31,7 +31,7 @@ enum { MOST_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 100, STEPS = 10 };
 #define MIB ((size_t)1 << 20)
 
 struct turns {
-    _Atomic uint64_t next, dead;
+    _Atomic uint64_t next, has_failed;
 };
 
 static const struct weir_driver *driver;
@@ -112,7 +112,7 @@ static int await_phase_turn(struct turns *t, uint64_t number, uint64_t of, uint6
     for (;;) {
         uint64_t next = atomic_load(&t->next);
 
-        if (next >= phases || atomic_load(&t->dead))
+        if (next >= phases || atomic_load(&t->has_failed))
             return 0;
         if (next % of == number)
             return 1;
@@ -141,7 +141,7 @@ static int run_phases(char **words, size_t total) {
             atomic_fetch_add(&t->next, 1);
     }
     if (status != WEIR_OK)
-        atomic_store(&t->dead, 1);
+        atomic_store(&t->has_failed, 1);
     if (weir_stats(own, &f) != WEIR_OK)
         return report_phase_failure("no figures");
     printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64

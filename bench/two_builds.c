@@ -44,7 +44,7 @@ static const struct load {
     unsigned pairs; /* the number of pairs that each thread makes in one turn */
     int is_bound;   /* set if the streams are bound to the allocator */
     int grows;      /* set if a turn allocates `live' blocks in an allocator without memory */
-    int makes;      /* set if a turn also creates the allocator */
+    int creates;    /* set if a turn also creates the allocator */
 } loads[] = {
     {"pair, 4 KiB", 4 * KIB, 4 * KIB, 0, 1, 20000, 0, 0, 0},
     {"pair, 64 KiB", 64 * KIB, 64 * KIB, 0, 1, 20000, 0, 0, 0},
@@ -165,26 +165,26 @@ static void close_allocator_of(struct build *b, const struct load *load) {
 
 /* The barrier at which the threads of a load wait between turns. */
 static pthread_barrier_t gate;
-static struct build *their_build;
-static const struct load *their_load; /* the load of the threads, or NULL if they must end */
+static struct build *measured_build;
+static const struct load *measured_load; /* the load of the threads, or NULL if they must end */
 
 static void *run_build_thread(void *stream) {
-    for (pthread_barrier_wait(&gate); their_load; pthread_barrier_wait(&gate)) {
-        run_load(their_build, their_load, stream);
+    for (pthread_barrier_wait(&gate); measured_load; pthread_barrier_wait(&gate)) {
+        run_load(measured_build, measured_load, stream);
         pthread_barrier_wait(&gate);
     }
     return NULL;
 }
 
 /* Runs one turn of a load with one build.  Returns the nanoseconds for a pair. */
-static double turn(struct build *b, const struct load *load, const struct engine *engine) {
+static double measure_turn(struct build *b, const struct load *load, const struct engine *engine) {
     struct timespec from, to;
 
-    if (load->grows && !load->makes)
+    if (load->grows && !load->creates)
         open_allocator_of(b, load, engine);
-    their_build = b;
+    measured_build = b;
     clock_gettime(CLOCK_MONOTONIC, &from);
-    if (load->makes)
+    if (load->creates)
         open_allocator_of(b, load, engine);
     if (load->grows) {
         fill_build(b, load);
@@ -211,22 +211,22 @@ static struct result measure_builds(const struct load *load, const struct engine
         open_allocator_of(&builds[i ^ first], load, engine);
         fill_build(&builds[i ^ first], load);
     }
-    their_load = load;
+    measured_load = load;
     pthread_barrier_init(&gate, NULL, load->threads + 1);
     for (unsigned i = 0; i < load->threads && load->threads > 1; i++)
         if (pthread_create(&threads[i], NULL, run_build_thread, streams[i]) != 0)
             bench_fail("pthread_create", load->name);
     for (int i = 0; i < BUILDS; i++)
-        turn(&builds[i ^ first], load, engine); /* a first turn of each build, to warm up */
+        measure_turn(&builds[i ^ first], load, engine); /* a first turn of each build, to warm up */
     for (size_t round = 0; round < rounds; round++) {
         for (size_t i = 0; i < BUILDS; i++) {
             const size_t which = (i + round + (size_t)first) % BUILDS;
 
-            ns[which][round] = turn(&builds[which], load, engine);
+            ns[which][round] = measure_turn(&builds[which], load, engine);
         }
         ratios[round] = ns[NEW][round] / ns[OLD][round];
     }
-    their_load = NULL;
+    measured_load = NULL;
     if (load->threads > 1)
         pthread_barrier_wait(&gate);
     for (unsigned i = 0; i < load->threads && load->threads > 1; i++)
