@@ -28,7 +28,7 @@ static const char *names(void) {
 /* Reports an error if an argument is a flag that sets a setting of an allocator, other than --device.
  * Configurations have fixed settings, so only weir replay has such flags.  Returns a value other than 0 if there is
  * such an argument, else 0. */
-static int refuse_others(int argc, char **argv) {
+static int check_no_setting_flag(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t length = strcspn(argv[i], "=");
         int setting = strncmp(argv[i], "--", 2) == 0 ? weir_cli_setting(argv[i] + 2, length - 2)
@@ -43,20 +43,20 @@ static int refuse_others(int argc, char **argv) {
     return 0;
 }
 
-static void take_configuration(struct argp_state *state, const char *flag, const char *text,
-                               void *field) {
+static void read_configuration_flag(struct argp_state *state, const char *flag, const char *text,
+                                    void *field) {
     const struct configuration *named = configuration_find(text);
     struct command *command = field;
 
-    if (!named || named->is_given)
+    if (!named || named->uses_command_options)
         argp_error(state, "%s '%s' is not known; there are: %s", flag, text, names());
     contest_add_configuration(&command->contest, named);
 }
 
 static const struct weir_cli_flag flags[] = {
-    {"configuration", 'c', "NAME", take_configuration, 0,
+    {"configuration", 'c', "NAME", read_configuration_flag, 0,
      "Measure only this one; may be repeated."},
-    {"device", 'd', "DEVICE", weir_cli_take_device, offsetof(struct command, settings),
+    {"device", 'd', "DEVICE", weir_cli_read_device, offsetof(struct command, settings),
      "Use this device.  Default: the GPU if there is one, else the device model.  Takes cuda, "
      "cuda:N, model or model:N."},
     {0}};
@@ -129,7 +129,7 @@ int weir_cmd_bench(int argc, char **argv) {
     struct contest *contest = &command.contest;
     int code;
 
-    if (refuse_others(argc, argv))
+    if (check_no_setting_flag(argc, argv))
         return 2;
     contest_init(contest, argc, argv);
     weir_cli_settings_init(&command.settings);
@@ -138,7 +138,7 @@ int weir_cmd_bench(int argc, char **argv) {
     add_defaults(contest);
     code = weir_cli_settings_finish(&command.settings);
     if (code == 0) {
-        weir_cli_settings_tell_unused(&command.settings);
+        weir_cli_settings_report_unused(&command.settings);
         code = weir_options_init(&contest->options) == WEIR_OK ? 0 : 1;
         contest->options.device = command.settings.options.device;
         contest->options.log = command.settings.options.log;

@@ -104,7 +104,7 @@ int command_start(char **command, pid_t *started) {
     return error;
 }
 
-int command_refuse(const char *by, const char *name, int error) {
+int command_report_failure(const char *by, const char *name, int error) {
     const char *dot = strrchr(name, '.');
 
     if (error == ENOENT && access(name, F_OK) == 0 && !strchr(name, '/'))
@@ -115,11 +115,11 @@ int command_refuse(const char *by, const char *name, int error) {
     return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
 }
 
-void command_ended(void) {
+void command_stop_forwarding(void) {
     child = 0;
 }
 
-int command_is_told_to_end(void) {
+int command_should_end(void) {
     return is_told_to_end;
 }
 
@@ -176,12 +176,12 @@ static int has_library_in_list(const char *list, const char *library) {
 /* Appends the word to the current value of the variable, after a colon, and passes the result to `put'.  Returns 0
  * on success. */
 static int append_to_variable(const char *name, const char *word, command_put_function *put,
-                              void *to) {
+                              void *context) {
     const char *before = getenv(name);
     char *both = NULL;
     int failed =
         asprintf(&both, "%s%s%s", before ? before : "", before && *before ? ":" : "", word) < 0 ||
-        put(to, name, both) != 0;
+        put(context, name, both) != 0;
 
     free(both);
     return failed;
@@ -191,15 +191,15 @@ static int append_to_variable(const char *name, const char *word, command_put_fu
  * AddressSanitizer must normally be the first library.  A preloaded library comes before the runtime, and the
  * runtime then ends the program, unless ASAN_OPTIONS allows this order.  weir always sets the option, because the
  * command may start such a program later. */
-int preloading_tell(const char *library, command_put_function *put, void *to) {
+int preloading_set_variables(const char *library, command_put_function *put, void *context) {
     static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
     const char *before = getenv("LD_PRELOAD"), *options = getenv(asan);
 
     if ((!before || !has_library_in_list(before, library)) &&
-        append_to_variable("LD_PRELOAD", library, put, to) != 0)
+        append_to_variable("LD_PRELOAD", library, put, context) != 0)
         return 1;
     return (!options || !strstr(options, order)) &&
-           append_to_variable(asan, "verify_asan_link_order=0", put, to) != 0;
+           append_to_variable(asan, "verify_asan_link_order=0", put, context) != 0;
 }
 
 /* Returns 1 if the program runs with other privileges than its user (for example a set-user-ID program), else 0.

@@ -24,19 +24,19 @@ int command_find(const char *name, char *path, size_t bytes);
 int command_start(char **command, pid_t *started);
 /* Prints the reason why the command could not be started.  `by' is the subcommand of weir, `error' is an errno.
  * Returns the exit code that env(1) would return. */
-int command_refuse(const char *by, const char *name, int error);
+int command_report_failure(const char *by, const char *name, int error);
 /* Stops passing signals on to the command.  Must be called after waitpid(2) has returned the command's status. */
-void command_ended(void);
+void command_stop_forwarding(void);
 /* Returns 1 if a signal has told this process to end, else 0.  A signal from the terminal counts only after the
  * command has ended, because the terminal sends it to the command, too. */
-int command_is_told_to_end(void);
+int command_should_end(void);
 /* Returns the exit code of the command, whose status waitpid(2) has returned.  If a signal ended the command, ends
  * this process by that signal, too. */
 int command_end_as(int status);
-/* The type of functions that set an environment variable for a command.  `to' is the caller's own data.  Returns 0
+/* The type of functions that set an environment variable for a command.  `context' is the caller's own data.  Returns 0
  * on success. */
-typedef int command_put_function(void *to, const char *name, const char *value);
-command_put_function command_put; /* sets the variable in this process; does not use `to' */
+typedef int command_put_function(void *context, const char *name, const char *value);
+command_put_function command_put; /* sets the variable in this process; does not use `context' */
 
 /* ---- the library ---- */
 
@@ -48,7 +48,7 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
 /* Calls `put' for each environment variable that makes a program load the library at its start.  The library comes
  * after the libraries that the user preloads.  A library that is already in LD_PRELOAD is not added again.  Returns
  * 0 on success, 1 if there is no host memory. */
-int preloading_tell(const char *library, command_put_function *put, void *to);
+int preloading_set_variables(const char *library, command_put_function *put, void *context);
 
 /* Returns the reason why the dynamic linker does not preload libraries into the program, such as "it is linked
  * statically".  Returns NULL if weir knows no such reason. */

@@ -35,8 +35,9 @@ static const char jax_allocator[] = "XLA_PYTHON_CLIENT_ALLOCATOR", jax_pools[] =
 static const char jax_preallocates[] = "XLA_PYTHON_CLIENT_PREALLOCATE";
 static const char tf_allocator[] = "TF_GPU_ALLOCATOR", tf_pools[] = "cuda_malloc_async";
 
-static int set_if_unset(command_put_function *put, void *to, const char *name, const char *value) {
-    return !put || set_value(name) ? 0 : put(to, name, value);
+static int set_if_unset(command_put_function *put, void *context, const char *name,
+                        const char *value) {
+    return !put || set_value(name) ? 0 : put(context, name, value);
 }
 
 static const char *served_without_pools(int serves_plain) {
@@ -80,9 +81,10 @@ int frameworks_need_version(void) {
     return is && strcasecmp(is, "platform") == 0;
 }
 
-/* Sets the variables of JAX for frameworks_tell().  JAX accepts the name of its allocator in upper and lower case.
- * It preallocates with every allocator except platform.  Returns 0 on success, 1 if there is no host memory. */
-static int set_jax_variables(command_put_function *put, void *to, int serves_plain,
+/* Sets the variables of JAX for frameworks_set_variables().  JAX accepts the name of its allocator in upper and lower
+ * case.  It preallocates with every allocator except platform.  Returns 0 on success, 1 if there is no host memory.
+ */
+static int set_jax_variables(command_put_function *put, void *context, int serves_plain,
                              int preallocates, const struct version *jax, FILE *lacks,
                              FILE *notes) {
     const char *variable, *is = chosen_jax_allocator(&variable);
@@ -102,28 +104,30 @@ static int set_jax_variables(command_put_function *put, void *to, int serves_pla
     if (put && range)
         fprintf(lacks, "; weir does not know JAX %s: it sets what JAX %s need, %s=%s", jax->text,
                 range, jax_allocator, jax_pools);
-    if (set_if_unset(put, to, jax_allocator, jax_pools) != 0)
+    if (set_if_unset(put, context, jax_allocator, jax_pools) != 0)
         return 1;
     if (preallocates)
-        return set_if_unset(put, to, jax_preallocates, "false");
+        return set_if_unset(put, context, jax_preallocates, "false");
     if (put && !set_value(jax_preallocates))
         fprintf(notes, "; WEIR_COMPAT=0: JAX preallocates, by its own variables");
     return 0;
 }
 
-static int set_tensorflow_variables(command_put_function *put, void *to, int serves_plain,
+static int set_tensorflow_variables(command_put_function *put, void *context, int serves_plain,
                                     FILE *lacks) {
     const char *is = set_value(tf_allocator);
 
     if (is && strcmp(is, tf_pools) != 0)
         note_other_allocator(tf_allocator, is, "TensorFlow", serves_plain, lacks);
-    return set_if_unset(put, to, tf_allocator, tf_pools);
+    return set_if_unset(put, context, tf_allocator, tf_pools);
 }
 
-void frameworks_note_prealloc(const char *name, const char *amount, int are_told, FILE *notes) {
+void frameworks_note_prealloc(const char *name, const char *amount, int chooses_allocators,
+                              FILE *notes) {
     const char *variable, *jax = chosen_jax_allocator(&variable), *tf = set_value(tf_allocator);
-    int of_jax = jax ? strcasecmp(jax, jax_pools) == 0 : are_told;
-    int of_tf = strncmp(name, "TF_", 3) == 0 && (tf ? strcmp(tf, tf_pools) == 0 : are_told);
+    int of_jax = jax ? strcasecmp(jax, jax_pools) == 0 : chooses_allocators;
+    int of_tf =
+        strncmp(name, "TF_", 3) == 0 && (tf ? strcmp(tf, tf_pools) == 0 : chooses_allocators);
 
     fprintf(notes, "; weir preallocates %s for %s, as %s says", amount,
             !of_tf   ? "JAX"
@@ -148,11 +152,12 @@ static void note_torch(int serves_plain, FILE *notes) {
                 served_without_pools(serves_plain));
 }
 
-int frameworks_tell(command_put_function *put, void *to, int serves_plain, int preallocates,
-                    const struct version *jax, FILE *lacks, FILE *notes) {
+int frameworks_set_variables(command_put_function *put, void *context, int serves_plain,
+                             int preallocates, const struct version *jax, FILE *lacks,
+                             FILE *notes) {
     note_torch(serves_plain, notes);
-    return set_jax_variables(put, to, serves_plain, preallocates, jax, lacks, notes) ||
-           set_tensorflow_variables(put, to, serves_plain, lacks);
+    return set_jax_variables(put, context, serves_plain, preallocates, jax, lacks, notes) ||
+           set_tensorflow_variables(put, context, serves_plain, lacks);
 }
 
 /* ---- versions ---- */

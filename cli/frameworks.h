@@ -39,15 +39,17 @@ void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
  * preallocates instead of JAX.  `jax' is the version of JAX, or zeroed.  Returns 0 on success, 1 if there is no host
  * memory.
  */
-int frameworks_tell(command_put_function *put, void *to, int serves_plain, int preallocates,
-                    const struct version *jax, FILE *lacks, FILE *notes);
+int frameworks_set_variables(command_put_function *put, void *context, int serves_plain,
+                             int preallocates, const struct version *jax, FILE *lacks, FILE *notes);
 
 /* Returns 1 if the environment chooses JAX's allocator "platform", else 0.  The messages about this allocator depend
  * on the version of JAX. */
 int frameworks_need_version(void);
 
 /* Writes a note that weir preallocates `amount' because the variable `name' says so, and for which frameworks.
- * `are_told' is set if weir run chooses the allocator of each framework for which the user has chosen none. */
-void frameworks_note_prealloc(const char *name, const char *amount, int are_told, FILE *notes);
+ * `chooses_allocators' is set if weir run chooses the allocator of each framework for which the user has chosen none.
+ */
+void frameworks_note_prealloc(const char *name, const char *amount, int chooses_allocators,
+                              FILE *notes);
 
 #endif

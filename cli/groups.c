@@ -72,9 +72,9 @@ int group_flags_check(const struct group_flags *flags, char *message, size_t byt
     return check.failed ? -1 : 0;
 }
 
-int group_flags_put(const struct group_flags *flags, command_put_function *put, void *to) {
-    return (flags->name && put(to, "WEIR_GROUP", flags->name)) ||
-           (flags->limit && put(to, "WEIR_GROUP_LIMIT", flags->limit));
+int group_flags_put(const struct group_flags *flags, command_put_function *put, void *context) {
+    return (flags->name && put(context, "WEIR_GROUP", flags->name)) ||
+           (flags->limit && put(context, "WEIR_GROUP_LIMIT", flags->limit));
 }
 
 /* ---- members ------------------------------------------------------------------------------------- */

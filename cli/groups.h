@@ -23,7 +23,7 @@ struct group_flags {
  * `message' and returns -1. */
 int group_flags_check(const struct group_flags *flags, char *message, size_t bytes);
 /* Calls `put' to set the environment variables for the flags that the user gave.  Returns 0 on success. */
-int group_flags_put(const struct group_flags *flags, command_put_function *put, void *to);
+int group_flags_put(const struct group_flags *flags, command_put_function *put, void *context);
 
 /* Returns 1 if the group has members on any device, 0 if not. */
 int group_exists(const char *name);

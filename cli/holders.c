@@ -50,13 +50,13 @@ static struct holders_device *find_holders_device(const struct holders *h, const
     return NULL;
 }
 
-int holders_know(const struct holders *h, const char *device) {
+int holders_has_usage(const struct holders *h, const char *device) {
     const struct holders_device *d = find_holders_device(h, device);
 
     return d && d->total > 0;
 }
 
-void holders_note(struct holders *h, const char *device, uint64_t total, uint64_t used) {
+void holders_set_usage(struct holders *h, const char *device, uint64_t total, uint64_t used) {
     struct holders_device *d = find_holders_device(h, device);
 
     if (!d)
@@ -67,11 +67,11 @@ void holders_note(struct holders *h, const char *device, uint64_t total, uint64_
     d->used = used;
     for (size_t i = 0; i < d->count; i++)
         used = weir__size_less(used, d->processes[i].entry.reserved);
-    d->rest = used;
+    d->used_by_others = used;
 }
 
 static int is_silent(const struct holders_device *d, const struct weir_registry_entry *e) {
-    return e->as_of_ns < d->asked_ns;
+    return e->as_of_ns < d->requested_ns;
 }
 
 /* Returns 1 if the process answers, so that all its figures are current; else 0.  For a process that does not
@@ -106,9 +106,9 @@ static void store_group_names(const char *name, void *device) {
     free(members);
 }
 
-/* Reads the reports of all processes on a device.  Returns 1 if all of them have reported since `asked_ns', 0 if
- * not. */
-static int read_entries(struct holders_device *d, uint64_t asked_ns) {
+/* Reads the reports of all processes on a device.  Returns 1 if all of them have reported since `requested_ns', 0
+ * if not. */
+static int read_entries(struct holders_device *d, uint64_t requested_ns) {
     uint64_t latest = 0, reserve = 0;
     struct weir_slot_file registry;
     int have_all_answered = 1;
@@ -116,7 +116,7 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     free(d->processes);
     d->processes = NULL;
     d->count = 0;
-    d->asked_ns = asked_ns;
+    d->requested_ns = requested_ns;
     if (weir__registry_view(&registry, d->name) != 0)
         return 1;
     d->processes = calloc(WEIR_SLOTS, sizeof *d->processes);
@@ -136,13 +136,13 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
         d->total = e->device_total;
         d->used = weir__size_less(e->device_total, e->device_free);
     }
-    d->rest = weir__size_less(d->used, reserve);
+    d->used_by_others = weir__size_less(d->used, reserve);
     weir__registry_close(&registry);
     weir__group_each_on(d->name, store_group_names, d);
     return have_all_answered;
 }
 
-void holders_look(struct holders *h, uint64_t wait_ns) {
+void holders_query(struct holders *h, uint64_t wait_ns) {
     uint64_t asked = weir__registry_now();
     int have_all_answered;
 
@@ -151,10 +151,10 @@ void holders_look(struct holders *h, uint64_t wait_ns) {
     h->count = 0;
     weir__registry_each(add_named_device, h);
     if (wait_ns > 0) {
-        h->since_ns = h->asked_ns = asked;
-    } else if (asked - h->asked_ns >= SILENCE_NS) {
-        h->since_ns = h->asked_ns;
-        h->asked_ns = asked;
+        h->since_ns = h->requested_ns = asked;
+    } else if (asked - h->requested_ns >= SILENCE_NS) {
+        h->since_ns = h->requested_ns;
+        h->requested_ns = asked;
     }
     do {
         if (h->count > 0 && wait_ns > 0)
@@ -167,7 +167,7 @@ void holders_look(struct holders *h, uint64_t wait_ns) {
 }
 
 /* Returns the number of bytes as text, or "-" if the number is not known. */
-static struct weir_shown known_cell(int is_known, uint64_t bytes) {
+static struct weir_shown shown_or_dash(int is_known, uint64_t bytes) {
     return is_known ? weir__shown(bytes) : (struct weir_shown){"-"};
 }
 
@@ -177,9 +177,9 @@ static void print_process(FILE *file, const struct holders_device *d,
     int has_answered = are_figures_current(d, p);
 
     fprintf(file, "%7" PRIu64 " %8s %8s %8s %11s %8s %8s  %s%s%s", e->pid,
-            e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit).text,
-            WEIR_SHOWN(e->reserved), known_cell(has_answered, e->in_use).text,
-            known_cell(has_answered, e->idle).text, WEIR_SHOWN(e->got), WEIR_SHOWN(e->given),
+            e->limit == UINT64_MAX ? "max" : shown_or_dash(e->limit > 0, e->limit).text,
+            WEIR_SHOWN(e->reserved), shown_or_dash(has_answered, e->in_use).text,
+            shown_or_dash(has_answered, e->idle).text, WEIR_SHOWN(e->got), WEIR_SHOWN(e->given),
             e->command, p->group[0] ? ", group " : "", p->group);
     if (e->priority != USUAL_PRIORITY)
         fprintf(file, ", priority %" PRIu64, e->priority);
@@ -195,7 +195,7 @@ void holders_print(FILE *file, const struct holders *h) {
 
         if (d->total > 0)
             fprintf(file, "device %s: %s, used %s, of that not by weir %s\n", d->name,
-                    WEIR_SHOWN(d->total), WEIR_SHOWN(d->used), WEIR_SHOWN(d->rest));
+                    WEIR_SHOWN(d->total), WEIR_SHOWN(d->used), WEIR_SHOWN(d->used_by_others));
         else if (d->count > 0)
             fprintf(file, "device %s: unknown\n", d->name);
         if (d->count == 0)
@@ -207,22 +207,23 @@ void holders_print(FILE *file, const struct holders *h) {
     }
 }
 
-static json_t *known_json(int is_known, uint64_t bytes) {
+static json_t *integer_or_null(int is_known, uint64_t bytes) {
     return is_known ? jsonfile_integer(bytes) : json_null();
 }
 
 static json_t *json_process(const struct holders_device *d, const struct holders_process *p) {
     const struct weir_registry_entry *e = &p->entry;
 
-    return json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s*}", "pid",
-        jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command", e->command,
-        "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserved",
-        jsonfile_integer(e->reserved), "in_use", known_json(are_figures_current(d, p), e->in_use),
-        "reclaimable", known_json(are_figures_current(d, p), e->idle), "priority",
-        jsonfile_integer(e->priority), "received", jsonfile_integer(e->got), "released",
-        jsonfile_integer(e->given), "stopped", p->is_stopped, "answers", are_figures_current(d, p),
-        "group", p->group[0] ? p->group : NULL);
+    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s*}", "pid",
+                     jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command",
+                     e->command, "limit",
+                     integer_or_null(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserved",
+                     jsonfile_integer(e->reserved), "in_use",
+                     integer_or_null(are_figures_current(d, p), e->in_use), "reclaimable",
+                     integer_or_null(are_figures_current(d, p), e->idle), "priority",
+                     jsonfile_integer(e->priority), "received", jsonfile_integer(e->got),
+                     "released", jsonfile_integer(e->given), "stopped", p->is_stopped, "answers",
+                     are_figures_current(d, p), "group", p->group[0] ? p->group : NULL);
 }
 
 json_t *holders_json(const struct holders *h) {
@@ -236,9 +237,10 @@ json_t *holders_json(const struct holders *h) {
             json_array_append_new(processes, json_process(d, &d->processes[e]));
         json_array_append_new(devices,
                               json_pack("{s:s, s:o, s:o, s:o, s:o}", "uuid", d->name, "total",
-                                        known_json(d->total > 0, d->total), "used",
-                                        known_json(d->total > 0, d->used), "not_by_weir",
-                                        known_json(d->total > 0, d->rest), "processes", processes));
+                                        integer_or_null(d->total > 0, d->total), "used",
+                                        integer_or_null(d->total > 0, d->used), "not_by_weir",
+                                        integer_or_null(d->total > 0, d->used_by_others),
+                                        "processes", processes));
     }
     return devices;
 }

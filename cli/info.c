@@ -410,13 +410,13 @@ static void read_json_flag(struct argp_state *state, const char *flag, const cha
     info->json = 1;
     info->file = NULL;
     if (text && strcmp(text, "-") != 0)
-        weir_cli_take_file(state, flag, text, field);
+        weir_cli_read_file(state, flag, text, field);
 }
 
 static const struct weir_cli_flag flags[] = {
-    {"all", 0, NULL, weir_cli_take_switch, offsetof(struct info, all),
+    {"all", 0, NULL, weir_cli_read_switch, offsetof(struct info, all),
      "Show advanced settings that have their defaults, too."},
-    {"processes", 0, NULL, weir_cli_take_switch, offsetof(struct info, processes),
+    {"processes", 0, NULL, weir_cli_read_switch, offsetof(struct info, processes),
      "Show only the processes on each device, and the memory that each has reserved."},
     {"json", WEIR_CLI_OPTIONAL, "FILE", read_json_flag, offsetof(struct info, file),
      "Write JSON to FILE in addition to the table; without FILE, to standard output in its place."},
@@ -443,7 +443,7 @@ static error_t parse_info_argument(int key, char *argument, struct argp_state *s
 static void find_info_processes(const struct info *info, struct holders *holders) {
     const struct weir_driver *driver = info->device.driver;
 
-    holders_look(holders, ANSWER_NS);
+    holders_query(holders, ANSWER_NS);
     for (int i = 0; i < info->device.count; i++) {
         struct device_facts facts = {0};
         CUdevice handle;
@@ -451,12 +451,12 @@ static void find_info_processes(const struct info *info, struct holders *holders
         if ((driver->charge && !getenv("WEIR_MODEL_SHARED")) ||
             driver->cuDeviceGet(&handle, i) != CUDA_SUCCESS ||
             weir__driver_uuid(driver, handle, facts.uuid) != CUDA_SUCCESS ||
-            holders_know(holders, facts.uuid))
+            holders_has_usage(holders, facts.uuid))
             continue;
         gather_device(driver, i, &facts);
         if (facts.has_free)
-            holders_note(holders, facts.uuid, facts.total,
-                         weir__size_less(facts.total, facts.free));
+            holders_set_usage(holders, facts.uuid, facts.total,
+                              weir__size_less(facts.total, facts.free));
     }
 }
 
@@ -507,5 +507,5 @@ int weir_cmd_info(int argc, char **argv) {
         code = !jsonfile_write(info.file ? info.file : "-", object);
         json_decref(object);
     }
-    return code ? code : !weir_cli_written();
+    return code ? code : !weir_cli_flush_output();
 }

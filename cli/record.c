@@ -65,7 +65,7 @@ static struct board {
     /* Set for each spare file that is in use and that weir record has found. */
     uint8_t is_adopted[WEIR_RECORD_SPARES];
     /* The number of unrecorded processes that weir record has reported to the user so far. */
-    uint32_t told;
+    uint32_t reported;
     /* The paths of the outer folders, or "" if a folder could not be made. */
     char outer[BOARD_FOLDERS][96];
     char folders[BOARD_FOLDERS][136]; /* the paths of the inner folders */
@@ -134,7 +134,7 @@ static struct record {
     /* The last time, after the end of the command, at which a recorded process was running. */
     uint64_t present_ns;
     uint64_t wanted_ns; /* the last time at which no signal had told weir record to end */
-    int has_told_of_rest;
+    int has_reported_running;
     /* Set if a trace could not begin at once because too many descriptors were open. */
     int is_short;
     int has_counter, failed;
@@ -446,12 +446,12 @@ static void report_unrecorded(const struct weir_record_unrecorded *entry) {
 /* Prints which processes could not be recorded since the last call, why, and what the user can do.  Returns 1 if
  * there are such processes, else 0. */
 static int board_report_unrecorded(void) {
-    uint32_t before = board.told, count = atomic_load(&board.map->unrecorded_count);
+    uint32_t before = board.reported, count = atomic_load(&board.map->unrecorded_count);
 
-    while (board.told < count && board.told < WEIR_RECORD_UNRECORDED &&
-           atomic_load(&board.map->unrecorded[board.told].is_complete))
-        report_unrecorded(&board.map->unrecorded[board.told++]);
-    return board.told > before;
+    while (board.reported < count && board.reported < WEIR_RECORD_UNRECORDED &&
+           atomic_load(&board.map->unrecorded[board.reported].is_complete))
+        report_unrecorded(&board.map->unrecorded[board.reported++]);
+    return board.reported > before;
 }
 
 /* ---------------------------------------------------------------------- times ---- */
@@ -666,7 +666,7 @@ static void add_process(struct weir_record_file *file) {
     if (!process->path)
         goto fail;
     output = record.count == 0 ? claim_trace_file() : weir__replace_open(process->path, 0666);
-    if (output < 0 || !(process->tracing.sink = sink_on(output, record.path))) {
+    if (output < 0 || !(process->tracing.sink = sink_open(output, record.path))) {
         why = strerror(errno);
         goto fail;
     }
@@ -859,7 +859,7 @@ static void end_recording(int has_all_ended) {
             "records.  Each of them says so if it makes one from now on, which is not recorded.\n",
             stderr);
     record.lost_processes += atomic_load(&board.map->unrecorded_count);
-    for (uint32_t i = 0; i < board.told; i++)
+    for (uint32_t i = 0; i < board.reported; i++)
         record.lost_events += atomic_load(&board.map->unrecorded[i].lost);
     for (size_t i = 0; i < record.count; i++)
         if (record.lines[i])
@@ -903,12 +903,12 @@ static int should_end_recording(void) {
 
     if (record.live > 0 || record.found_count > 0)
         record.present_ns = now;
-    if (!command_is_told_to_end())
+    if (!command_should_end())
         record.wanted_ns = now;
     if (now - record.present_ns > GRACE_NS || now - record.wanted_ns > GRACE_NS)
         return 1;
-    if (!record.has_told_of_rest && now - record.ended_ns > GRACE_NS) {
-        record.has_told_of_rest = 1;
+    if (!record.has_reported_running && now - record.ended_ns > GRACE_NS) {
+        record.has_reported_running = 1;
         fputs("weir record: the command has ended, but not all processes that it started.  weir "
               "record goes on until the recorded ones end, or until SIGINT or SIGTERM.\n",
               stderr);
@@ -927,7 +927,7 @@ static int record_all(pid_t started, int *status) {
             if (ended == started) {
                 *status = how;
                 record.ended_ns = record.present_ns = record.wanted_ns = weir__clock_ns();
-                command_ended();
+                command_stop_forwarding();
             }
         if (ended < 0 && errno == ECHILD)
             return 1;
@@ -962,7 +962,7 @@ static int run_recorded(void) {
     if (error) {
         remove_created_file();
         board_end();
-        return command_refuse("record", record.command[0], error);
+        return command_report_failure("record", record.command[0], error);
     }
     raise_descriptors();
     /* A write to a pipe without a reader must fail, not end this process. */
@@ -1039,7 +1039,7 @@ static int prepare_recording(void) {
         return code;
     snprintf(folders, sizeof folders, "%s%s%s", board.folders[0],
              *board.folders[0] && *board.folders[1] ? ":" : "", board.folders[1]);
-    if (preloading_tell(library, command_put, NULL) != 0 ||
+    if (preloading_set_variables(library, command_put, NULL) != 0 ||
         setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||
         (record.ranges && setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0) ||
         (record.callers && setenv(WEIR_RECORD_CALLERS, "1", 1) != 0) ||
@@ -1055,31 +1055,33 @@ static int prepare_recording(void) {
     return code;
 }
 
-static void take_trace(struct argp_state *state, const char *flag, const char *text, void *field) {
-    weir_cli_take_file(state, flag, text, field);
-    if (!sink_can(text))
+static void read_trace_flag(struct argp_state *state, const char *flag, const char *text,
+                            void *field) {
+    weir_cli_read_file(state, flag, text, field);
+    if (!sink_can_write(text))
         argp_error(state, "%s '%s': this weir was built without zstd; expected a name in .gz", flag,
                    text);
 }
 
-static void take_range(struct argp_state *state, const char *flag, const char *text, void *field) {
+static void read_range_flag(struct argp_state *state, const char *flag, const char *text,
+                            void *field) {
     if (!*text)
         argp_error(state, "%s '': expected a name, or a pattern as 'step*'", flag);
     *(const char **)field = text;
 }
 
 static const struct weir_cli_flag flags[] = {
-    {"output", 'o', "FILE", take_trace, offsetof(struct record, path),
+    {"output", 'o', "FILE", read_trace_flag, offsetof(struct record, path),
      "Write the trace to FILE (" DEFAULT_FILE ")."},
-    {"callers", 0, NULL, weir_cli_take_switch, offsetof(struct record, callers),
+    {"callers", 0, NULL, weir_cli_read_switch, offsetof(struct record, callers),
      "Record the caller of each request: the line of Python or the function, and the NVTX range.  "
      "This takes some microseconds a request, and up to a millisecond in Python."},
-    {"mark-at-sync", 0, NULL, weir_cli_take_switch, offsetof(struct record, marks_at_sync),
+    {"mark-at-sync", 0, NULL, weir_cli_read_switch, offsetof(struct record, marks_at_sync),
      "End an iteration where the program waits for the device or a stream, if it sets no marks."},
-    {"mark-at-nvtx", 0, "NAME", take_range, offsetof(struct record, ranges),
+    {"mark-at-nvtx", 0, "NAME", read_range_flag, offsetof(struct record, ranges),
      "End an iteration where the program begins an NVTX range of this name, or sets an NVTX mark.  "
      "NAME may be a shell pattern, 'step*'."},
-    {"limit", 0, "SIZE", weir_cli_take_size, offsetof(struct record, limit),
+    {"limit", 0, "SIZE", weir_cli_read_size, offsetof(struct record, limit),
      "Stop writing at about SIZE of text, before compression."},
     {0}};
 

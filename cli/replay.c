@@ -19,8 +19,8 @@ struct command {
     size_t explained;
 };
 
-static void take_explained(struct argp_state *state, const char *flag, const char *text,
-                           void *field) {
+static void read_explain_flag(struct argp_state *state, const char *flag, const char *text,
+                              void *field) {
     struct weir_problem problem;
     uint64_t count = EXPLAINED;
 
@@ -37,7 +37,7 @@ static void refuse_configuration(struct argp_state *state, const char *flag, con
 }
 
 static const struct weir_cli_flag flags[] = {
-    {"explain", WEIR_CLI_OPTIONAL, "N", take_explained, offsetof(struct command, explained),
+    {"explain", WEIR_CLI_OPTIONAL, "N", read_explain_flag, offsetof(struct command, explained),
      "Replay nothing, but show which calls took memory, and the largest blocks in N lines (10).  "
      "Equal blocks share a line."},
     {"configuration", WEIR_CLI_HIDDEN, "NAME", refuse_configuration, 0, NULL},

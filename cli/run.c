@@ -49,7 +49,7 @@ struct run {
     /* The Python interpreter that the command starts, or "" if it starts none. */
     char python[PATH_MAX];
     struct shim shim; /* the shim for the interpreter's PyTorch */
-    FILE *said;       /* the variables that weir run has set, each as " NAME=VALUE" */
+    FILE *variables;  /* the variables that weir run has set, each as " NAME=VALUE" */
 };
 
 static int fail_run(int code, const char *what, const char *why) {
@@ -59,14 +59,14 @@ static int fail_run(int code, const char *what, const char *why) {
 
 /* ------------------------------------------------------------------ variables ---- */
 
-static int set_run_variable(void *to, const char *name, const char *value) {
-    struct run *run = to;
+static int set_run_variable(void *context, const char *name, const char *value) {
+    struct run *run = context;
 
     if (setenv(name, value, 1) != 0)
         return 1;
     if (run->dry)
         printf("%s=%s\n", name, value);
-    return fprintf(run->said, " %s=%s", name, value) < 0;
+    return fprintf(run->variables, " %s=%s", name, value) < 0;
 }
 
 /* Sets WEIR_RUN_PREALLOC_OF to the variable of another program that requested the preallocation, if there is one.
@@ -252,11 +252,11 @@ static void prepare_torch(struct run *run, FILE *notes) {
 }
 
 /* Prints `lacks', the user's wishes that weir cannot meet.  With --verbose or --dry-run, also prints `notes', and
- * with --verbose the variables in `said'.  Each text begins with "; ", except `said'. */
-static void report_unmet_wishes(const struct run *run, const char *said, const char *lacks,
+ * with --verbose the variables in `variables'.  Each text begins with "; ", except `variables'. */
+static void report_unmet_wishes(const struct run *run, const char *variables, const char *lacks,
                                 const char *notes) {
     if (run->verbose && !run->dry)
-        fprintf(stderr, "weir run:%s%s%s\n", said, lacks, notes);
+        fprintf(stderr, "weir run:%s%s%s\n", variables, lacks, notes);
     else if (!run->verbose && !run->dry && *lacks)
         fprintf(stderr, "weir run: %s\n", lacks + 2);
     else if (run->dry && (*lacks || *notes))
@@ -264,7 +264,7 @@ static void report_unmet_wishes(const struct run *run, const char *said, const c
 }
 
 static int set_environment(struct run *run, const char *library) {
-    enum { SAID, LACKS, NOTES, TEXTS };
+    enum { VARIABLES, LACKS, NOTES, TEXTS };
     char *texts[TEXTS] = {NULL};
     size_t bytes[TEXTS];
     FILE *files[TEXTS];
@@ -274,12 +274,13 @@ static int set_environment(struct run *run, const char *library) {
     for (int i = 0; i < TEXTS; i++)
         failed |= !(files[i] = open_memstream(&texts[i], &bytes[i]));
     find_packages(run, found);
-    run->said = files[SAID];
-    failed = failed || preloading_tell(library, set_run_variable, run) != 0 ||
+    run->variables = files[VARIABLES];
+    failed = failed || preloading_set_variables(library, set_run_variable, run) != 0 ||
              set_setting_variables(run) != 0 || set_run_variables(run) != 0 ||
              (!run->no_env && set_run_variable(run, "WEIR_COMPAT", "0") != 0) ||
-             frameworks_tell(run->no_env ? NULL : set_run_variable, run, run->serve_malloc,
-                             compatible, &found[FRAMEWORK_JAX], files[LACKS], files[NOTES]) != 0;
+             frameworks_set_variables(run->no_env ? NULL : set_run_variable, run, run->serve_malloc,
+                                      compatible, &found[FRAMEWORK_JAX], files[LACKS],
+                                      files[NOTES]) != 0;
     if (!failed) {
         note_unserved(run, files[LACKS]);
         note_prealloc(run, files[NOTES]);
@@ -291,7 +292,7 @@ static int set_environment(struct run *run, const char *library) {
     if (failed)
         fail_run(EXIT_OWN, "the environment", strerror(ENOMEM));
     else
-        report_unmet_wishes(run, texts[SAID], texts[LACKS], texts[NOTES]);
+        report_unmet_wishes(run, texts[VARIABLES], texts[LACKS], texts[NOTES]);
     for (int i = 0; i < TEXTS; i++)
         free(texts[i]);
     return failed ? EXIT_OWN : 0;
@@ -360,11 +361,11 @@ static int run_and_report(const struct run *run) {
 
     if (error) {
         unlink(run->lines);
-        return command_refuse("run", run->command[0], error);
+        return command_report_failure("run", run->command[0], error);
     }
     while (waitpid(started, &status, 0) < 0 && errno == EINTR)
         ;
-    command_ended();
+    command_stop_forwarding();
     write_run_report(run, status);
     unlink(run->lines);
     return command_end_as(status);
@@ -375,34 +376,34 @@ static int run_and_report(const struct run *run) {
 #define FIELD(name) offsetof(struct run, name)
 
 static const struct weir_cli_flag flags[] = {
-    {"stats", 0, NULL, weir_cli_take_switch, FIELD(stats),
+    {"stats", 0, NULL, weir_cli_read_switch, FIELD(stats),
      "Write statistics to standard error when the program ends, and when its first request fails."},
-    {"json", 'j', "FILE", weir_cli_take_file, FIELD(json),
+    {"json", 'j', "FILE", weir_cli_read_file, FIELD(json),
      "Add statistics to FILE when the program ends, a line of JSON for each process."},
-    {"report", 0, "FILE", weir_cli_take_page, FIELD(report),
+    {"report", 0, "FILE", weir_cli_read_page, FIELD(report),
      "Write a page of statistics and memory over time to FILE, whose name ends in .html, when the "
      "command has ended (weir report)."},
-    {"trace-events", 0, "FILE", weir_cli_take_file, FIELD(trace),
+    {"trace-events", 0, "FILE", weir_cli_read_file, FIELD(trace),
      "Write a time line to FILE for Perfetto or Chrome when the program ends."},
-    {"settings", 0, "FILE", weir_cli_take_file, FIELD(file),
+    {"settings", 0, "FILE", weir_cli_read_file, FIELD(file),
      "Take settings from FILE, as weir tune writes it: a line NAME=VALUE each.  A flag overrides "
      "the file, the file a variable."},
-    {"serve-malloc", 0, NULL, weir_cli_take_switch, FIELD(serve_malloc),
+    {"serve-malloc", 0, NULL, weir_cli_read_switch, FIELD(serve_malloc),
      "Serve cudaMalloc and cuMemAlloc, too, for programs that use nothing else."},
-    {"no-env", 0, NULL, weir_cli_take_switch, FIELD(no_env),
+    {"no-env", 0, NULL, weir_cli_read_switch, FIELD(no_env),
      "Set no variables of JAX and TensorFlow.  They then preallocate themselves, unless the "
      "environment makes them use CUDA's memory pools."},
-    {"no-torch", 0, NULL, weir_cli_take_switch, FIELD(no_torch),
+    {"no-torch", 0, NULL, weir_cli_read_switch, FIELD(no_torch),
      "Leave PyTorch its own allocator."},
-    {"group", 0, "NAME", weir_cli_take_text, FIELD(group.name),
+    {"group", 0, "NAME", weir_cli_read_text, FIELD(group.name),
      "Join the process group NAME: all its processes together stay within --group-limit on each "
      "device."},
-    {"group-limit", 0, "AMOUNT", weir_cli_take_text, FIELD(group.limit),
+    {"group-limit", 0, "AMOUNT", weir_cli_read_text, FIELD(group.limit),
      "The group's limit: bytes, or a percentage of the device.  Without it: as the group's members "
      "have."},
-    {"verbose", 'v', NULL, weir_cli_take_switch, FIELD(verbose),
+    {"verbose", 'v', NULL, weir_cli_read_switch, FIELD(verbose),
      "Print the variables that weir run sets, and what weir serves in the program, and what not."},
-    {"dry-run", 'n', NULL, weir_cli_take_switch, FIELD(dry),
+    {"dry-run", 'n', NULL, weir_cli_read_switch, FIELD(dry),
      "Print the variables that weir run would set, and run nothing."},
     {0}};
 
@@ -514,7 +515,7 @@ static int find_and_set(struct run *run) {
     }
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail_run(EXIT_OWN, library, why);
-    if (!output_check_to_add("--json", run->json) || clear_trace(run) != 0)
+    if (!output_check_append("--json", run->json) || clear_trace(run) != 0)
         return EXIT_OWN;
     code = prepare_report(run);
     return code ? code : set_environment(run, library);
@@ -549,5 +550,5 @@ int weir_cmd_run(int argc, char **argv) {
     if (run.report)
         return run_and_report(&run);
     execvp(run.command[0], run.command);
-    return command_refuse("run", run.command[0], errno);
+    return command_report_failure("run", run.command[0], errno);
 }

@@ -99,17 +99,17 @@ static void read_segment(const struct weir_segment_name *name, void *unused) {
     struct top_program *p = is_chosen(name->pid) ? find_program(name) : NULL;
 
     (void)unused;
-    if (!p || p->is_there)
+    if (!p || p->is_running)
         return;
     p->fault = weir__segment_read(name->path, &weir__show_kind, &command.read);
-    p->is_there = p->fault != WEIR_SEGMENT_GONE;
+    p->is_running = p->fault != WEIR_SEGMENT_GONE;
     if (p->fault == WEIR_SEGMENT_NONE) {
         weir__show_check(&command.read, weir__clock_ns());
         p->now = command.read;
         p->is_known = 1;
-    } else if (p->is_there && p->fault != WEIR_SEGMENT_NOT_YET && !p->was_said) {
+    } else if (p->is_running && p->fault != WEIR_SEGMENT_NOT_YET && !p->is_fault_reported) {
         print_top_message(name->path, weir__segment_fault_text(p->fault));
-        p->was_said = 1;
+        p->is_fault_reported = 1;
     }
 }
 
@@ -122,7 +122,7 @@ static void remove_ended_programs(void) {
     for (size_t i = 0; i < top->count; i++) {
         struct top_program *p = top->programs[i];
 
-        if (p->is_there) {
+        if (p->is_running) {
             top->programs[kept++] = p;
             continue;
         }
@@ -134,11 +134,11 @@ static void remove_ended_programs(void) {
 }
 
 static void read_programs(void) {
-    static int looks;
+    static int queries;
 
-    holders_look(&command.top.holders, looks++ == 0 ? ANSWER_NS / 4 : 0);
+    holders_query(&command.top.holders, queries++ == 0 ? ANSWER_NS / 4 : 0);
     for (size_t i = 0; i < command.top.count; i++)
-        command.top.programs[i]->is_there = 0;
+        command.top.programs[i]->is_running = 0;
     weir__segment_each(&weir__show_kind, read_segment, NULL);
     remove_ended_programs();
     command.top.now_ns = weir__clock_ns();
@@ -368,7 +368,7 @@ static int check_chosen(void) {
 
         for (size_t p = 0; p < command.top.count; p++)
             found |= command.top.programs[p]->name.pid == command.chosen[i] &&
-                     !command.top.programs[p]->was_said;
+                     !command.top.programs[p]->is_fault_reported;
         snprintf(pid, sizeof pid, "%ld", (long)command.chosen[i]);
         if (!found)
             failed =
@@ -427,8 +427,8 @@ static int run_top(void) {
 
 /* ---- the command line ---------------------------------------------------------------------------- */
 
-static void take_interval(struct argp_state *state, const char *flag, const char *text,
-                          void *field) {
+static void read_interval_flag(struct argp_state *state, const char *flag, const char *text,
+                               void *field) {
     struct weir_problem problem;
     const char *end;
     double seconds;
@@ -440,7 +440,8 @@ static void take_interval(struct argp_state *state, const char *flag, const char
     command.has_interval = 1;
 }
 
-static void take_pid(struct argp_state *state, const char *flag, const char *text, void *chosen) {
+static void read_pid_flag(struct argp_state *state, const char *flag, const char *text,
+                          void *chosen) {
     struct weir_problem problem;
     uint64_t pid;
 
@@ -456,7 +457,7 @@ static int show_group(void) {
 
     if (!command.json)
         group_print(stdout, command.group);
-    return !weir_cli_written() || failed;
+    return !weir_cli_flush_output() || failed;
 }
 
 /* Shows the process group once.  With --interval, shows it again and again until it has no members.  Returns the
@@ -485,15 +486,15 @@ static int watch_group(void) {
 }
 
 static const struct weir_cli_flag flags[] = {
-    {"once", 0, NULL, weir_cli_take_switch, offsetof(struct command, once),
+    {"once", 0, NULL, weir_cli_read_switch, offsetof(struct command, once),
      "Print one table, with the rates of one interval."},
-    {"interval", 'i', "S", take_interval, offsetof(struct command, interval_ns),
+    {"interval", 'i', "S", read_interval_flag, offsetof(struct command, interval_ns),
      "Wait S seconds between two tables (1)."},
-    {"pid", 'p', "P", take_pid, offsetof(struct command, chosen),
+    {"pid", 'p', "P", read_pid_flag, offsetof(struct command, chosen),
      "Show only this process, until it ends; may be given several times."},
-    {"group", 0, "NAME", weir_cli_take_text, offsetof(struct command, group),
+    {"group", 0, "NAME", weir_cli_read_text, offsetof(struct command, group),
      "Show the process group NAME: its limit, and what each member has."},
-    {"json", 0, NULL, weir_cli_take_switch, offsetof(struct command, json),
+    {"json", 0, NULL, weir_cli_read_switch, offsetof(struct command, json),
      "Print each table as a JSON object on one line."},
     {0}};
 

@@ -230,7 +230,7 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
  * that comes earlier in the list of devices.  Returns 0 otherwise. */
 static int is_counted(const struct top *top, uint64_t pid, const struct holders_device *device) {
     for (size_t i = 0; i < top->count; i++)
-        if (top->programs[i]->is_there && (uint64_t)top->programs[i]->name.pid == pid)
+        if (top->programs[i]->is_running && (uint64_t)top->programs[i]->name.pid == pid)
             return 1;
     for (const struct holders_device *d = top->holders.devices; d < device; d++)
         for (size_t e = 0; e < d->count; e++)
@@ -260,7 +260,7 @@ void top_print(FILE *file, const struct top *top) {
     size_t there = 0, others;
 
     for (size_t i = 0; i < top->count; i++)
-        there += (size_t)top->programs[i]->is_there;
+        there += (size_t)top->programs[i]->is_running;
     others = count_others(top);
     if (localtime_r(&now, &broken))
         strftime(clock, sizeof clock, "%H:%M:%S", &broken);
@@ -270,7 +270,7 @@ void top_print(FILE *file, const struct top *top) {
         fprintf(file, "%7s %-6s %-6s %8s %8s %8s %6s %6s  %s\n", "PID", "DEVICE", "ENGINE", "LIMIT",
                 "RESERVED", "IN USE", "REQ/S", "CACHED", "COMMAND");
     for (size_t i = 0; i < top->count; i++)
-        if (top->programs[i]->is_there)
+        if (top->programs[i]->is_running)
             print_program(file, top, top->programs[i]);
     holders_print(file, &top->holders);
 }
@@ -382,7 +382,7 @@ json_t *top_json(const struct top *top) {
 
     clock_gettime(CLOCK_REALTIME, &now);
     for (size_t i = 0; i < top->count; i++)
-        if (top->programs[i]->is_there)
+        if (top->programs[i]->is_running)
             json_array_append_new(programs, json_program(top, top->programs[i]));
     return json_pack("{s:f, s:o, s:o}", "time",
                      (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3, "programs",

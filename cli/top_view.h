@@ -16,10 +16,10 @@ struct top_program {
     struct weir_segment_name name;
     /* The error at the last read of the program's segment, or none. */
     enum weir_segment_fault fault;
-    int is_there;   /* set if the program was still running at the last read */
+    int is_running; /* set if the program was still running at the last read */
     int is_known;   /* set if the program's figures were read at least once */
     int has_before; /* set if `before' has been set */
-    int was_said;   /* set if a message has reported the error */
+    int is_fault_reported; /* set if a message has reported the error */
     /* The figures of the last read, and the figures from which rates are computed. */
     struct weir_show now, before;
 };

@@ -19,7 +19,7 @@ struct torch {
 };
 
 static const struct weir_cli_flag flags[] = {
-    {"build", 'b', NULL, weir_cli_take_switch, offsetof(struct torch, build),
+    {"build", 'b', NULL, weir_cli_read_switch, offsetof(struct torch, build),
      "Compile the shim if there is none, also if that failed before."},
     {0}};
 
@@ -49,7 +49,7 @@ static int report_shim(const struct shim *shim, int is_named) {
     case SHIM_READY:
         printf("PyTorch %s (%s): ready, weir run uses it: %s\n", shim->version, shim->torch,
                shim->path);
-        return !weir_cli_written();
+        return !weir_cli_flush_output();
     case SHIM_MISSING:
         printf("PyTorch %s (%s): no shim yet.  To compile it: weir torch --build %s\n",
                shim->version, shim->torch, shim->python);
@@ -61,7 +61,7 @@ static int report_shim(const struct shim *shim, int is_named) {
     case SHIM_UNSUPPORTED:
         printf("%s%s\n", shim->why, is_named ? "" : ".  Name another: weir torch PYTHON");
     }
-    (void)weir_cli_written();
+    (void)weir_cli_flush_output();
     return 1;
 }
 

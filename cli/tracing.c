@@ -292,7 +292,7 @@ static struct block *remove_freed_block(struct tracing *tracing, struct weir_map
     uintptr_t value;
 
     if (!event->address || !weir__map_get(map, event->address, &value)) {
-        tracing->unknown++;
+        tracing->left_out_frees++;
         return NULL;
     }
     return event->time < ((struct block *)value)->time ? NULL : remove_block(map, event->address);
@@ -315,7 +315,7 @@ static void write_trace_alloc(struct tracing *tracing, struct weir_map *map,
     struct block *block = malloc(sizeof *block), *old = remove_block(map, event->address);
 
     if (old) {
-        tracing->gone++;
+        tracing->added_frees++;
         drop_handle_use(tracing, time_us, old, event);
     }
     if (!block || !weir__map_put(map, event->address, (uintptr_t)block)) {
@@ -499,12 +499,12 @@ void tracing_end(struct tracing *tracing) {
         write_trace_text(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
     if (tracing->lost)
         write_trace_text(tracing, "# %" PRIu64 " events left out: lost\n", tracing->lost);
-    if (tracing->unknown)
+    if (tracing->left_out_frees)
         write_trace_text(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n",
-                         tracing->unknown);
-    if (tracing->gone)
+                         tracing->left_out_frees);
+    if (tracing->added_frees)
         write_trace_text(tracing, "# %" PRIu64 " frees added: the address was allocated again\n",
-                         tracing->gone);
+                         tracing->added_frees);
     memory_free_values(&tracing->blocks);
     /* A block whose handle was released has no entry in tracing->handles, so its last mapping frees it. */
     for (size_t i = 0; i < tracing->maps.capacity; i++)

@@ -57,9 +57,9 @@ struct tracing {
     uint64_t left_out; /* the number of events that were not written because of the limit */
     uint64_t lost;     /* the number of events that the process could not record */
     /* The number of frees that were left out, since their block was not live. */
-    uint64_t unknown;
+    uint64_t left_out_frees;
     /* The number of frees that were added, since an address was allocated again. */
-    uint64_t gone;
+    uint64_t added_frees;
     uint64_t since_mark; /* the number of events since the last mark */
     int has_marks;       /* set if the program itself has set a mark */
     /* An errno after the text could not be written or host memory ran out, else 0. */

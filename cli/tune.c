@@ -66,7 +66,7 @@ struct advice {
     int fits;
     /* Set if steady iterations were measured; otherwise weir tune tries only the defaults. */
     int has_times;
-    int without; /* the number of the trial without a limit, if the user gave --limit */
+    int trial_without_limit; /* the number of the trial without a limit, if the user gave --limit */
     /* For each trial: the reason why it is not recommended, or NULL if it is good. */
     const char *against[TRIALS];
     int best; /* the number of the recommended trial */
@@ -81,7 +81,7 @@ static const enum weir_setting settings_of[CHOICES] = {WEIR_SETTING_PREALLOC, WE
 
 /* Writes all settings of a trial that are not defaults.  Each setting is written as `before', its name, `between',
  * its value, `after'. */
-static void choice_write(FILE *file, const struct choice *choice, const char *before,
+static void write_choice(FILE *file, const struct choice *choice, const char *before,
                          const char *between, const char *after) {
     for (int i = 0; i < CHOICES; i++)
         if (choice->text[i][0])
@@ -92,7 +92,7 @@ static void choice_write(FILE *file, const struct choice *choice, const char *be
 /* Prints the reason why a replay failed, unless the child process has printed it. */
 static void report_failed_replay(const struct trials *trials, size_t trace, const char *message) {
     progress_clear(&trials->progress);
-    if (interrupt_came())
+    if (interrupt_has_arrived())
         fputs("weir: interrupted: nothing is recommended\n", stderr);
     else if (message[0])
         fprintf(stderr, "weir: %s: a replay failed: %s\n",
@@ -117,7 +117,7 @@ static int trials_open(struct trials *trials, struct contest *contest, size_t mo
 
 /* Finds the smallest limit with which all requests of all traces succeed, and stores it in *least.  Stores 0 if
  * there is no such limit.  Returns 1 on success.  On failure, prints a message and returns 0. */
-static int trials_least(struct trials *trials, uint64_t *least) {
+static int trials_find_limit(struct trials *trials, uint64_t *least) {
     const struct contest *contest = trials->contest;
     char message[RUNNER_MESSAGE_BYTES] = "";
     uint64_t found = 1;
@@ -127,7 +127,7 @@ static int trials_least(struct trials *trials, uint64_t *least) {
     for (size_t i = 0; i < contest->trace_count && found; i++) {
         found =
             least_limit(contest, i, "replay", &contest->options, contest->results.busy, message);
-        if (!found && (message[0] || interrupt_came())) {
+        if (!found && (message[0] || interrupt_has_arrived())) {
             report_failed_replay(trials, i, message);
             return 0;
         }
@@ -150,7 +150,7 @@ static int run_trace(const struct contest *contest, const struct choice *choice,
     /* A request that fails is a result of the trial, not an error to log. */
     options.log = WEIR_LOG_NONE;
     job_make(&job, "replay", contest->results.busy, &options, contest->device_source);
-    job.forgets = 1;
+    job.discards_profile = 1;
     row->runs = json_array();
     for (int i = 0; i < (contest->modelled ? 1 : RUNS_ON_GPU); i++) {
         json_t *run =
@@ -197,7 +197,7 @@ static double trials_ratio(const struct trials *trials, size_t trace, int trial,
     const struct row *row = &trials->results.rows[trace * TRIALS + (size_t)trial];
     const struct row *usual = &trials->results.rows[trace * TRIALS];
 
-    return result_compares(row) && row->median.has[figure]
+    return result_is_comparable(row) && row->median.has[figure]
                ? fmax((double)row->median.value[figure], 1) /
                      fmax((double)usual->median.value[figure], 1)
                : INFINITY;
@@ -230,8 +230,8 @@ static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
 /* Compares a figure of a trial with trial 0 on each trace.  Returns the largest ratio if `pick' is fmax, or the
  * smallest ratio if `pick' is fmin. */
-static double ratio_by(double (*pick)(double, double), const struct trials *trials, int trial,
-                       enum result_figure figure) {
+static double extreme_ratio(double (*pick)(double, double), const struct trials *trials, int trial,
+                            enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);
 
     for (size_t i = 1; i < trials->contest->trace_count; i++)
@@ -241,14 +241,15 @@ static double ratio_by(double (*pick)(double, double), const struct trials *tria
 
 /* Returns the reason why a trial does harm on any trace, or NULL if it does no harm.  `slack' is the largest ratio
  * of times that is no harm. */
-static const char *harm_of(const struct trials *trials, int trial, enum goal goal, double slack) {
-    if (isinf(ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))
+static const char *reason_against(const struct trials *trials, int trial, enum goal goal,
+                                  double slack) {
+    if (isinf(extreme_ratio(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))
         return "requests fail";
-    if (ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN) > slack)
+    if (extreme_ratio(fmax, trials, trial, FIGURE_STEADY_MAKESPAN) > slack)
         return "slower";
-    if (ratio_by(fmax, trials, trial, FIGURE_MAKESPAN) > slack)
+    if (extreme_ratio(fmax, trials, trial, FIGURE_MAKESPAN) > slack)
         return "the whole run is slower";
-    return goal != GOAL_SPEED && ratio_by(fmax, trials, trial, FIGURE_RESERVED) > 1
+    return goal != GOAL_SPEED && extreme_ratio(fmax, trials, trial, FIGURE_RESERVED) > 1
                ? "reserves more"
                : NULL;
 }
@@ -268,9 +269,9 @@ static int try_value(struct trials *trials, struct advice *advice, int setting, 
     trial = trials_run(trials, &choice);
     if (trial < 0)
         return -1;
-    advice->against[trial] = harm_of(trials, trial, advice->goal, slack);
+    advice->against[trial] = reason_against(trials, trial, advice->goal, slack);
     if (!advice->against[trial] &&
-        ratio_by(fmin, trials, trial, gains[setting].figure) > gains[setting].ratio)
+        extreme_ratio(fmin, trials, trial, gains[setting].figure) > gains[setting].ratio)
         advice->against[trial] = "gains nothing";
     if (!advice->against[trial])
         memcpy(best->text[setting], choice.text[setting], sizeof choice.text[setting]);
@@ -327,7 +328,7 @@ static int make_advice(struct trials *trials, struct advice *advice) {
     uint64_t device;
     int trial;
 
-    if (!trials_least(trials, &advice->least))
+    if (!trials_find_limit(trials, &advice->least))
         return 0;
     if (!advice->least || (advice->limit && advice->limit + least_unit <= advice->least))
         return 1;
@@ -343,20 +344,20 @@ static int make_advice(struct trials *trials, struct advice *advice) {
                 WEIR_SHOWN(device));
         return 0;
     }
-    advice->fits = isfinite(ratio_by(fmax, trials, 0, FIGURE_REQUESTED));
-    advice->has_times = isfinite(ratio_by(fmax, trials, 0, FIGURE_STEADY_MAKESPAN));
+    advice->fits = isfinite(extreme_ratio(fmax, trials, 0, FIGURE_REQUESTED));
+    advice->has_times = isfinite(extreme_ratio(fmax, trials, 0, FIGURE_STEADY_MAKESPAN));
     if (!advice->has_times)
         return 1;
     if (advice->limit) {
-        advice->without = trials_run(trials, &(struct choice){0});
-        if (advice->without < 0)
+        advice->trial_without_limit = trials_run(trials, &(struct choice){0});
+        if (advice->trial_without_limit < 0)
             return 0;
-        advice->against[advice->without] = "no limit";
+        advice->against[advice->trial_without_limit] = "no limit";
     }
     trial = run_trials(trials, advice, &best) ? trials_run(trials, &best) : -1;
     if (trial < 0)
         return 0;
-    advice->against[trial] = harm_of(trials, trial, advice->goal, slack);
+    advice->against[trial] = reason_against(trials, trial, advice->goal, slack);
     advice->best = advice->against[trial] ? 0 : trial;
     return 1;
 }
@@ -376,7 +377,8 @@ struct command {
     char folder[PATH_MAX];
 };
 
-static void take_goal(struct argp_state *state, const char *flag, const char *text, void *field) {
+static void read_goal_flag(struct argp_state *state, const char *flag, const char *text,
+                           void *field) {
     for (size_t i = 0; i < sizeof goals / sizeof goals[0]; i++)
         if (strcmp(text, goals[i]) == 0) {
             *(enum goal *)field = (enum goal)i;
@@ -388,15 +390,15 @@ static void take_goal(struct argp_state *state, const char *flag, const char *te
 #define FIELD(name) offsetof(struct command, name)
 
 static const struct weir_cli_flag flags[] = {
-    {"goal", 0, "GOAL", take_goal, FIELD(advice.goal),
+    {"goal", 0, "GOAL", read_goal_flag, FIELD(advice.goal),
      "Tune for this goal.  Takes memory, speed or balanced.  memory: reserve less, though "
      "iterations may take 2% longer.  speed: take less time, though more may be reserved.  "
      "balanced, the default: neither more time nor more memory."},
-    {"limit", 0, "SIZE", weir_cli_take_size, FIELD(advice.limit),
+    {"limit", 0, "SIZE", weir_cli_read_size, FIELD(advice.limit),
      "Tell whether the trace is served with SIZE of reserved memory, and tune for that."},
-    {"device", 'd', "DEVICE", weir_cli_take_device, FIELD(settings),
+    {"device", 'd', "DEVICE", weir_cli_read_device, FIELD(settings),
      "Replay on this device (the device model).  Takes cuda, cuda:N, model or model:N."},
-    {"output", 'o', "FILE", weir_cli_take_file, FIELD(output),
+    {"output", 'o', "FILE", weir_cli_read_file, FIELD(output),
      "Write the settings to FILE, for weir run --settings."},
     {0}};
 
@@ -434,12 +436,13 @@ static int set_framework_variables(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     /* Unknown, since only messages depend on the version of JAX, and they go to /dev/null. */
     const struct version jax = {0};
-    FILE *nobody = fopen("/dev/null", "we");
+    FILE *null_file = fopen("/dev/null", "we");
     int is_set = getenv(torch[0]) || getenv(torch[1]);
-    int failed = !nobody || frameworks_tell(command_put, NULL, 0, 0, &jax, nobody, nobody) != 0;
+    int failed = !null_file ||
+                 frameworks_set_variables(command_put, NULL, 0, 0, &jax, null_file, null_file) != 0;
 
-    if (nobody)
-        fclose(nobody);
+    if (null_file)
+        fclose(null_file);
     for (int i = 0; i < 2 && !is_set; i++)
         failed |= setenv(torch[i], "backend:cudaMallocAsync", 1) != 0;
     return failed ? ENOMEM : 0;
@@ -467,7 +470,7 @@ static int run_record(char *const *program, char *trace, int *status) {
     }
     while (!error && waitpid(started, status, 0) < 0 && errno == EINTR)
         ;
-    command_ended();
+    command_stop_forwarding();
     free(command);
     return error;
 }
@@ -521,14 +524,14 @@ static void print_trial(const struct command *command, size_t trace, int trial) 
         printf(" %+7.2f%%", 100 * (iteration - 1));
     else
         printf("%9s", "");
-    choice_write(stdout, &trials->choices[trial], " --", " ", "");
+    write_choice(stdout, &trials->choices[trial], " --", " ", "");
     printf(" (%s)\n", !trial                           ? "weir's defaults"
                       : command->advice.against[trial] ? command->advice.against[trial]
                                                        : "good");
 }
 
 /* Prints a table of trials for each trace. */
-static void show_trials(const struct command *command) {
+static void print_trials(const struct command *command) {
     table_head(stdout, &command->contest);
     if (command->contest.modelled)
         puts("device model: no GPU was used; times are virtual");
@@ -544,7 +547,7 @@ static void show_trials(const struct command *command) {
 }
 
 /* Prints whether the traces fit into memory, and the command line with the recommended settings. */
-static void show_answer(const struct command *command) {
+static void print_recommendation(const struct command *command) {
     const struct advice *advice = &command->advice;
 
     printf("It %s%s%s: ", advice->fits ? "fits" : "does not fit", advice->limit ? " into " : "",
@@ -556,15 +559,16 @@ static void show_answer(const struct command *command) {
         puts("no memory of this device serves every request.");
     if (!advice->fits)
         return;
-    for (size_t i = 0; advice->without && i < command->contest.trace_count; i++) {
-        double ratio = trials_ratio(&command->trials, i, advice->without, FIGURE_STEADY_MAKESPAN);
+    for (size_t i = 0; advice->trial_without_limit && i < command->contest.trace_count; i++) {
+        double ratio =
+            trials_ratio(&command->trials, i, advice->trial_without_limit, FIGURE_STEADY_MAKESPAN);
 
         if (ratio * slack_ratio < 1)
             printf("%s: with this limit an iteration takes %.2f times as long as without.\n",
                    command->contest.traces[i].header.name, 1 / ratio);
     }
     fputs("Use:\n  weir run", stdout);
-    choice_write(stdout, &command->trials.choices[advice->best], " --", " ", "");
+    write_choice(stdout, &command->trials.choices[advice->best], " --", " ", "");
     fputs(" --", stdout);
     for (size_t i = 0; command->program && command->program[i]; i++)
         printf(" %s", command->program[i]);
@@ -579,7 +583,7 @@ static int write_tuned_settings(FILE *file, const void *context) {
     fprintf(file, "# weir tune, on %s\n", command->contest.device);
     for (size_t i = 0; i < command->contest.trace_count; i++)
         fprintf(file, "# %s\n", command->contest.traces[i].header.name);
-    choice_write(file, &command->trials.choices[command->advice.best], "", "=", "\n");
+    write_choice(file, &command->trials.choices[command->advice.best], "", "=", "\n");
     return 1;
 }
 
@@ -591,9 +595,9 @@ static int check_files(struct command *command) {
 
     if (code)
         return code;
-    weir_cli_settings_tell_unused(&command->settings);
+    weir_cli_settings_report_unused(&command->settings);
     for (size_t i = 0; i < command->contest.trace_count; i++)
-        if (!outputs_spare(&output, 1, "trace", command->contest.traces[i].path))
+        if (!outputs_differ_from_input(&output, 1, "trace", command->contest.traces[i].path))
             return 2;
     return !output_check("--output", command->output);
 }
@@ -621,9 +625,9 @@ static int tune(struct command *command) {
         !make_advice(trials, advice))
         return 1;
     progress_clear(&trials->progress);
-    show_trials(command);
-    show_answer(command);
-    return !weir_cli_written() || !advice->fits ||
+    print_trials(command);
+    print_recommendation(command);
+    return !weir_cli_flush_output() || !advice->fits ||
            (command->output && !output_replace(command->output, write_tuned_settings, command));
 }
 

@@ -145,7 +145,7 @@ static int is_name(const struct variable *v, const char *name) {
 }
 
 /* Prints the help of a variable in the table.  Returns 1 on success, 0 if the table has no such variable. */
-static int variables_tell(const char *name, FILE *file) {
+static int print_variables_help(const char *name, FILE *file) {
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const struct variable *v = &variables[i];
 
@@ -216,7 +216,7 @@ static int print_flag_help(struct likeness *flag) {
 
     for (size_t i = 0; i < COMMANDS; i++) {
         snprintf(title, sizeof title, "weir %s", commands[i].name);
-        is_flag |= weir_cli_flag_tell(flag, commands[i].run, title);
+        is_flag |= weir_cli_flag_print_help(flag, commands[i].run, title);
     }
     return is_flag;
 }
@@ -231,9 +231,9 @@ static int help(const char *word) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0)
             return run_subcommand(word, 2, arguments);
-    if (weir_cli_settings_tell(strcmp(word, "--all") == 0 ? NULL : word, stdout) ||
-        variables_tell(word, stdout) || print_flag_help(&likeness))
-        return !weir_cli_written();
+    if (weir_cli_settings_print_help(strcmp(word, "--all") == 0 ? NULL : word, stdout) ||
+        print_variables_help(word, stdout) || print_flag_help(&likeness))
+        return !weir_cli_flush_output();
     fprintf(stderr, "weir: no help on %s; there is help on", word);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(stderr, " %s,", commands[i].name);
@@ -331,11 +331,11 @@ int main(int argc, char **argv) {
         return help(argv[2]);
     if (strcmp(argv[1], "help") == 0 || help_is_requested(argv[1])) {
         print_weir_usage(stdout);
-        return !weir_cli_written();
+        return !weir_cli_flush_output();
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         print_version();
-        return !weir_cli_written();
+        return !weir_cli_flush_output();
     }
     code = run_subcommand(argv[1], argc - 1, argv + 1);
     interrupt_end();

@@ -50,7 +50,8 @@ static int are_paths_of_one_file(const char *input, const char *other) {
     return is_there ? is_same_file(&a, &b) : !is_standard && would_be_same_file(input, other);
 }
 
-int outputs_spare(const struct output *outputs, size_t count, const char *what, const char *input) {
+int outputs_differ_from_input(const struct output *outputs, size_t count, const char *what,
+                              const char *input) {
     for (size_t i = 0; i < count; i++)
         if (outputs[i].path && are_paths_of_one_file(input, outputs[i].path)) {
             fprintf(stderr, "weir: %s %s: this is the %s that is read; expected another file\n",
@@ -80,7 +81,7 @@ int outputs_differ(const struct output *outputs, size_t count) {
     return 1;
 }
 
-int output_can_make(const char *path) {
+int output_can_create(const char *path) {
     char *place = realpath(path, NULL), *beside = NULL;
     int file = -1, error;
 
@@ -108,7 +109,7 @@ static int check_path(const char *flag, const char *path, int is_replaced) {
         error = EISDIR;
     else if (is_there ? access(path, W_OK) != 0 : errno != ENOENT)
         error = errno;
-    else if ((!is_there || (is_replaced && S_ISREG(status.st_mode))) && !output_can_make(path))
+    else if ((!is_there || (is_replaced && S_ISREG(status.st_mode))) && !output_can_create(path))
         error = errno;
     if (error)
         fprintf(stderr, "weir: %s %s: %s\n", flag, path, strerror(error));
@@ -119,7 +120,7 @@ int output_check(const char *flag, const char *path) {
     return check_path(flag, path, 1);
 }
 
-int output_check_to_add(const char *flag, const char *path) {
+int output_check_append(const char *flag, const char *path) {
     return check_path(flag, path, 0);
 }
 

@@ -19,7 +19,8 @@ struct output {
 
 /* Checks that no output is the file `input', which the command reads.  An input of "-" is standard input.  Returns 1
  * if no output is this file.  Otherwise prints a message, in which `what' describes the input, and returns 0. */
-int outputs_spare(const struct output *outputs, size_t count, const char *what, const char *input);
+int outputs_differ_from_input(const struct output *outputs, size_t count, const char *what,
+                              const char *input);
 /* Checks that all outputs are different files.  Several outputs may be standard output or standard error.  Returns 1
  * if the files differ.  Otherwise prints a message and returns 0. */
 int outputs_differ(const struct output *outputs, size_t count);
@@ -30,11 +31,11 @@ int outputs_differ(const struct output *outputs, size_t count);
 int output_check(const char *flag, const char *path);
 /* Checks that weir can append text to the file that a flag names.  Returns 1 if so, or if the path is NULL or "-".
  * Otherwise prints a message and returns 0. */
-int output_check_to_add(const char *flag, const char *path);
+int output_check_append(const char *flag, const char *path);
 /* Checks that a file can be created at the path: creates a file with a similar name in the same folder, and removes
  * it.  access(2) is not enough, because it allows files in /proc that cannot be created.  Returns 1 on success, 0
  * with errno on failure. */
-int output_can_make(const char *path);
+int output_can_create(const char *path);
 /* Replaces a file as a whole (replace.h).  The function `write' writes the new contents, and returns 0 if it fails.
  * Returns 1 on success.  On failure, prints a message, keeps the old file and returns 0. */
 int output_replace(const char *path, int (*write)(FILE *file, const void *context),

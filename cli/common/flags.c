@@ -243,7 +243,8 @@ static void print_topic(const struct argp *argp, const char *command) {
         print_topic(child->argp, command);
 }
 
-int weir_cli_flag_tell(struct likeness *flag, int (*command)(int argc, char **argv), char *title) {
+int weir_cli_flag_print_help(struct likeness *flag, int (*command)(int argc, char **argv),
+                             char *title) {
     char *arguments[] = {title, NULL};
     int before = topics;
 
@@ -264,7 +265,7 @@ static error_t parse_help(int key, char *argument, struct argp_state *state) {
     return 0;
 }
 
-int weir_cli_written(void) {
+int weir_cli_flush_output(void) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 1;
     report_problem(FAILED, "cannot write standard output: %s", strerror(errno));
@@ -276,7 +277,7 @@ static int is_parsing;
 /* Ends the program with exit code 1 if a help text could not be written.  Runs at exit(3), because argp calls
  * exit(0) after each help text. */
 static void check_help(void) {
-    if (is_parsing && !weir_cli_written())
+    if (is_parsing && !weir_cli_flush_output())
         _exit(1);
 }
 
@@ -285,7 +286,7 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
     static const struct argp_option help_options[] = {{.key = 'h', .flags = OPTION_HIDDEN}, {0}};
     static const struct argp help_argp = {.options = help_options, .parser = parse_help};
     struct argp_child children[8] = {{0}};
-    struct argp telling = *argp;
+    struct argp suggesting = *argp;
     size_t count = 0;
     error_t error;
 
@@ -296,17 +297,17 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
     for (; argp->children && argp->children[count].argp; count++)
         children[count] = argp->children[count];
     children[count].argp = &help_argp;
-    telling.children = children;
+    suggesting.children = children;
     list_advanced_if_requested(argc, argv);
     parser_of_command = argp->parser;
-    telling.parser = parse_with_suggestion;
+    suggesting.parser = parse_with_suggestion;
     suggested_option = find_suggested_option(argp, argc, argv);
     if (suggested_option)
         argp_errors = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_suggestion});
     if (argp_errors)
         setvbuf(argp_errors, NULL, _IOLBF, 0);
     is_parsing = atexit(check_help) == 0;
-    error = argp_parse(&telling, argc, argv, flags, NULL, input);
+    error = argp_parse(&suggesting, argc, argv, flags, NULL, input);
     is_parsing = 0;
     if (argp_errors)
         fclose(argp_errors);
@@ -350,35 +351,35 @@ error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *arg
     if (!flags[i].name)
         return ARGP_ERR_UNKNOWN;
     snprintf(label, sizeof label, "--%s", flags[i].name);
-    flags[i].take(state, label, argument, (char *)state->input + flags[i].field);
+    flags[i].read(state, label, argument, (char *)state->input + flags[i].field);
     return 0;
 }
 
-void weir_cli_take_switch(struct argp_state *state, const char *flag, const char *text,
+void weir_cli_read_switch(struct argp_state *state, const char *flag, const char *text,
                           void *field) {
     (void)state, (void)flag, (void)text;
     *(int *)field = 1;
 }
 
-void weir_cli_take_text(struct argp_state *state, const char *flag, const char *text, void *field) {
+void weir_cli_read_text(struct argp_state *state, const char *flag, const char *text, void *field) {
     (void)state, (void)flag;
     *(const char **)field = text;
 }
 
-void weir_cli_take_output(struct argp_state *state, const char *flag, const char *text,
+void weir_cli_read_output(struct argp_state *state, const char *flag, const char *text,
                           void *field) {
     if (!*text)
         argp_error(state, "%s '': expected the name of a file", flag);
     *(const char **)field = text;
 }
 
-void weir_cli_take_file(struct argp_state *state, const char *flag, const char *text, void *field) {
+void weir_cli_read_file(struct argp_state *state, const char *flag, const char *text, void *field) {
     if (strcmp(text, "-") == 0)
         argp_error(state, "%s '-': expected the name of a file", flag);
-    weir_cli_take_output(state, flag, text, field);
+    weir_cli_read_output(state, flag, text, field);
 }
 
-void weir_cli_take_page(struct argp_state *state, const char *flag, const char *text, void *field) {
+void weir_cli_read_page(struct argp_state *state, const char *flag, const char *text, void *field) {
     const char *dot = strrchr(text, '.');
 
     if (!dot || dot == text || (strcmp(dot, ".html") != 0 && strcmp(dot, ".htm") != 0))
@@ -386,14 +387,14 @@ void weir_cli_take_page(struct argp_state *state, const char *flag, const char *
     *(const char **)field = text;
 }
 
-void weir_cli_take_size(struct argp_state *state, const char *flag, const char *text, void *field) {
+void weir_cli_read_size(struct argp_state *state, const char *flag, const char *text, void *field) {
     struct weir_problem problem = {.text = "it is 0"};
 
     if (!weir__size_read(text, field, &problem) || *(uint64_t *)field == 0)
         argp_error(state, "%s '%s': %s; expected a size, as 24GiB", flag, text, problem.text);
 }
 
-void weir_cli_take_device(struct argp_state *state, const char *flag, const char *text,
+void weir_cli_read_device(struct argp_state *state, const char *flag, const char *text,
                           void *field) {
     (void)state, (void)flag;
     weir_cli_settings_set(field, WEIR_SETTING_DEVICE, text);
@@ -403,8 +404,8 @@ static int is_name_of(const struct weir_setting_row *row, const char *name) {
     return strcmp(name, row->name) == 0 || strcmp(name, row->variable) == 0;
 }
 
-int weir_cli_settings_tell(const char *name, FILE *file) {
-    int told = 0, few = name && strcmp(name, "settings") == 0, left = 0;
+int weir_cli_settings_print_help(const char *name, FILE *file) {
+    int printed = 0, few = name && strcmp(name, "settings") == 0, left = 0;
 
     if (name && strncmp(name, "--", 2) == 0)
         name += 2;
@@ -415,14 +416,14 @@ int weir_cli_settings_tell(const char *name, FILE *file) {
             left++;
             continue;
         }
-        fprintf(file, "%s--%s=%s, %s\n    %s\n    Takes %s.\n    Default: %s.\n", told ? "\n" : "",
-                row->name, row->argument, row->variable, row->help, row->accepts,
-                row->default_text);
-        told = 1;
+        fprintf(file, "%s--%s=%s, %s\n    %s\n    Takes %s.\n    Default: %s.\n",
+                printed ? "\n" : "", row->name, row->argument, row->variable, row->help,
+                row->accepts, row->default_text);
+        printed = 1;
     }
     if (few)
         fprintf(file, "\n%d more are advanced: `weir help --all' has all.\n", left);
-    return told;
+    return printed;
 }
 
 void weir_cli_settings_init(struct weir_cli_settings *settings) {
@@ -487,7 +488,7 @@ const char *weir_cli_file_of(const weir_options *options, enum weir_setting sett
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
     const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_OOM_REPORT);
 
-    return !path || output_check_to_add(weir_cli_label(settings, WEIR_SETTING_OOM_REPORT), path)
+    return !path || output_check_append(weir_cli_label(settings, WEIR_SETTING_OOM_REPORT), path)
                ? 0
                : FAILED;
 }
@@ -515,7 +516,7 @@ static void report_first_profile(const struct weir_cli_settings *settings) {
             path);
 }
 
-int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
+int weir_cli_profile_check(const struct weir_cli_settings *settings, int creates) {
     const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE), *why = NULL;
     struct stat is;
 
@@ -523,16 +524,16 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) 
         return 0;
     if (stat(path, &is) == 0)
         why = profile_problem(path, &is);
-    else if (errno != ENOENT || !output_can_make(path))
+    else if (errno != ENOENT || !output_can_create(path))
         why = strerror(errno);
-    else if (makes)
+    else if (creates)
         report_first_profile(settings);
     return why ? report_problem(FAILED, "%s %s: %s", weir_cli_label(settings, WEIR_SETTING_PROFILE),
                                 path, why)
                : 0;
 }
 
-void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings) {
+void weir_cli_settings_report_unused(const struct weir_cli_settings *settings) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         if (settings->sources.of[i] && i != WEIR_SETTING_DEVICE && i != WEIR_SETTING_LOG)
             fprintf(stderr, "weir: %s is not used: configurations have settings of their own\n",

@@ -41,10 +41,10 @@ int weir_cli_setting(const char *name, size_t length);
 /* Prints help about settings to the file.  `name' is the name, the flag or the variable of one setting.  If `name'
  * is "settings", prints the help of all settings that are not advanced.  If `name' is NULL, prints the help of all
  * settings.  Returns 1 on success, 0 if there is no such setting. */
-int weir_cli_settings_tell(const char *name, FILE *file);
+int weir_cli_settings_print_help(const char *name, FILE *file);
 
 /* Flushes standard output.  Returns 1 if all output was written.  Otherwise prints a message and returns 0. */
-int weir_cli_written(void);
+int weir_cli_flush_output(void);
 
 /* Parses arguments with argp_parse(), and adds three things.  At an unknown option, prints a known option that is
  * similar.  Accepts -h for --help.  Ends the program with exit code 1 if the help text cannot be written. */
@@ -72,13 +72,14 @@ const char *likeness_closest(const struct likeness *likeness);
 /* Prints the help text of the flag flag->word, if the command has this flag.  Compares flag->word with all flags of
  * the command.  For this, calls the function `command', in which weir_cli_parse() then prints the help and returns
  * an error.  Returns 1 if the command has the flag, 0 if not. */
-int weir_cli_flag_tell(struct likeness *flag, int (*command)(int argc, char **argv), char *title);
+int weir_cli_flag_print_help(struct likeness *flag, int (*command)(int argc, char **argv),
+                             char *title);
 
 /* Reads the argument of a flag into a field of the command's struct.  `flag' is the flag as the user wrote it, such
  * as "--limit".  `text' is NULL if the flag has no argument.  If the text is wrong, reports a usage error and ends
  * the program. */
-typedef void weir_cli_take(struct argp_state *state, const char *flag, const char *text,
-                           void *field);
+typedef void weir_cli_flag_reader(struct argp_state *state, const char *flag, const char *text,
+                                  void *field);
 
 /* A flag of a command.  Commands have tables of flags; the last row of a table has no name. */
 struct weir_cli_flag {
@@ -87,7 +88,7 @@ struct weir_cli_flag {
     int key;
     /* The name of the argument in help texts, or NULL if the flag has no argument. */
     const char *argument;
-    weir_cli_take *take;
+    weir_cli_flag_reader *read;
     size_t field; /* the offset of the field in the input of argp's parser */
     const char *help;
 };
@@ -102,18 +103,18 @@ const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags);
 error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *argument,
                            struct argp_state *state);
 
-/* The functions below are for the field `take' of a flag.  Each of them sets a field of a certain type. */
+/* The functions below are for the field `read' of a flag.  Each of them sets a field of a certain type. */
 
-weir_cli_take weir_cli_take_switch; /* sets an int to 1, for a flag without an argument */
-weir_cli_take weir_cli_take_text;   /* sets a const char * to the argument */
+weir_cli_flag_reader weir_cli_read_switch; /* sets an int to 1, for a flag without an argument */
+weir_cli_flag_reader weir_cli_read_text;   /* sets a const char * to the argument */
 /* Sets a const char *; reports an error for "" and "-". */
-weir_cli_take weir_cli_take_file;
+weir_cli_flag_reader weir_cli_read_file;
 /* Sets a const char *; reports an error for ""; "-" is standard output. */
-weir_cli_take weir_cli_take_output;
+weir_cli_flag_reader weir_cli_read_output;
 /* Sets a const char *; reports an error for a name that does not end in .html. */
-weir_cli_take weir_cli_take_page;
-weir_cli_take weir_cli_take_size;   /* sets a uint64_t to a number of bytes above 0 */
-weir_cli_take weir_cli_take_device; /* sets the device of a struct weir_cli_settings */
+weir_cli_flag_reader weir_cli_read_page;
+weir_cli_flag_reader weir_cli_read_size;   /* sets a uint64_t to a number of bytes above 0 */
+weir_cli_flag_reader weir_cli_read_device; /* sets the device of a struct weir_cli_settings */
 
 /* Sets all settings to their defaults.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
@@ -139,7 +140,7 @@ const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_s
 
 /* Prints the settings that the user has set in vain: the configurations of the command have settings of their own,
  * so the command does not use the user's settings. */
-void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings);
+void weir_cli_settings_report_unused(const struct weir_cli_settings *settings);
 
 /* The device on which a command runs. */
 struct weir_cli_device {
@@ -154,10 +155,10 @@ struct weir_cli_device {
     char why_not[256]; /* the reason why there is no GPU, if fell_back is set */
 };
 
-/* Checks that weir can use or create the profile that --profile or WEIR_PROFILE names.  If `makes' is set and the
+/* Checks that weir can use or create the profile that --profile or WEIR_PROFILE names.  If `creates' is set and the
  * profile does not exist, prints that the command will create it.  Returns 0 on success.  On failure, prints a
  * message and returns 1. */
-int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
+int weir_cli_profile_check(const struct weir_cli_settings *settings, int creates);
 /* Returns the file that a setting names, or NULL if the setting names no file.  The setting is WEIR_SETTING_PROFILE
  * or WEIR_SETTING_OOM_REPORT. */
 const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting);

@@ -74,7 +74,7 @@ void progress_done(struct progress *progress, const char *what, const char *outc
 
 static volatile sig_atomic_t came;
 
-static void note_signal(int number) {
+static void store_arrived_signal(int number) {
     came = number;
 }
 
@@ -82,7 +82,7 @@ void interrupt_watch(void) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
 
     for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
+        struct sigaction action = {.sa_handler = store_arrived_signal, .sa_flags = SA_RESTART};
         struct sigaction before;
 
         sigaction(numbers[i], NULL, &before);
@@ -91,7 +91,7 @@ void interrupt_watch(void) {
     }
 }
 
-int interrupt_came(void) {
+int interrupt_has_arrived(void) {
     return came != 0;
 }
 

@@ -30,10 +30,10 @@ int terminal_can_draw(int descriptor);
 void terminal_size(int descriptor, int *columns, int *lines);
 
 /* Catches SIGINT, SIGTERM and SIGHUP.  After the call, these signals do not end the process; they make
- * interrupt_came() return 1. */
+ * interrupt_has_arrived() return 1. */
 void interrupt_watch(void);
 /* Returns 1 if a signal of interrupt_watch() has arrived, else 0.  The command should then begin no more work. */
-int interrupt_came(void);
+int interrupt_has_arrived(void);
 /* Ends the process by the signal that has arrived, so that the parent process learns of the signal.  Does nothing if no
  * signal has come. */
 void interrupt_end(void);

@@ -124,7 +124,7 @@ json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t mes
     pid_t child;
 
     message[0] = '\0';
-    if (interrupt_came())
+    if (interrupt_has_arrived())
         return NULL;
     if (!high_pipe(jobs))
         goto failed;

@@ -42,7 +42,7 @@ struct job {
     /* Set if the child only tries whether all requests succeed.  The replay then ends at the first request that
      * fails, and the result only says whether a request failed. */
     int trial;
-    int forgets; /* set if the child must not save the profile that it reads */
+    int discards_profile; /* set if the child must not save the profile that it reads */
     /* The number of the child in the file of the time line, or 0 if there is no time line. */
     int timeline;
     /* The limit on reserved memory in bytes, or 0 for the configuration's own limit. */

@@ -115,7 +115,7 @@ char *shipped_resolve(const char *argument) {
     return strdup(argument);
 }
 
-void shipped_advise(const char *path) {
+void shipped_print_names(const char *path) {
     size_t count;
     char **paths;
 

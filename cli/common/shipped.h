@@ -27,6 +27,6 @@ char *shipped_resolve(const char *argument);
 
 /* Prints the names of the traces that come with the program to standard error.  Prints nothing if the path contains
  * a folder, or if the file exists. */
-void shipped_advise(const char *path);
+void shipped_print_names(const char *path);
 
 #endif

@@ -37,26 +37,26 @@ static int ends_in(const char *name, const char *end) {
     return length > most && strcmp(name + length - most, end) == 0;
 }
 
-int sink_can(const char *like) {
+int sink_can_write(const char *name) {
 #ifdef HAVE_ZSTD
-    (void)like;
+    (void)name;
     return 1;
 #else
-    return !ends_in(like, ".zst");
+    return !ends_in(name, ".zst");
 #endif
 }
 
-struct sink *sink_on(int file, const char *like) {
+struct sink *sink_open(int file, const char *name) {
     struct sink *sink = calloc(1, sizeof *sink);
 
     if (!sink)
         goto fail;
-    if (ends_in(like, ".gz"))
+    if (ends_in(name, ".gz"))
         sink->gzip = gzdopen(file, "wb6");
     else
         sink->file = fdopen(file, "w");
 #ifdef HAVE_ZSTD
-    if (sink->file && ends_in(like, ".zst") && !(sink->zstd = ZSTD_createCCtx())) {
+    if (sink->file && ends_in(name, ".zst") && !(sink->zstd = ZSTD_createCCtx())) {
         fclose(sink->file);
         free(sink);
         errno = ENOMEM;

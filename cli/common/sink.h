@@ -11,11 +11,11 @@
 struct sink;
 
 /* Returns 1 if this build of weir can write a file with such a name, 0 if it cannot compress the file. */
-int sink_can(const char *like);
-/* Makes a sink that writes to an open descriptor.  The end of the name `like' selects the compression.  The sink
+int sink_can_write(const char *name);
+/* Makes a sink that writes to an open descriptor.  The end of `name' selects the compression.  The sink
  * owns the descriptor: sink_close() closes it, and so does this function if it fails.  Returns NULL with errno on
  * failure. */
-struct sink *sink_on(int file, const char *like);
+struct sink *sink_open(int file, const char *name);
 /* Writes text to the file.  Returns 1 on success, 0 with errno on failure.  After a failure, all later calls fail,
  * too. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);

@@ -95,7 +95,7 @@ int input_next(struct input *input, const char *name, weir_trace_event *event, c
     weir_status status = weir_trace_next(input->reader, event);
     int is_bad = status == WEIR_E_PARSE;
 
-    if (is_bad && input->events > 0 && lines_is_cut(&input->lines)) {
+    if (is_bad && input->events > 0 && lines_is_truncated(&input->lines)) {
         fprintf(stderr, "weir: %s: the file is cut: %s; weir uses what is before\n", name,
                 weir_trace_message(input->reader));
         event->operation = 0;
@@ -118,19 +118,20 @@ int input_next(struct input *input, const char *name, weir_trace_event *event, c
 
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
                        const weir_trace_event *event, char *message, size_t message_bytes) {
-    struct input_device its;
+    struct input_device event_device;
 
-    if (event->operation != 'a' || !weir_trace_field(reader, "dev", its.name, sizeof its.name) ||
-        strcmp(its.name, device->name) == 0)
+    if (event->operation != 'a' ||
+        !weir_trace_field(reader, "dev", event_device.name, sizeof event_device.name) ||
+        strcmp(event_device.name, device->name) == 0)
         return 1;
     if (!device->name[0]) {
-        *device = its;
+        *device = event_device;
         return 1;
     }
     snprintf(message, message_bytes,
              "line %" PRIu64 ": the trace has requests on device %s and on device %s; expected one "
              "device.  Make a trace of each: awk '/^#/ || / m / || / dev=%s( |$)/' on the text of "
              "the trace leaves device %s",
-             event->line, device->name, its.name, its.name, its.name);
+             event->line, device->name, event_device.name, event_device.name, event_device.name);
     return 0;
 }

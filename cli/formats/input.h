@@ -40,14 +40,14 @@ int lines_open(struct lines *lines, const char *path);
 void lines_close(struct lines *lines);
 /* Returns 1 if the file ends inside a line, a gzip member or a zstd frame, 0 if not.  Must be called after the last
  * byte of the file was read. */
-int lines_is_cut(const struct lines *lines);
-/* Returns a copy of the beginning of the first line.  lines_cut() still returns this line later.  If the file cannot
+int lines_is_truncated(const struct lines *lines);
+/* Returns a copy of the beginning of the first line.  lines_next() still returns this line later.  If the file cannot
  * be read, writes the reason to lines->message and returns NULL. */
 const char *lines_peek(struct lines *lines);
 /* Reads the next line that is not empty, and splits the line at its commas.  Returns 1 on success, 0 at the end of
  * the file.  On failure, writes the reason to lines->message and returns 0. */
-int lines_cut(struct lines *lines);
-/* Reads the rest of the file, which lines_cut() has not returned.  Has the type weir_trace_source. */
+int lines_next(struct lines *lines);
+/* Reads the rest of the file, which lines_next() has not returned.  Has the type weir_trace_source. */
 ptrdiff_t lines_read(void *lines, char *buffer, size_t bytes, char *message, size_t message_bytes);
 
 /* Returns 1 if the word is one of the names of the column, 0 if not. */
@@ -62,8 +62,7 @@ int lines_has_columns(struct lines *lines, const struct lines_column *columns, s
                       const size_t *at);
 
 /* Writes a message such as "line 7: ..." to lines->message.  Returns 0. */
-int lines_refuse(struct lines *lines, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+int lines_fail(struct lines *lines, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Reads a field of the current line as a whole number from 0 to `most'.  The number is decimal, or hexadecimal after
  * 0x.  Returns 1 on success.  On failure, writes a message to lines->message, in which `what' names the field, and
  * returns 0. */

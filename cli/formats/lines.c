@@ -121,7 +121,7 @@ static int begin_zstd(struct lines *lines) {
 #endif
 }
 
-static ptrdiff_t refuse_cut(struct lines *lines, const char *format) {
+static ptrdiff_t fail_truncated(struct lines *lines, const char *format) {
     lines->source->is_cut = 1;
     return write_lines_failure(lines, "the %s data ends too early: the file is truncated", format) -
            1;
@@ -169,7 +169,7 @@ static ptrdiff_t read_decompressed(struct lines *lines, char *buffer, size_t byt
         if (source->at == source->filled && !source->inside) {
             (void)gzerror(source->file, &code);
             if (code == Z_BUF_ERROR)
-                return refuse_cut(lines, "gzip");
+                return fail_truncated(lines, "gzip");
             source->is_cut = source->last != '\n';
             return 0;
         }
@@ -180,7 +180,7 @@ static ptrdiff_t read_decompressed(struct lines *lines, char *buffer, size_t byt
 #endif
         /* The file has ended inside a zstd frame. */
         if (got == 0 && source->inside && source->at == source->filled && source->at_end)
-            return refuse_cut(lines, "zstd");
+            return fail_truncated(lines, "zstd");
     }
     if (got > 0)
         source->last = buffer[got - 1];
@@ -191,7 +191,7 @@ static ptrdiff_t read_decompressed(struct lines *lines, char *buffer, size_t byt
 
 enum { FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 20 };
 
-int lines_refuse(struct lines *lines, const char *format, ...) {
+int lines_fail(struct lines *lines, const char *format, ...) {
     int used = snprintf(lines->message, sizeof lines->message, "line %" PRIu64 ": ", lines->number);
     va_list arguments;
 
@@ -215,7 +215,7 @@ int lines_open(struct lines *lines, const char *path) {
     return 0;
 }
 
-int lines_is_cut(const struct lines *lines) {
+int lines_is_truncated(const struct lines *lines) {
     return lines->source->is_cut;
 }
 
@@ -245,7 +245,7 @@ static int fill_buffer(struct lines *lines) {
 
         if (!buffer) {
             lines->number++;
-            return lines_refuse(lines, "is too long");
+            return lines_fail(lines, "is too long");
         }
         lines->buffer = buffer;
         lines->room = room;
@@ -303,7 +303,7 @@ static char *scan_line(struct lines *lines) {
     lines->at = (size_t)(end - lines->buffer) + (end < lines->buffer + lines->filled);
     lines->number++;
     if (memchr(line, '\0', (size_t)(end - line))) {
-        (void)lines_refuse(lines, "a NUL byte: this is no text");
+        (void)lines_fail(lines, "a NUL byte: this is no text");
         return NULL;
     }
     *end = '\0';
@@ -312,7 +312,7 @@ static char *scan_line(struct lines *lines) {
     return line;
 }
 
-int lines_cut(struct lines *lines) {
+int lines_next(struct lines *lines) {
     char *line;
 
     do
@@ -323,7 +323,7 @@ int lines_cut(struct lines *lines) {
         return 0;
     for (char *comma = line; comma; line = comma + 1) {
         if (lines->count == LINES_FIELDS)
-            return lines_refuse(lines, "more than %d fields", LINES_FIELDS);
+            return lines_fail(lines, "more than %d fields", LINES_FIELDS);
         lines->fields[lines->count++] = line;
         comma = strchr(line, ',');
         if (!comma)
@@ -364,8 +364,8 @@ int lines_find_columns(struct lines *lines, const struct lines_column *columns, 
     char expected[128];
     size_t used = 0;
 
-    if (!lines_cut(lines))
-        return lines->message[0] ? 0 : lines_refuse(lines, "there is no header");
+    if (!lines_next(lines))
+        return lines->message[0] ? 0 : lines_fail(lines, "there is no header");
     for (size_t i = 0; i < count && used < sizeof expected; i++)
         used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%s", i ? ", " : "",
                                  columns[i].names[0]);
@@ -375,8 +375,8 @@ int lines_find_columns(struct lines *lines, const struct lines_column *columns, 
         while (field < lines->count && !lines_is_column(&columns[i], lines->fields[field]))
             field++;
         if (field == lines->count)
-            return lines_refuse(lines, "column \"%s\" is missing; expected %s", columns[i].names[0],
-                                expected);
+            return lines_fail(lines, "column \"%s\" is missing; expected %s", columns[i].names[0],
+                              expected);
         at[i] = field;
     }
     return 1;
@@ -386,8 +386,8 @@ int lines_has_columns(struct lines *lines, const struct lines_column *columns, s
                       const size_t *at) {
     for (size_t i = 0; i < count; i++)
         if (at[i] >= lines->count)
-            return lines_refuse(lines, "%s is missing; expected a field for each column of line 1",
-                                columns[i].names[0]);
+            return lines_fail(lines, "%s is missing; expected a field for each column of line 1",
+                              columns[i].names[0]);
     return 1;
 }
 
@@ -402,8 +402,7 @@ int lines_number(struct lines *lines, size_t field, const char *what, uint64_t m
     /* strtoull() would also accept signs and blanks, so the first character must be a digit. */
     if (!isdigit((unsigned char)*text) || *end || errno || value > most) {
         weir__quote(text, quoted, sizeof quoted);
-        return lines_refuse(lines, "%s %s is no whole number from 0 to %" PRIu64, what, quoted,
-                            most);
+        return lines_fail(lines, "%s %s is no whole number from 0 to %" PRIu64, what, quoted, most);
     }
     *out = value;
     return 1;

@@ -82,7 +82,7 @@ static int read_problem_block(struct lines *lines, const size_t *at, int is_last
         return 0;
     block.upper += (uint64_t)is_last_time;
     if (block.upper <= block.lower)
-        return lines_refuse(
+        return lines_fail(
             lines, "upper %" PRIu64 " is not above lower %" PRIu64 ", the time of the allocation",
             block.upper, block.lower);
     snprintf(block.name, sizeof block.name, "%s", lines->fields[at[ID]]);
@@ -90,7 +90,7 @@ static int read_problem_block(struct lines *lines, const size_t *at, int is_last
         if ((unsigned char)*c <= ' ' || *c == 0x7f)
             *c = '_';
     if (!memory_make_room(&blocks->all, &blocks->room, blocks->count, sizeof block))
-        return lines_refuse(lines, "out of memory");
+        return lines_fail(lines, "out of memory");
     blocks->all[blocks->count++] = block;
     return 1;
 }
@@ -125,13 +125,13 @@ static int write_trace_of_problem(struct lines *lines, FILE *trace) {
     int good = lines_find_columns(lines, columns, COLUMNS, at);
     int is_last_time = good && strcmp(lines->fields[at[UPPER]], "end") == 0;
 
-    while (good && lines_cut(lines))
+    while (good && lines_next(lines))
         good = read_problem_block(lines, at, is_last_time, &blocks);
     good = good && !lines->message[0];
     if (good && blocks.count == 0)
-        good = lines_refuse(lines, "there are no blocks; expected lines such as \"b1,0,3,4096\"");
+        good = lines_fail(lines, "there are no blocks; expected lines such as \"b1,0,3,4096\"");
     if (good && !write_blocks(trace, &blocks))
-        good = lines_refuse(lines, "out of memory");
+        good = lines_fail(lines, "out of memory");
     free(blocks.all);
     return good;
 }

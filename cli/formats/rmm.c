@@ -44,8 +44,8 @@ struct log {
     struct weir_map streams; /* a map from a stream handle + 1 to the number of the stream + 1 */
     struct weir_map threads; /* a map from a thread id + 1 to the number of the thread */
     uint64_t next_id;
-    uint64_t unknown; /* the number of frees of pointers that the log did not allocate */
-    uint64_t gone;    /* the number of frees that the conversion added */
+    uint64_t left_out_frees; /* the number of frees of pointers that the log did not allocate */
+    uint64_t added_frees;    /* the number of frees that the conversion added */
     uint64_t back;    /* the number of lines whose time is before the time of the previous line */
     uint64_t first_us, days_us, of_day_us, last_us;
     int has_time;
@@ -113,7 +113,7 @@ static int read_event_time(struct log *log, uint64_t *time_us) {
     uint64_t now;
 
     if (!read_time_of_day(text, &now))
-        return lines_refuse(lines, "Time \"%.40s\" is none, such as 11:19:04.000123", text);
+        return lines_fail(lines, "Time \"%.40s\" is none, such as 11:19:04.000123", text);
     if (!log->has_time)
         log->first_us = now;
     else if (now + DAY_US / 2 < log->of_day_us)
@@ -158,10 +158,10 @@ static int write_rmm_alloc(struct log *log, uint64_t pointer, const struct block
                            uint64_t time_us, uint64_t thread) {
     struct block *block = malloc(sizeof *block);
 
-    log->gone += (uint64_t)write_rmm_free(log, pointer, time_us, thread, NULL);
+    log->added_frees += (uint64_t)write_rmm_free(log, pointer, time_us, thread, NULL);
     if (!block || !weir__map_put(&log->blocks, pointer, (uintptr_t)block)) {
         free(block);
-        return lines_refuse(log->lines, "out of memory");
+        return lines_fail(log->lines, "out of memory");
     }
     *block = *like;
     write_rmm_event(log, time_us, 'a', block, thread);
@@ -191,7 +191,8 @@ static int read_log_line(struct log *log) {
     thread = number_of_value(&log->threads, thread);
     block.stream = number_of_value(&log->streams, handle) - 1;
     if (strcmp(action, "free") == 0) {
-        log->unknown += !write_rmm_free(log, pointer, time_us, thread, &block.stream) && pointer;
+        log->left_out_frees +=
+            !write_rmm_free(log, pointer, time_us, thread, &block.stream) && pointer;
         return 1;
     }
     /* An allocation of 0 bytes has no pointer, and needs no event. */
@@ -201,8 +202,8 @@ static int read_log_line(struct log *log) {
     if (strcmp(action, "allocate") == 0)
         return write_rmm_alloc(log, pointer, &block, time_us, thread);
     if (strcmp(action, "allocate failure") != 0)
-        return lines_refuse(lines, "Action \"%.40s\" is none of allocate, allocate failure, free",
-                            action);
+        return lines_fail(lines, "Action \"%.40s\" is none of allocate, allocate failure, free",
+                          action);
     write_rmm_event(log, time_us, 'x', &block, thread);
     return 1;
 }
@@ -212,15 +213,17 @@ static int write_trace_of_log(struct lines *lines, FILE *trace) {
     int good = lines_find_columns(lines, columns, COLUMNS, log.at);
 
     fprintf(trace, "# weir-trace 1\n# weir %s converted a log of RMM\n", weir_version());
-    while (good && lines_cut(lines))
+    while (good && lines_next(lines))
         good = read_log_line(&log);
     good = good && !lines->message[0];
     if (good && log.next_id == 0)
-        good = lines_refuse(lines, "the log ends without any allocation");
-    if (log.unknown)
-        fprintf(trace, "# %" PRIu64 " frees left out: of no block that was seen\n", log.unknown);
-    if (log.gone)
-        fprintf(trace, "# %" PRIu64 " frees added: the address was allocated again\n", log.gone);
+        good = lines_fail(lines, "the log ends without any allocation");
+    if (log.left_out_frees)
+        fprintf(trace, "# %" PRIu64 " frees left out: of no block that was seen\n",
+                log.left_out_frees);
+    if (log.added_frees)
+        fprintf(trace, "# %" PRIu64 " frees added: the address was allocated again\n",
+                log.added_frees);
     if (log.back)
         fprintf(trace, "# %" PRIu64 " times taken as the one before: they ran back\n", log.back);
     memory_free_values(&log.blocks);

@@ -47,7 +47,7 @@ struct busy {
     const CUstream *streams;
     size_t stream_count;
     /* The delay in nanoseconds that was gathered for each stream and not launched yet. */
-    uint64_t *gathered_ns;
+    uint64_t *delay_sum_ns;
     CUmodule module;
     CUfunction delay;
     CUstream meter;
@@ -115,8 +115,8 @@ struct busy *busy_open(const struct weir_driver *driver, double factor, const CU
     busy->factor = factor;
     busy->streams = streams;
     busy->stream_count = stream_count;
-    busy->gathered_ns = calloc(stream_count ? stream_count : 1, sizeof *busy->gathered_ns);
-    if (!busy->gathered_ns)
+    busy->delay_sum_ns = calloc(stream_count ? stream_count : 1, sizeof *busy->delay_sum_ns);
+    if (!busy->delay_sum_ns)
         goto no_memory;
     if (load_busy_kernel(busy))
         return busy;
@@ -143,20 +143,20 @@ void busy_close(struct busy *busy) {
         busy->driver->cuStreamDestroy(busy->meter);
     if (busy->module)
         busy->driver->cuModuleUnload(busy->module);
-    free(busy->gathered_ns);
+    free(busy->delay_sum_ns);
     free(busy);
 }
 
 int busy_flush(struct busy *busy, size_t stream) {
-    uint64_t ns = busy->gathered_ns[stream];
+    uint64_t ns = busy->delay_sum_ns[stream];
 
-    busy->gathered_ns[stream] = 0;
+    busy->delay_sum_ns[stream] = 0;
     return ns == 0 || launch_busy_kernel(busy, busy->streams[stream], ns);
 }
 
-int busy_gather(struct busy *busy, size_t stream, uint64_t gap_us) {
-    busy->gathered_ns[stream] += (uint64_t)((double)gap_us * 1000 * busy->factor + 0.5);
-    return busy->gathered_ns[stream] >= LEAST_LAUNCH_NS;
+int busy_add_delay(struct busy *busy, size_t stream, uint64_t gap_us) {
+    busy->delay_sum_ns[stream] += (uint64_t)((double)gap_us * 1000 * busy->factor + 0.5);
+    return busy->delay_sum_ns[stream] >= LEAST_LAUNCH_NS;
 }
 
 int busy_begin(struct busy *busy) {

@@ -35,7 +35,7 @@ void busy_close(struct busy *busy); /* Frees `busy'.  Does nothing if it is NULL
 
 /* Adds gap_us microseconds of the trace, times the factor, to the delay that the stream with this index will get.
  * Returns 1 if the delay is long enough for a launch by busy_flush(), 0 if not. */
-int busy_gather(struct busy *busy, size_t stream, uint64_t gap_us);
+int busy_add_delay(struct busy *busy, size_t stream, uint64_t gap_us);
 
 /* The functions below return 1 on success.  On failure, they return 0, and busy_message() returns the reason. */
 

@@ -34,7 +34,7 @@
 #include "driver/model/model.h"
 #include "ipc/group_process.h"
 
-enum play { PLAY_BARE, PLAY_TIMED, PLAY_OBSERVED, PLAY_SHOWN };
+enum play { PLAY_LOOP_ONLY, PLAY_TIMED, PLAY_OBSERVED, PLAY_INTO_TIMELINE };
 
 /* The smallest and the largest reserved memory in one of RESULT_POINTS equal parts of the trace. */
 struct point {
@@ -48,7 +48,7 @@ struct replay {
     const struct configuration *configuration;
     /* The functions of the configuration's allocator, or of an allocator that does nothing. */
     const struct allocator_kind *kind;
-    weir_options options; /* the options of the job; session.given points to them */
+    weir_options options; /* the options of the job; session.command_options points to them */
     struct weir_cli_device device;
     struct tape tape;
     struct span_clock clock;
@@ -62,7 +62,7 @@ struct replay {
     void *allocator;
     void **addresses; /* the address of each block, or NULL if the block is not allocated */
     struct iteration *iterations;
-    uint64_t *bare_ns; /* the time of the replay loop without an allocator, for each iteration */
+    uint64_t *loop_ns; /* the time of the replay loop without an allocator, for each iteration */
     size_t iteration_count;
     struct iteration now; /* the figures of the current iteration so far */
     int in_stretch;
@@ -261,8 +261,8 @@ static int synchronise(struct replay *replay) {
 static void end_iteration(struct replay *replay) {
     struct iteration *it = &replay->iterations[replay->iteration_count];
 
-    if (replay->play == PLAY_BARE) {
-        replay->bare_ns[replay->iteration_count] = replay->now.alloc_ns;
+    if (replay->play == PLAY_LOOP_ONLY) {
+        replay->loop_ns[replay->iteration_count] = replay->now.alloc_ns;
     } else if (replay->play == PLAY_TIMED) {
         *it = replay->now;
     } else if (replay->play == PLAY_OBSERVED) {
@@ -281,13 +281,13 @@ static int replay_mark(struct replay *replay) {
 
     if (!synchronise(replay))
         return 0;
-    if (replay->kind->settle)
-        status = replay->kind->settle(replay->allocator);
+    if (replay->kind->trim)
+        status = replay->kind->trim(replay->allocator);
     if (status != WEIR_OK)
         return child_fail(replay, "weir_decay: %s", weir_status_message(status));
     replay->kind->figures(replay->allocator, &after);
     replay->now.growths = after.growths - replay->before.growths;
-    replay->now.trims = after.given_back - replay->before.given_back;
+    replay->now.trims = after.trims - replay->before.trims;
     replay->now.reserved_end = after.reserved;
     replay->before = after;
     end_iteration(replay);
@@ -300,7 +300,7 @@ static int replay_operation(struct replay *replay, const struct tape_op *op) {
         return op->code == 'a' ? replay_alloc(replay, op) : replay_free_or_use(replay, op);
     }
     end_stretch(replay);
-    if (replay->play > PLAY_BARE)
+    if (replay->play > PLAY_LOOP_ONLY)
         return op->code == 'w' ? replay_wait(replay, op) : replay_mark(replay);
     if (op->code == 'm')
         end_iteration(replay);
@@ -322,14 +322,14 @@ static void observe_operation(struct replay *replay, uint64_t i) {
     point->any = 1;
 }
 
-static uint64_t since_begin(const struct replay *replay) {
+static uint64_t ticks_since_begin(const struct replay *replay) {
     const struct weir_driver *driver = replay->session.driver;
 
     return driver->ticks() - replay->began_ticks;
 }
 
 /* Adds the current memory figures, and the allocator's new growths and trims, to the time line. */
-static void child_show_now(struct replay *replay) {
+static void child_add_to_timeline(struct replay *replay) {
     struct figures figures;
     uint64_t values[WEIR_TIMELINE_COUNTERS];
 
@@ -337,31 +337,31 @@ static void child_show_now(struct replay *replay) {
     values[WEIR_TIMELINE_REQUESTED] = replay->requested;
     values[WEIR_TIMELINE_IN_USE] = figures.has_in_use ? figures.in_use : WEIR_TIMELINE_UNKNOWN;
     values[WEIR_TIMELINE_RESERVED] = figures.has_reserve ? figures.reserved : WEIR_TIMELINE_UNKNOWN;
-    weir__timeline_count(replay->timeline, since_begin(replay), values);
+    weir__timeline_count(replay->timeline, ticks_since_begin(replay), values);
     if (replay->kind->steps)
         replay->kind->steps(replay->allocator, replay->timeline, replay->began_ticks);
 }
 
 /* Replays one operation, and adds its effects to the time line. */
-static int replay_and_show(struct replay *replay, const struct tape_op *op) {
+static int replay_into_timeline(struct replay *replay, const struct tape_op *op) {
     uint64_t failed = replay->failed, now;
     int was_live = op->code == 'f' && replay->addresses[op->block];
 
     if (!replay_operation(replay, op))
         return 0;
     if (replay->failed > failed)
-        weir__timeline_failure(replay->timeline, since_begin(replay), op->bytes);
+        weir__timeline_failure(replay->timeline, ticks_since_begin(replay), op->bytes);
     else if (op->code == 'a')
         replay->requested += op->bytes;
     if (was_live)
         replay->requested -= op->bytes;
     if (op->code == 'm') {
-        now = since_begin(replay);
+        now = ticks_since_begin(replay);
         weir__timeline_iteration(replay->timeline, replay->mark_ns, now,
                                  replay->tape.labels[op->block]);
         replay->mark_ns = now;
     }
-    child_show_now(replay);
+    child_add_to_timeline(replay);
     return 1;
 }
 
@@ -407,7 +407,7 @@ static int submit_work_of(struct replay *replay, uint64_t i) {
     uint64_t gap_us = replay->tape.gaps_us[i];
 
     if (replay->busy && replay->tape.ops[i].code != 'm' &&
-        busy_gather(replay->busy, stream, gap_us)) {
+        busy_add_delay(replay->busy, stream, gap_us)) {
         end_stretch(replay);
         if (!check_work(replay, busy_flush(replay->busy, stream)))
             return 0;
@@ -421,27 +421,29 @@ static int submit_work_of(struct replay *replay, uint64_t i) {
 
 /* Replays all operations of the tape.  Returns 1 on success, 0 with replay->error on failure.  In a trial, a request
  * that fails is a failure, too. */
-static int child_play(struct replay *replay) {
+static int child_replay_tape(struct replay *replay) {
     const struct tape *tape = &replay->tape;
 
-    if (replay->busy && replay->play > PLAY_BARE && !check_work(replay, busy_begin(replay->busy)))
+    if (replay->busy && replay->play > PLAY_LOOP_ONLY &&
+        !check_work(replay, busy_begin(replay->busy)))
         return 0;
     for (uint64_t i = 0; i < tape->header->ops; i++) {
         const struct tape_op *op = &tape->ops[i];
 
-        if (!(replay->play == PLAY_SHOWN ? replay_and_show : replay_operation)(replay, op))
+        if (!(replay->play == PLAY_INTO_TIMELINE ? replay_into_timeline : replay_operation)(replay,
+                                                                                            op))
             return 0;
         if (replay->play == PLAY_OBSERVED)
             observe_operation(replay, i);
-        if (replay->play > PLAY_BARE && !submit_work_of(replay, i))
+        if (replay->play > PLAY_LOOP_ONLY && !submit_work_of(replay, i))
             return 0;
     }
     end_stretch(replay);
     return 1;
 }
 
-static weir_status bare_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
-                              void **out) {
+static weir_status loop_only_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                                   void **out) {
     static char dummy;
 
     (void)allocator, (void)block, (void)bytes, (void)stream;
@@ -449,13 +451,13 @@ static weir_status bare_alloc(void *allocator, uint32_t block, size_t bytes, CUs
     return WEIR_OK;
 }
 
-static weir_status bare_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+static weir_status loop_only_free(void *allocator, uint32_t block, void *address, CUstream stream) {
     (void)allocator, (void)block, (void)address, (void)stream;
     return WEIR_OK;
 }
 
 /* Resets all counters before the next replay. */
-static void child_begin(struct replay *replay, enum play kind) {
+static void child_reset_counters(struct replay *replay, enum play kind) {
     replay->play = kind;
     replay->in_stretch = 0;
     replay->iteration_count = 0;
@@ -465,33 +467,33 @@ static void child_begin(struct replay *replay, enum play kind) {
     memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
 }
 
-/* Measures the time of the replay loop with an allocator that does nothing, and stores it in bare_ns.  Runs the loop
+/* Measures the time of the replay loop with an allocator that does nothing, and stores it in loop_ns.  Runs the loop
  * twice, first to warm up.  Returns 1 on success, 0 with replay->error on failure. */
-static int child_play_bare(struct replay *replay) {
+static int child_measure_loop(struct replay *replay) {
     static const struct allocator_kind bare = {
-        .alloc = bare_alloc, .free = bare_free, .use = bare_free};
+        .alloc = loop_only_alloc, .free = loop_only_free, .use = loop_only_free};
     const struct allocator_kind *kind = replay->kind;
     int good = 1;
 
     replay->kind = &bare;
     for (int round = 0; round < 2 && good; round++) {
-        child_begin(replay, PLAY_BARE);
-        good = child_play(replay);
+        child_reset_counters(replay, PLAY_LOOP_ONLY);
+        good = child_replay_tape(replay);
     }
     replay->kind = kind;
     replay->longest_ns = 0;
     return good;
 }
 
-/* Subtracts the time of the replay loop (bare_ns) from the times of all iterations.  Does nothing in a replay with
+/* Subtracts the time of the replay loop (loop_ns) from the times of all iterations.  Does nothing in a replay with
  * GPU work or a pace, because its stretches differ from those of the measured loop. */
-static void child_subtract_bare(struct replay *replay) {
+static void child_subtract_loop(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
          i++) {
         struct iteration *it = &replay->iterations[i];
         uint64_t own = it->alloc_ns - it->driver_ns;
 
-        it->alloc_ns -= replay->bare_ns[i] < own ? replay->bare_ns[i] : own;
+        it->alloc_ns -= replay->loop_ns[i] < own ? replay->loop_ns[i] : own;
     }
 }
 
@@ -579,7 +581,7 @@ static json_t *driver_calls_json(const uint64_t before[], const uint64_t after[]
     return out;
 }
 
-static json_t *taken_json(const struct session *session) {
+static json_t *device_taken_json(const struct session *session) {
     return jsonfile_integer(weir__size_less(session->device_bytes, session->device_free));
 }
 
@@ -594,19 +596,19 @@ static json_t *allocator_json(const struct replay *replay, const uint64_t before
 
     weir__driver_counts(after);
     snprintf(digest, sizeof digest, "%016" PRIx64, replay->sequence.digest);
-    return json_pack("{s:s,s:o,s:o,s:o,s:s*,s:o*,s:o*,s:I,s:o,s:I}", "configuration",
-                     configuration->is_given && engine ? engine : configuration->name, "options",
-                     options, "cache", kind->caches ? kind->caches(replay->allocator) : json_null(),
-                     "driver_calls", driver_calls_json(before, after), "driver_sequence",
-                     replay->sequence.calls > 0 ? digest : NULL, "oom_report", replay->oom_report,
-                     "latency", kind->latency ? kind->latency(replay->allocator) : NULL,
-                     "device_bytes", replay->session.device_bytes, "device_taken_bytes",
-                     taken_json(&replay->session), "timer_ns",
-                     stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost));
+    return json_pack(
+        "{s:s,s:o,s:o,s:o,s:s*,s:o*,s:o*,s:I,s:o,s:I}", "configuration",
+        configuration->uses_command_options && engine ? engine : configuration->name, "options",
+        options, "cache", kind->caches ? kind->caches(replay->allocator) : json_null(),
+        "driver_calls", driver_calls_json(before, after), "driver_sequence",
+        replay->sequence.calls > 0 ? digest : NULL, "oom_report", replay->oom_report, "latency",
+        kind->latency ? kind->latency(replay->allocator) : NULL, "device_bytes",
+        replay->session.device_bytes, "device_taken_bytes", device_taken_json(&replay->session),
+        "timer_ns", stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost));
 }
 
 /* Sets the figures of the timed replay that are not about iterations. */
-static void set_timed(const struct replay *replay, struct result_figures *figures) {
+static void set_timed_figures(const struct replay *replay, struct result_figures *figures) {
     const struct tape_header *header = replay->tape.header;
 
     result_set(figures, FIGURE_CREATION, replay->creation.ns);
@@ -629,11 +631,11 @@ static void set_timed(const struct replay *replay, struct result_figures *figure
 }
 
 /* Sets the figures that come from the observed replay. */
-static void set_observed(const struct replay *replay, struct result_figures *figures) {
+static void set_observed_figures(const struct replay *replay, struct result_figures *figures) {
     const struct figures *last = &replay->last, *opened = &replay->opened;
 
     result_set(figures, FIGURE_GROWTHS, last->growths - opened->growths);
-    result_set(figures, FIGURE_TRIMS, last->given_back - opened->given_back);
+    result_set(figures, FIGURE_TRIMS, last->trims - opened->trims);
     result_set(figures, FIGURE_AHEAD_GROWTHS, last->ahead_growths - opened->ahead_growths);
     result_set(figures, FIGURE_AHEAD_BYTES, last->ahead_bytes - opened->ahead_bytes);
     if (last->has_reserve)
@@ -645,14 +647,14 @@ static void set_observed(const struct replay *replay, struct result_figures *fig
 
 /* Sets the figures of the first iteration and the warm-up.  The parent sets those of the steady iterations
  * (result.h). */
-static void set_iterations(const struct replay *replay, struct result_figures *figures,
-                           json_t *out) {
+static void set_iteration_figures(const struct replay *replay, struct result_figures *figures,
+                                  json_t *out) {
     const struct iteration *iterations = replay->iterations;
     size_t count = replay->iteration_count;
     size_t warm_up = result_warm_up(iterations, count, replay->opened.reserved, replay->modelled);
     uint64_t makespan = 0;
 
-    json_object_set_new(out, "settled", json_boolean(result_settles(warm_up, count)));
+    json_object_set_new(out, "settled", json_boolean(result_has_steady_end(warm_up, count)));
     result_set(figures, FIGURE_WARM_UP_ITERATIONS, warm_up);
     if (count == 0)
         return;
@@ -714,13 +716,13 @@ static void set_points(const struct replay *replay, json_t *out) {
 
 /* Replays the tape on a new allocator, and leaves the allocator open.  Returns 1 on success, 0 with replay->error on
  * failure. */
-static int play_on(struct replay *replay, enum play kind) {
-    child_begin(replay, kind);
+static int replay_on_new_allocator(struct replay *replay, enum play kind) {
+    child_reset_counters(replay, kind);
     if (!open_configuration(replay))
         return 0;
-    if (kind == PLAY_SHOWN)
-        child_show_now(replay);
-    if (!child_play(replay))
+    if (kind == PLAY_INTO_TIMELINE)
+        child_add_to_timeline(replay);
+    if (!child_replay_tape(replay))
         return 0;
     replay->kind->figures(replay->allocator, &replay->last);
     return 1;
@@ -731,7 +733,7 @@ static int export_snapshot(struct replay *replay, int number, json_t *out) {
     if (!replay->timeline)
         return child_fail(replay, "out of host memory");
     replay->began_ticks = replay->session.driver->ticks();
-    if (!play_on(replay, PLAY_SHOWN) || !close_configuration(replay))
+    if (!replay_on_new_allocator(replay, PLAY_INTO_TIMELINE) || !close_configuration(replay))
         return 0;
     json_object_set_new(out, "timeline", child_timeline(replay, number));
     weir__timeline_close(replay->timeline);
@@ -747,22 +749,23 @@ static int make_replays(struct replay *replay, json_t **out) {
     uint64_t before[WEIR_ENTRY_COUNT];
 
     weir__driver_counts(before);
-    replay->session.forgets = 1;
-    if (!child_play_bare(replay) || !start_sequence(replay) || !play_on(replay, PLAY_TIMED))
+    replay->session.discards_profile = 1;
+    if (!child_measure_loop(replay) || !start_sequence(replay) ||
+        !replay_on_new_allocator(replay, PLAY_TIMED))
         return 0;
     end_sequence(replay);
-    child_subtract_bare(replay);
-    set_timed(replay, &figures);
+    child_subtract_loop(replay);
+    set_timed_figures(replay, &figures);
     *out = allocator_json(replay, before);
     replay->options.log = WEIR_LOG_NONE;
     if (!close_configuration(replay) ||
         (job->timeline && !export_snapshot(replay, job->timeline, *out)))
         return 0;
-    replay->session.forgets = job->forgets;
-    if (!play_on(replay, PLAY_OBSERVED) || !close_configuration(replay))
+    replay->session.discards_profile = job->discards_profile;
+    if (!replay_on_new_allocator(replay, PLAY_OBSERVED) || !close_configuration(replay))
         return 0;
-    set_observed(replay, &figures);
-    set_iterations(replay, &figures, *out);
+    set_observed_figures(replay, &figures);
+    set_iteration_figures(replay, &figures, *out);
     for (int figure = 0; figure < FIGURES; figure++)
         if (figures.has[figure])
             json_object_set_new(*out, result_keys[figure], jsonfile_integer(figures.value[figure]));
@@ -773,7 +776,7 @@ static int make_replays(struct replay *replay, json_t **out) {
 
 /* Returns 1 if the allocator could not be opened because memory ran out, or because the limit was below the peak
  * requested memory; else 0. */
-static int was_open_refused(const struct session *session) {
+static int is_open_out_of_memory(const struct session *session) {
     return session->refused || (session->limit && session->limit < session->live_peak_bytes);
 }
 
@@ -781,9 +784,9 @@ static int make_trial(struct replay *replay, json_t **out) {
     struct session *session = &replay->session;
     struct figures *last = &replay->last;
 
-    session->forgets = 1;
-    if (!play_on(replay, PLAY_TIMED)) {
-        if (replay->allocator ? !replay->refused : !was_open_refused(session))
+    session->discards_profile = 1;
+    if (!replay_on_new_allocator(replay, PLAY_TIMED)) {
+        if (replay->allocator ? !replay->refused : !is_open_out_of_memory(session))
             return 0;
         replay->refused = 1;
     }
@@ -796,7 +799,7 @@ static int make_trial(struct replay *replay, json_t **out) {
                      jsonfile_integer(replay->allocs), "reserved_peak_bytes",
                      last->has_reserve ? jsonfile_integer(last->reserved_peak) : json_null(),
                      "device_bytes", jsonfile_integer(session->device_bytes), "device_taken_bytes",
-                     taken_json(session));
+                     device_taken_json(session));
     return 1;
 }
 
@@ -887,7 +890,7 @@ static int prepare_memory(struct replay *replay) {
     replay->session.blocks = header->blocks;
     replay->session.live_peak_bytes = header->live_peak_bytes;
     return (ROOM(addresses, header->blocks) && ROOM(iterations, header->marks) &&
-            ROOM(bare_ns, header->marks) && ROOM(points, RESULT_POINTS) &&
+            ROOM(loop_ns, header->marks) && ROOM(points, RESULT_POINTS) &&
             ROOM(streams, header->streams)) ||
            child_fail(replay, "out of host memory");
 #undef ROOM
@@ -1006,7 +1009,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     if (!job.configuration[0])
         return report_job_device(&settings, &job);
     replay.configuration = configuration_find(job.configuration);
-    replay.session.given = &replay.options;
+    replay.session.command_options = &replay.options;
     replay.session.limit = job.limit;
     replay.job = &job;
     if (replay.configuration)

@@ -37,7 +37,7 @@ const struct configuration configurations[] = {
     {"direct", "one cuMemAlloc and cuMemFree for each block", WEIR("engine=direct"),
      .unusable = "each block is a call of the driver"},
     {"driver-warm", "driver-keep, the requested peak allocated and freed before", .kind = &raw_kind,
-     .release_threshold_max = 1, .primed = 1, .unusable = foreknows, .by_name_only = 1},
+     .release_threshold_max = 1, .is_warmed_up = 1, .unusable = foreknows, .by_name_only = 1},
     {"pool-unchecked", "pool, without checks of streams", WEIR("engine=pool,stream-checks=off"),
      .by_name_only = 1},
     {"mapped-trusted", "mapped, without checks of streams", MAPPED(",stream-checks=off"),
@@ -53,11 +53,12 @@ const struct configuration configurations[] = {
     {.name = NULL},
 };
 
-static const struct configuration given = {"replay", NULL, WEIR(""), .is_given = 1};
+static const struct configuration replay_configuration = {"replay", NULL, WEIR(""),
+                                                          .uses_command_options = 1};
 
 const struct configuration *configuration_find(const char *name) {
-    if (strcmp(name, given.name) == 0)
-        return &given;
+    if (strcmp(name, replay_configuration.name) == 0)
+        return &replay_configuration;
     for (const struct configuration *c = configurations; c->name; c++)
         if (strcmp(name, c->name) == 0)
             return c;
@@ -91,8 +92,8 @@ void configuration_choose(const struct configuration *configuration, const struc
                           weir_options *options) {
     char settings[256], text[2 * WEIR_SPELL_BYTES], *rest = settings, *name;
 
-    if (configuration->is_given) {
-        *options = *session->given;
+    if (configuration->uses_command_options) {
+        *options = *session->command_options;
         return;
     }
     snprintf(settings, sizeof settings, "%s", configuration->settings);
@@ -105,7 +106,7 @@ void configuration_choose(const struct configuration *configuration, const struc
                                NULL, text, NULL, 0);
     }
     if (configuration->learns)
-        options->profile = session->given->profile;
+        options->profile = session->command_options->profile;
 }
 
 const char *configuration_lacks(const struct configuration *configuration,

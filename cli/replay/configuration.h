@@ -32,8 +32,8 @@ struct session {
     uint64_t live_peak_bytes; /* the peak requested memory of the trace */
     /* The options of the command.  The configuration "replay" uses all of them; all others use only the device and
      * the log level. */
-    const weir_options *given;
-    int forgets; /* set if the configuration must not save the profile that it reads */
+    const weir_options *command_options;
+    int discards_profile; /* set if the configuration must not save the profile that it reads */
     /* The limit on reserved memory, or 0 for the configuration's own limit. */
     uint64_t limit;
     int refused; /* set if open() failed because memory or the limit was too small */
@@ -50,7 +50,7 @@ struct figures {
     /* The time that callers waited for growth; only weir's configurations have it. */
     uint64_t stall_ns;
     /* The number of times that reserved memory was returned to the device, or moved. */
-    uint64_t given_back;
+    uint64_t trims;
     /* Set if in_use is known; set if the reserved memory is known. */
     int has_in_use, has_reserve;
 };
@@ -72,7 +72,7 @@ struct allocator_kind {
     weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
     /* Returns idle memory above a release threshold to the device.  Is called when the device is idle.  Returns
      * WEIR_OK also if there is no such memory.  May be NULL. */
-    weir_status (*settle)(void *allocator);
+    weir_status (*trim)(void *allocator);
     /* Reads the figures of the allocator.  Is called at the ends of iterations, when the device is idle. */
     void (*figures)(void *allocator, struct figures *out);
     /* Returns the reserved memory.  Unlike `figures', does not change the allocator's behaviour, so it may be called
@@ -112,7 +112,7 @@ struct configuration {
     int release_threshold_max;
     /* Set if the configuration is a pool of the driver that is warmed up.  The replay then first allocates and frees
      * one block as large as the peak requested memory. */
-    int primed;
+    int is_warmed_up;
     /* Set if the configuration runs with the smallest limit that is enough for the trace. */
     int least;
     /* Set if weir runs twice: the first run makes a profile, and only the second run is measured. */
@@ -121,7 +121,7 @@ struct configuration {
     int needs_virtual; /* set if the configuration needs physical allocations (cuMemCreate) */
     /* Set only for the configuration "replay", which uses all options of the command.  Output shows the name of the
      * engine instead of "replay". */
-    int is_given;
+    int uses_command_options;
 };
 
 /* All configurations of `weir bench', in the order of the output.  The last row has no name. */

@@ -88,7 +88,7 @@ static void *raw_open(struct session *session, const struct configuration *self)
         result = session->counted->cuMemPoolSetAttribute(
             raw->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &raw->threshold);
     }
-    if (result == CUDA_SUCCESS && self->primed && session->live_peak_bytes > 0) {
+    if (result == CUDA_SUCCESS && self->is_warmed_up && session->live_peak_bytes > 0) {
         call = "preallocation in the pool";
         result = warm_raw_pool(raw);
     }
@@ -206,7 +206,7 @@ static void count_raw_growth(struct raw *raw) {
     raw->so_far.has_reserve =
         read_raw_attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
     raw->so_far.growths += reserve > raw->reserved;
-    raw->so_far.given_back += reserve < raw->reserved;
+    raw->so_far.trims += reserve < raw->reserved;
     raw->reserved = reserve;
 }
 

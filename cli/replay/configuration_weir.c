@@ -26,7 +26,7 @@ struct public {
     weir_options options;
     uint64_t last_event; /* the sequence number of the newest event that was read */
     /* The number of events in which OOM recovery returned memory to the device. */
-    uint64_t shrinks;
+    uint64_t recovery_trims;
     uint64_t reserved;  /* the reserved memory according to the newest event or the statistics */
     uint64_t last_step; /* the sequence number of the newest event in the time line */
 };
@@ -55,8 +55,8 @@ static void *public_open(struct session *session, const struct configuration *se
     opened->session = session;
     status = weir_options_init(&opened->options);
     if (status == WEIR_OK) {
-        opened->options.device = session->given->device;
-        opened->options.log = session->given->log;
+        opened->options.device = session->command_options->device;
+        opened->options.log = session->command_options->log;
         configuration_choose(self, session, &opened->options);
         if (opened->options.log == WEIR_LOG_DEFAULT)
             opened->options.log = WEIR_LOG_WARNING;
@@ -78,12 +78,12 @@ static void *public_open(struct session *session, const struct configuration *se
     }
     /* If the user named no engine, the allocator has chosen one for the device. */
     opened->options.engine = opened->allocator->options.engine;
-    if (session->forgets) {
+    if (session->discards_profile) {
         weir__learn_close(opened->allocator->learn);
         opened->allocator->learn = NULL;
     }
     /* Do not log requests that fail: the replay counts them and reports them at its end. */
-    if (session->given->log == WEIR_LOG_DEFAULT)
+    if (session->command_options->log == WEIR_LOG_DEFAULT)
         weir__drop_in_hush(opened->allocator);
     return opened;
 }
@@ -110,7 +110,7 @@ static weir_status public_use(void *allocator, uint32_t block, void *address, CU
     return weir_use(opened->allocator, address, stream);
 }
 
-static weir_status public_settle(void *allocator) {
+static weir_status public_trim(void *allocator) {
     const struct public *opened = allocator;
 
     return opened->allocator->reserve.goal.has_threshold ? weir_decay(opened->allocator, NULL)
@@ -138,7 +138,7 @@ static void count_recoveries(struct public *opened) {
     while ((count = read_new_events(opened, opened->last_event, events)) > 0) {
         for (size_t i = 0; i < count; i++) {
             if (events[i].shrink && events[i].cause != WEIR_EVENT_TRIM)
-                opened->shrinks++;
+                opened->recovery_trims++;
             opened->reserved = events[i].reserved_after;
         }
         opened->last_event = events[count - 1].sequence;
@@ -162,7 +162,7 @@ static void public_figures(void *allocator, struct figures *out) {
     out->stall_ns = stats.stall_ns;
     out->ahead_growths = stats.ahead_steps;
     out->ahead_bytes = stats.ahead_bytes;
-    out->given_back = stats.trims + opened->shrinks;
+    out->trims = stats.trims + opened->recovery_trims;
     out->has_in_use = out->has_reserve = 1;
 }
 
@@ -303,7 +303,7 @@ const struct allocator_kind public_kind = {.open = public_open,
                                            .alloc = public_alloc,
                                            .free = public_free,
                                            .use = public_use,
-                                           .settle = public_settle,
+                                           .trim = public_trim,
                                            .figures = public_figures,
                                            .reserved = public_reserved,
                                            .steps = public_steps,

@@ -28,14 +28,16 @@
 
 /* ---- flags ---- */
 
-static void take_count(struct argp_state *state, const char *flag, const char *text, void *field) {
+static void read_count_flag(struct argp_state *state, const char *flag, const char *text,
+                            void *field) {
     struct weir_problem problem;
 
     if (!weir__count_read(text, 1000000, field, &problem) || *(uint64_t *)field == 0)
         argp_error(state, "%s '%s': expected a whole number from 1 to 1000000", flag, text);
 }
 
-static void take_factor(struct argp_state *state, const char *flag, const char *text, void *field) {
+static void read_factor_flag(struct argp_state *state, const char *flag, const char *text,
+                             void *field) {
     struct weir_problem problem;
     double *factor = field;
     const char *end;
@@ -49,21 +51,21 @@ static void take_factor(struct argp_state *state, const char *flag, const char *
 #define FIELD(name) offsetof(struct contest, name)
 
 static const struct weir_cli_flag flags[] = {
-    {"repeat", 'r', "N", take_count, FIELD(results.repeat),
+    {"repeat", 'r', "N", read_count_flag, FIELD(results.repeat),
      "Run each pair of trace and configuration N times; the table shows medians."},
-    {"iterations", 'i', "N", take_count, FIELD(iterations),
+    {"iterations", 'i', "N", read_count_flag, FIELD(iterations),
      "Stop after N iterations of each trace."},
-    {"busy", 'b', "FACTOR", take_factor, FIELD(results.busy),
+    {"busy", 'b', "FACTOR", read_factor_flag, FIELD(results.busy),
      "Replay with GPU work, too: delays on the streams of FACTOR times the time that the trace "
      "took there."},
-    {"pace", 'p', "FACTOR", take_factor, FIELD(pace),
+    {"pace", 'p', "FACTOR", read_factor_flag, FIELD(pace),
      "Wait between calls for FACTOR times the time that the recorded program took."},
-    {"json", 'j', "FILE", weir_cli_take_output, FIELD(json_file),
+    {"json", 'j', "FILE", weir_cli_read_output, FIELD(json_file),
      "Write all results to FILE as JSON.  '-' is standard output; the table then goes to "
      "standard error."},
-    {"report", 0, "FILE", weir_cli_take_page, FIELD(report),
+    {"report", 0, "FILE", weir_cli_read_page, FIELD(report),
      "Write a page of the results to FILE, whose name ends in .html (weir report)."},
-    {"trace-events", 0, "FILE", weir_cli_take_file, FIELD(timeline_file),
+    {"trace-events", 0, "FILE", weir_cli_read_file, FIELD(timeline_file),
      "Write a time line to FILE for Perfetto or Chrome: counters, growth, iterations.  This takes "
      "one more replay of each pair."},
     {0}};
@@ -141,13 +143,13 @@ void contest_add_shipped(struct contest *contest) {
     shipped_free(paths, count);
 }
 
-void contest_tell_no_trace(const char *path, const char *message) {
+void contest_report_no_trace(const char *path, const char *message) {
     fprintf(stderr, "weir: %s: %s\n", strcmp(path, "-") == 0 ? "stdin" : path, message);
-    shipped_advise(path);
+    shipped_print_names(path);
 }
 
 /* If an earlier trace has the name of this trace, adds a number to the name: "gpt2-train (2)". */
-static void number_name(struct contest *contest, size_t trace) {
+static void make_name_unique(struct contest *contest, size_t trace) {
     char *name = contest->traces[trace].header.name, other[TAPE_NAME_BYTES];
     size_t same = 0, length = strlen(name), room = 24;
 
@@ -172,11 +174,11 @@ static int make_tapes(struct contest *contest) {
         trace->tape_fd =
             tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
         if (trace->tape_fd < 0) {
-            contest_tell_no_trace(trace->path, message);
+            contest_report_no_trace(trace->path, message);
             good = 0;
             continue;
         }
-        number_name(contest, i);
+        make_name_unique(contest, i);
         if (contest->iterations == 1)
             fprintf(stderr, "weir: %s: --iterations 1 leaves no steady time: 2 is the least\n",
                     trace->header.name);
@@ -187,7 +189,7 @@ static int make_tapes(struct contest *contest) {
                         ? ""
                         : ".  Record with --mark-at-nvtx NAME, or call weir_mark() in the program; "
                           "--mark-at-sync finds marks only where the program waits for the device");
-        tape_tell_left_out(trace->header.name, trace->header.left_out);
+        tape_report_left_out(trace->header.name, trace->header.left_out);
     }
     return good;
 }
@@ -488,8 +490,8 @@ static int would_larger_limit_help(const struct contest *contest, const struct r
     uint64_t live = integer_at(run, "requested_peak_bytes");
     uint64_t device = integer_at(run, "device_bytes");
 
-    return contest->options.limit.kind != WEIR_AMOUNT_SHARE && row->configuration->is_given &&
-           row->busy <= 0 && contest->pace <= 0 &&
+    return contest->options.limit.kind != WEIR_AMOUNT_SHARE &&
+           row->configuration->uses_command_options && row->busy <= 0 && contest->pace <= 0 &&
            json_is_integer(json_object_get(report, "limit")) &&
            integer_at(report, "keep_free") == 0 && live <= device &&
            !is_caused_by_others(report, memory_of_others(run, report), device, live);
@@ -601,7 +603,7 @@ static json_t *run_with_options(const struct contest *contest, const struct row 
 
     job_make(&job, row->configuration->name, row->busy, options, contest->device_source);
     job.pace = contest->pace;
-    job.forgets = !notes;
+    job.discards_profile = !notes;
     job.timeline = timeline;
     job.limit = row->limit;
     return runner_run(&job, contest->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
@@ -670,8 +672,8 @@ static void store_run(struct row *row, json_t *run, const char *message) {
         row->error = strdup(message);
 }
 
-static int run_one(struct contest *contest, struct progress *progress, struct row *row,
-                   uint64_t repeat, int notes) {
+static int run_row_once(struct contest *contest, struct progress *progress, struct row *row,
+                        uint64_t repeat, int notes) {
     char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64];
     int is_shown = contest->timeline_file && repeat == 0, good;
     json_t *run;
@@ -682,7 +684,7 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
     run = run_row(contest, row, notes, is_shown ? (int)(row - contest->results.rows) + 1 : 0,
                   message);
     progress_clear(progress);
-    if (!run && interrupt_came()) /* a signal ended the child process, too */
+    if (!run && interrupt_has_arrived()) /* a signal ended the child process, too */
         return 0;
     good = report_failed_run(contest, row, run, message, what);
     progress_done(progress, what, run ? "done" : "failed");
@@ -699,10 +701,11 @@ static int run_all(struct contest *contest) {
     progress_begin(&progress, results->row_count * contest->results.repeat);
     for (size_t trace = 0; trace < results->trace_count; trace++)
         for (uint64_t repeat = 0; repeat < contest->results.repeat; repeat++)
-            for (size_t i = 0; i < count && !interrupt_came(); i++)
-                good &= run_one(contest, &progress,
-                                &results->rows[trace * count + (i + trace + repeat) % count],
-                                repeat, repeat + 1 == contest->results.repeat && i + 1 == count);
+            for (size_t i = 0; i < count && !interrupt_has_arrived(); i++)
+                good &=
+                    run_row_once(contest, &progress,
+                                 &results->rows[trace * count + (i + trace + repeat) % count],
+                                 repeat, repeat + 1 == contest->results.repeat && i + 1 == count);
     progress_clear(&progress);
     return good;
 }
@@ -775,7 +778,7 @@ int contest_check_outputs(const struct contest *contest, const struct weir_cli_s
     size_t count = sizeof outputs / sizeof outputs[0];
 
     for (size_t i = 0; i < contest->trace_count; i++)
-        if (!outputs_spare(outputs, count, "trace", contest->traces[i].path))
+        if (!outputs_differ_from_input(outputs, count, "trace", contest->traces[i].path))
             return 2;
     return outputs_differ(outputs, count) ? 0 : 2;
 }
@@ -793,7 +796,7 @@ static int write_files(const struct contest *contest, const struct findings *fin
     int good = write_timelines(contest), code = 0;
 
     good &= !contest->json_file || jsonfile_write(contest->json_file, document);
-    good &= weir_cli_written();
+    good &= weir_cli_flush_output();
     if (contest->report)
         code = report_of(document, contest->json_file ? contest->json_file : "", contest->report);
     json_decref(document);
@@ -809,7 +812,7 @@ int contest_run(struct contest *contest) {
         return 1;
     interrupt_watch();
     good = run_all(contest);
-    if (interrupt_came()) {
+    if (interrupt_has_arrived()) {
         fprintf(stderr, "weir: interrupted: %zu of %zu runs were made\n", result_runs(results, 0),
                 result_planned(results));
         good = 0;

@@ -75,7 +75,7 @@ int contest_check_outputs(const struct contest *contest, const struct weir_cli_s
  * failure, prints a message and returns 0. */
 int contest_prepare(struct contest *contest);
 /* Prints the reason why a file is not a trace. */
-void contest_tell_no_trace(const char *path, const char *message);
+void contest_report_no_trace(const char *path, const char *message);
 /* Prints a summary of each trace, with at most `most' lines about its largest blocks, in place of a replay.  Returns
  * the exit code. */
 int contest_explain(struct contest *contest, size_t most);

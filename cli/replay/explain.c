@@ -379,7 +379,7 @@ static int read_explained_events(struct explain *explain, struct input *input, u
             return 0;
         }
     } while (event.operation && (most_marks == 0 || explain->mark_count < most_marks));
-    tape_tell_left_out(explain->name, explain->left_out);
+    tape_report_left_out(explain->name, explain->left_out);
     finish_explain(explain);
     return 1;
 }
@@ -430,7 +430,7 @@ static const struct maker {
      {"TF_FORCE_GPU_ALLOW_GROWTH=true: takes memory as tensors need it", NULL}},
 };
 
-static const struct maker *maker_of(const char *by) {
+static const struct maker *find_maker(const char *by) {
     for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++)
         if (strcasestr(by, makers[i].part))
             return &makers[i];
@@ -478,7 +478,7 @@ static void print_preallocation(FILE *file, const struct explain *explain) {
 
     if (!group)
         return;
-    maker = maker_of(group->by);
+    maker = find_maker(group->by);
     device = device_bytes(explain, group);
     fprintf(file, "\n>> PREALLOCATION: one %s of %s, ",
             explain_call_name(explain->kinds[group->kind].word), WEIR_SHOWN(group->bytes));
@@ -677,7 +677,7 @@ int contest_explain(struct contest *contest, size_t most) {
             json_object_update(object, common);
             json_array_append_new(array, object);
         } else {
-            contest_tell_no_trace(path, message);
+            contest_report_no_trace(path, message);
             good = 0;
         }
         free_explain(&explain);
@@ -689,5 +689,5 @@ int contest_explain(struct contest *contest, size_t most) {
     json_decref(common);
     good &= !contest->json_file || jsonfile_write(contest->json_file, array);
     json_decref(array);
-    return weir_cli_written() && good ? 0 : 1;
+    return weir_cli_flush_output() && good ? 0 : 1;
 }

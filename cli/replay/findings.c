@@ -71,8 +71,8 @@ static void set_standing(const struct results *results, size_t configuration,
         const struct row *row = find_result_row(results, t, configuration);
         double reserved = over_requested(row, FIGURE_RESERVED);
 
-        out->is_complete &= result_compares(row);
-        out->is_unsettled |= row->median.has[FIGURE_STEADY_MEAN] && !row->settled;
+        out->is_complete &= result_is_comparable(row);
+        out->is_warm_up_endless |= row->median.has[FIGURE_STEADY_MEAN] && !row->settled;
         if (row->median.value[FIGURE_REQUESTED] > 0) {
             with_peak++;
             logs += reserved > 0 ? log(reserved) : NAN;
@@ -170,14 +170,14 @@ static const struct standing *find_standing(const struct findings *findings, con
 }
 
 static void find_references(struct findings *findings) {
-    findings->usual = find_standing(findings, "mapped");
+    findings->weir_standing = find_standing(findings, "mapped");
     findings->driver = find_standing(findings, "driver-keep");
     if (!findings->driver)
         findings->driver = find_standing(findings, "driver");
-    for (size_t i = 0; i < findings->count && !findings->usual; i++)
+    for (size_t i = 0; i < findings->count && !findings->weir_standing; i++)
         if (is_complete_and_usable(&findings->standings[i]) &&
             !configuration_is_driver(findings->standings[i].configuration))
-            findings->usual = &findings->standings[i];
+            findings->weir_standing = &findings->standings[i];
 }
 
 /* ---- sentences ---- */
@@ -241,7 +241,7 @@ static void add_warm_up_sentence(struct findings *findings) {
     const struct standing *pool = find_standing(findings, "pool"),
                           *ready = find_standing(findings, "pool-prealloc");
     const struct standing *least = least_marked(findings, MARK_WARM_UP, FIGURE_WARM_UP);
-    const struct standing *usual = findings->usual, *driver = findings->driver;
+    const struct standing *usual = findings->weir_standing, *driver = findings->driver;
 
     if (!least)
         return;
@@ -281,7 +281,8 @@ static void add_against_driver(struct findings *findings, const struct standing 
     append_finding(findings, ", ");
     add_ratio(findings, standing->mean[figure] / driver->mean[figure]);
     append_finding(findings, " that of %s%s", driver->name,
-                   standing->is_unsettled || driver->is_unsettled ? " (not settled)" : "");
+                   standing->is_warm_up_endless || driver->is_warm_up_endless ? " (not settled)"
+                                                                              : "");
 }
 
 static void add_fastest_sentence(struct findings *findings) {
@@ -291,7 +292,7 @@ static void add_fastest_sentence(struct findings *findings) {
     if (!fastest)
         return;
     for (EACH_STANDING(s, findings))
-        any_settled |= s->mean[FIGURE_STEADY_MEAN] > 0 && !s->is_unsettled;
+        any_settled |= s->mean[FIGURE_STEADY_MEAN] > 0 && !s->is_warm_up_endless;
     append_finding(findings, "Fastest %s: ", any_settled ? "in steady state" : "(none settled)");
     add_marked(findings, MARK_FASTEST);
     append_finding(findings, ", ");
@@ -343,7 +344,7 @@ static const struct row *best_driver(const struct results *results, size_t trace
     for (size_t i = 0; i < results->configuration_count; i++) {
         const struct row *row = find_result_row(results, trace, i);
 
-        if (configuration_is_driver(row->configuration) && result_compares(row) &&
+        if (configuration_is_driver(row->configuration) && result_is_comparable(row) &&
             row->median.has[figure] &&
             (!best || row->median.value[figure] < best->median.value[figure]))
             best = row;
@@ -367,7 +368,7 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;
-    size_t usual = (size_t)(findings->usual - findings->standings), count = 0;
+    size_t usual = (size_t)(findings->weir_standing - findings->standings), count = 0;
     const struct row *worst = NULL, *worst_driver = NULL;
     double most = 0;
 
@@ -410,11 +411,11 @@ static int add_worse(struct findings *findings, const struct results *results, s
 static void add_losses_sentence(struct findings *findings, const struct results *results) {
     int any = 0;
 
-    if (!findings->usual || !findings->driver ||
-        configuration_is_driver(findings->usual->configuration))
+    if (!findings->weir_standing || !findings->driver ||
+        configuration_is_driver(findings->weir_standing->configuration))
         return;
-    append_finding(findings, "%s%s is worse than the driver in ", findings->usual->name,
-                   strcmp(findings->usual->name, "mapped") == 0 ? ", weir's default," : "");
+    append_finding(findings, "%s%s is worse than the driver in ", findings->weir_standing->name,
+                   strcmp(findings->weir_standing->name, "mapped") == 0 ? ", weir's default," : "");
     for (size_t i = 0; i < sizeof measures / sizeof measures[0]; i++)
         any |= add_worse(findings, results, i, !any);
     append_finding(findings, any ? "." : "no figure.");
@@ -517,7 +518,8 @@ static json_t *standing_json(const struct standing *s, const struct standing *to
 }
 
 json_t *findings_json(const struct findings *findings) {
-    const struct standing *to = findings->usual ? findings->usual : findings->driver;
+    const struct standing *to =
+        findings->weir_standing ? findings->weir_standing : findings->driver;
     json_t *sentences = json_array(), *standings = json_array();
 
     for (size_t i = 0; i < findings->sentence_count; i++)

@@ -25,7 +25,7 @@ struct standing {
     const struct configuration *configuration;
     int is_complete; /* set if the configuration has figures for all traces */
     /* Set if the warm-up did not end on some trace.  The second half of its iterations then counts as steady. */
-    int is_unsettled;
+    int is_warm_up_endless;
     double mean[FIGURES], low[FIGURES], high[FIGURES];
     /* Ratios to the peak requested memory; `kept' is the arithmetic mean over the traces. */
     double reserved, kept;
@@ -43,7 +43,7 @@ struct findings {
     size_t count;
     /* The standing of weir's default.  If the default did not run, the standing of weir's first configuration; NULL
      * if no configuration of weir ran. */
-    const struct standing *usual;
+    const struct standing *weir_standing;
     /* The standing of CUDA's pool: driver-keep if it ran, else driver.  NULL if neither ran. */
     const struct standing *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];

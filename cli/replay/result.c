@@ -75,7 +75,7 @@ size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t
     return warm_up;
 }
 
-int result_settles(size_t warm_up, size_t count) {
+int result_has_steady_end(size_t warm_up, size_t count) {
     size_t follow = count - warm_up;
 
     return follow >= LEAST_STEADY && follow >= count / LEAST_STEADY_PART;
@@ -215,7 +215,7 @@ const char *result_name(const struct row *row) {
     return name ? json_string_value(name) : row->configuration->name;
 }
 
-int result_compares(const struct row *row) {
+int result_is_comparable(const struct row *row) {
     const json_t *run;
     size_t i;
 
@@ -237,12 +237,12 @@ size_t result_planned(const struct results *results) {
     return results->row_count * (size_t)results->repeat;
 }
 
-static size_t modes_of(const struct results *results) {
+static size_t row_mode_count(const struct results *results) {
     return results->busy > 0 ? 2 : 1;
 }
 
 struct row *result_at(const struct results *results, size_t trace, size_t configuration, int busy) {
-    size_t modes = modes_of(results);
+    size_t modes = row_mode_count(results);
 
     if (busy && modes == 1)
         return NULL;
@@ -257,7 +257,7 @@ static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE
 /* Returns 1 if the row takes part in the comparison of a column, else 0.  Reserved memory is compared only if the
  * peak requested memory is not 0. */
 static int is_row_compared(const struct row *row, enum result_figure figure) {
-    return result_compares(row) && !row->configuration->unusable && row->median.has[figure] &&
+    return result_is_comparable(row) && !row->configuration->unusable && row->median.has[figure] &&
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);
 }
 
@@ -291,7 +291,7 @@ void result_mark(struct results *results) {
     if (result_runs(results, 0) < result_planned(results))
         return;
     for (size_t trace = 0; trace < results->trace_count; trace++)
-        for (size_t mode = 0; mode < modes_of(results); mode++)
+        for (size_t mode = 0; mode < row_mode_count(results); mode++)
             for (size_t i = 0; i < sizeof marked / sizeof marked[0]; i++)
                 mark_column(results, trace, mode == 1, marked[i]);
 }
@@ -303,7 +303,7 @@ static json_t *value_json(const struct result_figures *figures, enum result_figu
 }
 
 /* Returns a JSON array with the figures of every run of the row. */
-static json_t *each_json(const struct row *row) {
+static json_t *runs_json(const struct row *row) {
     json_t *each = json_array();
     const json_t *run;
     size_t i;
@@ -352,6 +352,6 @@ json_t *result_row_json(const struct results *results, const struct row *row) {
     json_object_foreach((json_t *)(uintptr_t)run, key,
                         value) if (!json_object_get(out, key) && strcmp(key, "timer_ns") != 0)
         json_object_set(out, key, value);
-    json_object_set_new(out, "each", each_json(row));
+    json_object_set_new(out, "each", runs_json(row));
     return out;
 }

@@ -123,7 +123,7 @@ size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t
                       int modelled);
 /* Returns 1 if enough iterations follow the warm-up, else 0.  Enough means at least 3 iterations, and at least a
  * quarter of all iterations. */
-int result_settles(size_t warm_up, size_t count);
+int result_has_steady_end(size_t warm_up, size_t count);
 /* Sets the figures of a run's steady iterations, which begin with iteration `from'.  Returns 1 on success, 0 if
  * there is no host memory. */
 int result_set_steady(json_t *run, size_t from);
@@ -142,7 +142,7 @@ void result_mark(struct results *results);
 const char *result_name(const struct row *row);
 /* Returns 1 if the figures of the row can be compared with other rows, else 0.  The row must have at least one run,
  * and no run and no request may have failed. */
-int result_compares(const struct row *row);
+int result_is_comparable(const struct row *row);
 /* Returns the number of runs that were made.  If `with_figures' is set, does not count the runs that failed. */
 size_t result_runs(const struct results *results, int with_figures);
 /* Returns the number of runs that the user asked for.  After an interrupt, fewer runs were made. */

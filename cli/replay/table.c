@@ -50,7 +50,7 @@ static struct spelled spell_cell(const struct row *row, const struct column *col
     if (row->median.has[column->figure] && column->show == SHOW_COUNT)
         return spell_count(value);
     /* If requests failed, the replay needed less memory, and its memory cannot be compared. */
-    if (row->median.has[column->figure] && requested && result_compares(row))
+    if (row->median.has[column->figure] && requested && result_is_comparable(row))
         return spell_ratio((double)value / (double)requested);
     return (struct spelled){"-"};
 }

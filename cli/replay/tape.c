@@ -184,7 +184,7 @@ int tape_read_left_out(const char *comment, uint64_t *count) {
     return 1;
 }
 
-void tape_tell_left_out(const char *name, uint64_t count) {
+void tape_report_left_out(const char *name, uint64_t count) {
     if (count)
         fprintf(stderr,
                 "weir: %s: it was cut as it was recorded: %" PRIu64

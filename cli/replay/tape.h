@@ -72,7 +72,7 @@ struct tape {
  * out because of --limit, or because they were lost.  Returns 1 if the comment has such a number, else 0. */
 int tape_read_left_out(const char *comment, uint64_t *count);
 /* Prints a warning that `weir record' left `count' events out of the trace. */
-void tape_tell_left_out(const char *name, uint64_t count);
+void tape_report_left_out(const char *name, uint64_t count);
 
 /* Makes a tape from a trace, or from a file of another format.  A path of "-" is standard input.  If `most_marks' is
  * not 0, stops at the mark with this number.  Returns a descriptor for tape_map(), which the caller closes.  On

@@ -227,7 +227,7 @@ struct command {
     size_t count;
 };
 
-static const struct weir_cli_flag flags[] = {{"output", 'o', "FILE", weir_cli_take_page,
+static const struct weir_cli_flag flags[] = {{"output", 'o', "FILE", weir_cli_read_page,
                                               offsetof(struct command, page),
                                               "Write the page to FILE, whose name ends in .html."},
                                              {0}};
@@ -251,11 +251,11 @@ static error_t parse_report_argument(int key, char *argument, struct argp_state 
     }
 }
 
-static int spares_files(const struct command *command) {
+static int outputs_differ_from_results(const struct command *command) {
     const struct output page = {"--output", command->page};
 
     for (size_t i = 0; i < command->count; i++)
-        if (!outputs_spare(&page, 1, "file of results", command->files[i]))
+        if (!outputs_differ_from_input(&page, 1, "file of results", command->files[i]))
             return 0;
     return 1;
 }
@@ -293,7 +293,8 @@ int weir_cmd_report(int argc, char **argv) {
     json_t *files = NULL;
     int code = 1, is_writable;
 
-    if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0 || !spares_files(&command))
+    if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0 ||
+        !outputs_differ_from_results(&command))
         return 2;
     is_writable = output_check("--output", command.page);
     files = read_report_files(&command);

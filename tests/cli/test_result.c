@@ -139,11 +139,11 @@ TEST(test_warm_up_ends_with_the_last_long_iteration) {
 }
 
 TEST(test_a_run_settles_in_its_first_three_quarters) {
-    ck_assert_int_eq(result_settles(5, 8), 1);
-    ck_assert_int_eq(result_settles(6, 8), 0);
-    ck_assert_int_eq(result_settles(60, 80), 1);
-    ck_assert_int_eq(result_settles(61, 80), 0);
-    ck_assert_int_eq(result_settles(0, 2), 0);
+    ck_assert_int_eq(result_has_steady_end(5, 8), 1);
+    ck_assert_int_eq(result_has_steady_end(6, 8), 0);
+    ck_assert_int_eq(result_has_steady_end(60, 80), 1);
+    ck_assert_int_eq(result_has_steady_end(61, 80), 0);
+    ck_assert_int_eq(result_has_steady_end(0, 2), 0);
 }
 
 TEST(test_rows_have_the_same_iterations) {
@@ -230,7 +230,7 @@ TEST(test_a_failed_run_is_not_compared) {
     complete_results();
     ck_assert_int_eq(findings.standings[1].is_complete, 0);
     ck_assert_str_eq(marked(MARK_FASTEST), "driver-keep pool");
-    ck_assert_str_eq(findings.usual->name, "pool");
+    ck_assert_str_eq(findings.weir_standing->name, "pool");
 }
 
 /* Sets a figure of the row's only run.  Deletes the figure if the value is below 0. */

@@ -13,7 +13,7 @@ static struct top top = {.programs = programs, .count = 1};
 static void fill_program(void) {
     memset(&program, 0, sizeof program);
     program.name.pid = 4711;
-    program.is_there = program.is_known = 1;
+    program.is_running = program.is_known = 1;
     top.now_ns = UINT64_C(100000000000);
 }
 
@@ -184,7 +184,7 @@ TEST(test_order) {
 
     memset(&other, 0, sizeof other);
     other.name.pid = 815;
-    other.is_there = other.is_known = other.has_before = 1;
+    other.is_running = other.is_known = other.has_before = 1;
     program.has_before = 1;
     top.programs = both;
     top.count = 2;
@@ -268,7 +268,7 @@ static int run_member(uint64_t bytes) {
 static void expect_row(pid_t pid, const char *row, const char *json) {
     char wanted[256], *text;
 
-    holders_look(&top.holders, 1000000);
+    holders_query(&top.holders, 1000000);
     text = printed();
     snprintf(wanted, sizeof wanted, "%7ld %s\n", (long)pid, row);
     ck_assert_msg(strstr(text, wanted) != NULL, "no %s in %s", wanted, text);
@@ -283,7 +283,7 @@ TEST(test_what_is_not_known_is_not_nothing) {
     pid_t quiet, stopped;
 
     make_folder("/tmp");
-    program.is_there = 0;
+    program.is_running = 0;
     quiet = holder(run_member, 0);
     expect_row(quiet,
                "       -       0B        -           -       0B       0B  a program, priority 0 "
