@@ -61,7 +61,7 @@ static struct board {
     int fd;
     /* The number of spare files in the board; a copy, since a recorded process may overwrite the board. */
     uint32_t spares;
-    uint64_t seen; /* the value of map->files at the last search for new files */
+    uint64_t searched_files; /* the value of map->files at the last search for new files */
     /* Set for each spare file that is in use and that weir record has found. */
     uint8_t is_adopted[WEIR_RECORD_SPARES];
     /* The number of unrecorded processes that weir record has reported to the user so far. */
@@ -107,7 +107,9 @@ struct process {
     char command[WEIR_RECORD_COMMAND_BYTES];
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
     size_t count; /* the number of events in `waiting' */
-    uint64_t safe, last_us;
+    /* All events before this time have been read from the rings. */
+    uint64_t complete_until;
+    uint64_t last_us;
     struct tracing tracing;
 };
 
@@ -366,7 +368,7 @@ static int compare_process_starts(const void *one, const void *other) {
 
 /* Returns 1 if processes have made files since the last call of board_find_new(), else 0. */
 static int board_has_new(void) {
-    return atomic_load(&board.map->files) != board.seen;
+    return atomic_load(&board.map->files) != board.searched_files;
 }
 
 /* Finds the files that processes have made since the last call, appends them to record.found, and sorts record.found
@@ -374,7 +376,7 @@ static int board_has_new(void) {
 static int board_find_new(void) {
     int error = 0, failed;
 
-    board.seen = atomic_load(&board.map->files);
+    board.searched_files = atomic_load(&board.map->files);
     for (uint32_t i = 0; i < board.spares; i++)
         if (!board.is_adopted[i] &&
             atomic_load(&board.map->spare[i].head.magic) == WEIR_RECORD_MAGIC) {
@@ -526,10 +528,10 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes waiting events to the trace in the order of their times: the events before process->safe, or all events if
- * `is_last' is set.  While a thread is in a long driver call, process->safe stays at the start of this call.  If
- * more than MOST_WAITING events then wait, weir record writes them anyway, and the event of the long call comes late
- * (tracing.h). */
+/* Writes waiting events to the trace in the order of their times: the events before `complete_until', or all events
+ * if `is_last' is set.  While a thread is in a long driver call, `complete_until' stays at the start of this call.
+ * If more than MOST_WAITING events then wait, weir record writes them anyway, and the event of the long call comes
+ * late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */
@@ -553,7 +555,8 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
         do {
             const struct weir_record_event *event = &oldest->events[oldest->first];
 
-            if (!is_last && event->time >= process->safe && process->count <= MOST_WAITING)
+            if (!is_last && event->time >= process->complete_until &&
+                process->count <= MOST_WAITING)
                 return;
             tracing_add(&process->tracing, event, convert_record_time(process, event->time));
             process->count--;
@@ -584,7 +587,7 @@ static struct weir_record_ring *map_record_ring(struct process *process, uint32_
 static size_t drain_process(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
     uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
-    uint64_t safe = record.now_time - (uint64_t)(SLACK_NS / ns_a_tick());
+    uint64_t complete_until = record.now_time - (uint64_t)(SLACK_NS / ns_a_tick());
     size_t found = 0;
 
     for (uint32_t i = 0; i <= rings; i++) {
@@ -595,13 +598,13 @@ static size_t drain_process(struct process *process, int is_last) {
         if (!ring)
             continue;
         if (entered == WEIR_RECORD_ENTERING)
-            safe = process->safe;
-        else if (entered && entered < safe)
-            safe = entered;
+            complete_until = process->complete_until;
+        else if (entered && entered < complete_until)
+            complete_until = entered;
         found += drain_ring(process, ring, &process->waiting[i < rings ? i + 1 : 0]);
     }
-    if (safe > process->safe)
-        process->safe = safe;
+    if (complete_until > process->complete_until)
+        process->complete_until = complete_until;
     write_waiting(process, rings, is_last);
     (void)sink_flush(process->tracing.sink); /* sink_close() will report the error */
     return found;
@@ -841,7 +844,7 @@ static void report_nothing_recorded(void) {
 static void end_recording(int has_all_ended) {
     atomic_store(&board.map->is_closed, 1);
     /* A process may have overwritten the count of files in the board, so look for new files in any case. */
-    board.seen = ~atomic_load(&board.map->files);
+    board.searched_files = ~atomic_load(&board.map->files);
     do {
         adopt_new_processes();
         if (!has_all_ended)

@@ -55,7 +55,7 @@ struct replay {
     CUcontext context;
     CUstream *streams;
     int modelled;
-    int refused;       /* set if a request failed because memory ran out */
+    int is_out_of_memory; /* set if a request failed because memory ran out */
     struct busy *busy; /* the GPU work of the replay, or NULL if there is none */
 
     enum play play;
@@ -199,7 +199,7 @@ static int check_failure(struct replay *replay, const struct tape_op *op, weir_s
     if (status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
         return child_fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
                           op->bytes, weir_status_message(status));
-    replay->refused = 1;
+    replay->is_out_of_memory = 1;
     if (!replay->job->trial && replay->play == PLAY_TIMED && !replay->oom_report &&
         replay->kind->oom_report)
         replay->oom_report = oom_report_json(replay);
@@ -777,7 +777,8 @@ static int make_replays(struct replay *replay, json_t **out) {
 /* Returns 1 if the allocator could not be opened because memory ran out, or because the limit was below the peak
  * requested memory; else 0. */
 static int is_open_out_of_memory(const struct session *session) {
-    return session->refused || (session->limit && session->limit < session->live_peak_bytes);
+    return session->is_out_of_memory ||
+           (session->limit && session->limit < session->live_peak_bytes);
 }
 
 static int make_trial(struct replay *replay, json_t **out) {
@@ -786,16 +787,16 @@ static int make_trial(struct replay *replay, json_t **out) {
 
     session->discards_profile = 1;
     if (!replay_on_new_allocator(replay, PLAY_TIMED)) {
-        if (replay->allocator ? !replay->refused : !is_open_out_of_memory(session))
+        if (replay->allocator ? !replay->is_out_of_memory : !is_open_out_of_memory(session))
             return 0;
-        replay->refused = 1;
+        replay->is_out_of_memory = 1;
     }
     if (replay->allocator) {
         replay->kind->figures(replay->allocator, last);
         if (!close_configuration(replay))
             return 0;
     }
-    *out = json_pack("{s:b,s:o,s:o,s:o,s:o}", "served", !replay->refused, "requests",
+    *out = json_pack("{s:b,s:o,s:o,s:o,s:o}", "served", !replay->is_out_of_memory, "requests",
                      jsonfile_integer(replay->allocs), "reserved_peak_bytes",
                      last->has_reserve ? jsonfile_integer(last->reserved_peak) : json_null(),
                      "device_bytes", jsonfile_integer(session->device_bytes), "device_taken_bytes",

@@ -31,7 +31,7 @@ const struct configuration configurations[] = {
     {"bfc-75", "weir's engine bfc-fixed, 75% of the device", WEIR("engine=bfc-fixed,limit=75%"),
      .unusable = reserves_75},
     {"bfc-least", "bfc-fixed, the smallest size that serves the trace", WEIR("engine=bfc-fixed"),
-     .least = 1, .unusable = foreknows},
+     .uses_least_limit = 1, .unusable = foreknows},
     {"bfc", "bfc, growing by doubling regions", WEIR("engine=bfc,growth=bfc")},
     {"mapped", "weir's default: memory mapped where it is wanted", MAPPED("")},
     {"direct", "one cuMemAlloc and cuMemFree for each block", WEIR("engine=direct"),
@@ -43,9 +43,9 @@ const struct configuration configurations[] = {
     {"mapped-trusted", "mapped, without checks of streams", MAPPED(",stream-checks=off"),
      .by_name_only = 1},
     {"pool-learned", "pool, preallocating what a run before needed", WEIR("engine=pool"),
-     .learns = 1, .by_name_only = 1},
-    {"mapped-learned", "mapped, preallocating what a run before needed", MAPPED(""), .learns = 1,
-     .by_name_only = 1},
+     .has_learning_run = 1, .by_name_only = 1},
+    {"mapped-learned", "mapped, preallocating what a run before needed", MAPPED(""),
+     .has_learning_run = 1, .by_name_only = 1},
     {"pool-ahead", "pool, an eighth to a quarter of that peak kept idle",
      WEIR("engine=pool,grow-ahead=@1"), .unusable = foreknows, .by_name_only = 1},
     {"mapped-ahead", "mapped, the same kept idle", MAPPED(",grow-ahead=@1"), .unusable = foreknows,
@@ -105,7 +105,7 @@ void configuration_choose(const struct configuration *configuration, const struc
         (void)weir__option_set(options, (enum weir_setting)weir_cli_setting(name, strlen(name)),
                                NULL, text, NULL, 0);
     }
-    if (configuration->learns)
+    if (configuration->has_learning_run)
         options->profile = session->command_options->profile;
 }
 

@@ -36,7 +36,7 @@ struct session {
     int discards_profile; /* set if the configuration must not save the profile that it reads */
     /* The limit on reserved memory, or 0 for the configuration's own limit. */
     uint64_t limit;
-    int refused; /* set if open() failed because memory or the limit was too small */
+    int is_out_of_memory; /* set if open() failed because memory or the limit was too small */
     char message[CONFIGURATION_MESSAGE_BYTES]; /* the reason why open() or close() failed */
 };
 
@@ -114,9 +114,9 @@ struct configuration {
      * one block as large as the peak requested memory. */
     int is_warmed_up;
     /* Set if the configuration runs with the smallest limit that is enough for the trace. */
-    int least;
+    int uses_least_limit;
     /* Set if weir runs twice: the first run makes a profile, and only the second run is measured. */
-    int learns;
+    int has_learning_run;
     int by_name_only;  /* set if the configuration runs only when the user names it */
     int needs_virtual; /* set if the configuration needs physical allocations (cuMemCreate) */
     /* Set only for the configuration "replay", which uses all options of the command.  Output shows the name of the

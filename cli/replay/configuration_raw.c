@@ -38,7 +38,7 @@ struct raw {
 };
 
 static void *fail_raw_call(struct session *session, const char *call, CUresult result) {
-    session->refused = result == CUDA_ERROR_OUT_OF_MEMORY;
+    session->is_out_of_memory = result == CUDA_ERROR_OUT_OF_MEMORY;
     snprintf(session->message, sizeof session->message, "%s failed: %s", call,
              weir__driver_error_name(session->driver, result));
     return NULL;

@@ -35,7 +35,7 @@ static void fail_weir_call(struct session *session, const char *what, weir_statu
     CUresult result = (CUresult)weir_last_driver_result();
     int is_driver = status == WEIR_E_DRIVER || status == WEIR_E_DEVICE_LOST;
 
-    session->refused = status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY;
+    session->is_out_of_memory = status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY;
     snprintf(session->message, sizeof session->message, "%s: %s%s%s%s", what,
              weir_status_message(status), is_driver ? " (" : "",
              is_driver ? weir__driver_error_name(session->driver, result) : "",

@@ -638,10 +638,10 @@ static json_t *run_learning(const struct contest *contest, const struct row *row
  * success.  If no limit is enough for the trace, writes the reason to `message' and returns 0. */
 static int find_limit(const struct contest *contest, struct row *row, char *message) {
     message[0] = '\0';
-    if (row->limit == 0 && row->configuration->least)
+    if (row->limit == 0 && row->configuration->uses_least_limit)
         row->limit = least_limit(contest, row->trace, row->configuration->name, &contest->options,
                                  row->busy, message);
-    if (row->limit || !row->configuration->least)
+    if (row->limit || !row->configuration->uses_least_limit)
         return 1;
     if (!message[0])
         snprintf(message, RUNNER_MESSAGE_BYTES, "no size serves this trace here");
@@ -652,7 +652,7 @@ static json_t *run_row(const struct contest *contest, struct row *row, int notes
                        char *message) {
     if (!find_limit(contest, row, message))
         return NULL;
-    if (row->configuration->learns)
+    if (row->configuration->has_learning_run)
         return run_learning(contest, row, timeline, message);
     return run_with_options(contest, row, &contest->options, notes, timeline, message);
 }
