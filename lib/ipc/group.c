@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* group.c: the counter of a group, and the slots of its members.
  *
- * The counter is one word.  It contains the bytes of all members, the slot that made the last change, and the number of
- * this change.  So a member changes the counter by one compare-and-swap, which also stores the slot of the member.  A
- * member makes no change that would exceed the limit.  Members count without locks, so a stopped or killed member does
- * not block other members.
+ * A member is a process of the group (group.h).  The counter is one word of a shared file.  It contains the bytes of
+ * all members, the slot that made the last change, and the number of this change.  So a member changes the counter by
+ * one compare-and-swap, which also stores the slot of the member.  A member makes no change that would exceed the
+ * limit.  Members count without locks, so a stopped or killed member does not block other members.
  *
  * The changes of a slot are numbered.  A slot has two values: one for changes with even numbers and one for changes
  * with odd numbers.  A member first writes the new value into its slot and then changes the counter.  From then on the
  * new value is valid.  `applied` is the number of the slot's last change.  The member writes `applied` last, and may be
- * killed before.  So before another process replaces the word of the counter, it writes `applied` in the slot that made
- * the last change.  Thus the counter is always the sum of the valid values of all slots.
+ * killed before this write.  So before another process replaces the word of the counter, it writes `applied` in the
+ * slot that made the last change.  Thus the counter is always the sum of the valid values of all slots.
  *
  * Only the process that holds the life lock of a slot (slot_file.h) changes the values of the slot.  Normally this
  * process is the member that owns the slot.  After the member has ended, another process takes the life lock and
@@ -42,16 +42,17 @@
 enum { COMMAND_WORDS = WEIR_REGISTRY_COMMAND / 8 };
 
 struct group_slot {
-    /* The number of the last change of this slot.  A new owner of the slot continues the numbers. */
+    /* The number of the last change of this slot.  Each change of the counter has a number; a process that claims the
+     * slot continues the numbers of its predecessor. */
     _Atomic uint64_t applied;
-    /* `pid` is 0 until all other words describe the member. */
+    /* The process that owns the slot.  `pid` is written last, so the words of a slot with a pid are complete. */
     _Atomic uint64_t pid, start, namespace;
-    /* Set once the member is about to end in the normal way. */
+    /* Set when the process of the slot begins to exit normally. */
     _Atomic uint64_t ends;
-    /* The values after the last change with an even number and after the last change with an odd number.  A value
-     * contains the bytes and the number of the change. */
+    /* The bytes of the process after the last change with an even number (value[0]) and after the last change with an
+     * odd number (value[1]).  The lower bits of each word are the number of the change. */
     _Atomic uint64_t value[2];
-    /* The fields below are for reports, and for the order in which processes ask members for memory. */
+    /* The fields from here on do not affect the counter.  They are for reports, and for requests for memory. */
     _Atomic uint64_t weight, idle;
     _Atomic uint64_t kind[WEIR_GROUP_KIND_COUNT];
     _Atomic uint64_t command[COMMAND_WORDS];
@@ -104,8 +105,8 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the word of the counter.  First completes the last change: if the slot that made this change has not yet
- * written `applied`, writes `applied`. */
+/* Returns the counter, a word with the bytes of the group and the slot that made the last change.  First completes
+ * this change: if the slot has not yet written the number of the change into `applied`, writes the number. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -113,7 +114,8 @@ static uint64_t read_used(struct group_file *file) {
 
         applied = atomic_load(&author->applied);
         if (atomic_load(&file->used) != word)
-            /* Another process has changed the counter, so `applied` may be newer than `word`. */
+            /* Another process has changed the counter meanwhile, so `applied` may be newer than `word`; reads both
+             * again. */
             continue;
         if (low_bits(applied + 1, LATE_BITS) == low_bits(word, LATE_BITS))
             (void)atomic_compare_exchange_strong(&author->applied, &applied, applied + 1);
@@ -125,8 +127,9 @@ static uint64_t bytes_of_slot(struct group_slot *slot) {
     return counter_bytes(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
 }
 
-/* Adds `more` bytes to a slot and to the counter, and subtracts `less` bytes from both.  This process holds the life
- * lock of the slot.  Returns 1 on success, 0 if the group would exceed `limit`.  The caller holds the lock. */
+/* Adds `more` bytes to slot `at` and to the counter of the group, and subtracts `less` bytes from both.  The caller
+ * holds the lock, and the life lock of the slot, without which no process changes the slot.  Returns 1 on success, 0
+ * if the group would exceed `limit`. */
 static int change_count(struct group_file *file, int at, uint64_t more, uint64_t less,
                         uint64_t limit) {
     struct group_slot *slot = &file->slot[at];
@@ -145,30 +148,29 @@ static int change_count(struct group_file *file, int at, uint64_t more, uint64_t
     return 1;
 }
 
-/* Subtracts all bytes of a slot from the counter, and clears the owner of the slot.  This process holds the life
- * lock of the slot. */
+/* Subtracts all bytes of slot `at` from the counter of the group, and marks the slot as free.  The caller holds the
+ * life lock of the slot, without which no process changes the slot. */
 static void empty_slot(struct group_file *file, int at) {
     struct group_slot *slot = &file->slot[at];
 
     atomic_store(&slot->pid, 0);
-    (void)read_used(file); /* completes the last change of the slot */
+    (void)read_used(file); /* completes an unfinished change of the slot */
     if (bytes_of_slot(slot) > 0)
         (void)change_count(file, at, 0, bytes_of_slot(slot), WEIR_GROUP_MOST);
 }
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the member of the slot was killed and a child of the member still holds the life lock, else 0.  A
- * child holds the lock for a short time after fork(). */
+/* Returns 1 if the owner of a slot was killed while a child of it still holds the slot's life lock, else 0.  A child
+ * shares the lock for a short time after fork(). */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_near(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Recovers the bytes of ended members.  Returns the bytes of members that are still ending.  In most cases an ending
- * member has lost its locks, but the kernel has not freed its memory yet.  A member that was killed also counts as
- * ending while a child of the member holds the locks.  If a process has become another program (exec), its memory is
- * free already.  The caller holds the lock. */
+/* Subtracts the bytes of ended members from the counter of the group.  A killed process is called ending as long as
+ * the kernel has not freed its memory, or a child of it shares its file locks.  The bytes of ending members stay
+ * counted; returns their sum.  (After exec, the memory of the former program is free.)  The caller holds the lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -193,8 +195,8 @@ static uint64_t recover_ended(struct weir_group *g) {
     return ending;
 }
 
-/* Clears the slot that this process has claimed.  Then writes the pid, the start time, the command and the weight of
- * this process into the slot. */
+/* Clears the slot that this process has just claimed, and writes the pid, the start time, the command and the weight
+ * of this process into it. */
 static void describe_member(struct weir_group *g, uint64_t weight) {
     struct group_slot *own = own_slot(g);
     uint64_t words[COMMAND_WORDS] = {0};
@@ -288,8 +290,8 @@ struct visit {
     void *context;
 };
 
-/* Calls `each` with the name of a group if the file is for the device.  `rest` is "NAME-DEVICE".  NAME may contain
- * hyphens, too. */
+/* Finds the name of a group in a file name, and calls `each` with the name if the file is for the device.  `rest` is
+ * the part "NAME-DEVICE" of the file name.  NAME may contain hyphens, too. */
 static void visit_name(const char *rest, void *context) {
     const struct visit *visit = context;
     size_t length = strlen(rest), tail = strlen(visit->device) + 1;
@@ -311,7 +313,7 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
                          &(struct visit){device, visit, context});
 }
 
-/* Removes the file of a group if all its members were killed. */
+/* Removes the shared file of a group if no member runs, which happens if the last members were killed. */
 static void remove_if_left(const char *name, void *device) {
     struct weir_group g;
 
@@ -319,9 +321,9 @@ static void remove_if_left(const char *name, void *device) {
         weir__group_leave(&g);
 }
 
-/* Prepares the file of a group for a new limit if the group has no members.  If all members have ended, removes the
- * file.  If a member is still ending, the file stays and its memory stays counted, so the function writes the new
- * limit into the file.  Returns 0 if the file has no members and `limit` is 0, else 1. */
+/* Prepares the shared file of a group for a new limit, if the group has no members.  If all members have ended,
+ * removes the file.  If a killed member still has memory, keeps the file, so that this memory stays counted, and
+ * writes the new limit into it.  Returns 0 if the group has no members and `limit` is 0, else 1. */
 static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
@@ -371,9 +373,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Moves this member to the file that now has the name of the group's file.  Makes the file if there is none.  Counts
- * the bytes of the member in the new file, even above the limit.  If the member cannot join the new file, it stays
- * in the old file, and all its charges fail.  The caller holds the lock. */
+/* Handles the loss of the group's shared file, for example if a user has removed it.  Opens or creates the file that
+ * has the name now, and counts this process's bytes in it, even above the limit.  On failure keeps the old file, and
+ * all requests for memory fail.  The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -398,13 +400,13 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    /* If the program has closed weir's descriptor, the file has not changed, and this member has two slots.  Then
-     * this call recovers the bytes of the old slot. */
+    /* If the file is unchanged and only its descriptor was closed by the program, the file now has two slots of this
+     * process.  The call subtracts the bytes of the first slot. */
     (void)recover_ended(g);
 }
 
-/* Locks the group.  If the file of this member is no longer valid, first moves the member to the file that now has
- * the name. */
+/* Locks the group.  If the group's shared file was removed or damaged, first opens or creates the file that has the
+ * name now. */
 static void lock_in_named_file(struct weir_group *g) {
     int saved_errno = errno;
 
@@ -452,7 +454,7 @@ void weir__group_forget(struct weir_group *g) {
 
 /* ---- counting ------------------------------------------------------------------------------------ */
 
-/* Adds `more` bytes to the counter and to this member's bytes of the kind `kind`, and subtracts `less` bytes from
+/* Adds `more` bytes to the group's counter and to this process's bytes of one kind, and subtracts `less` bytes from
  * both.  Returns 1 on success, 0 if the group would exceed `limit`.  The caller holds the lock. */
 static int count_kind(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                       uint64_t limit) {
@@ -480,7 +482,7 @@ int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t
     return is_taken;
 }
 
-/* Adds `more` bytes and subtracts `less` bytes, without a check of the limit. */
+/* Adds `more` bytes to the group's counter and subtracts `less` bytes, even if the group then exceeds its limit. */
 static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
                          uint64_t less) {
     if (more == less)
@@ -517,8 +519,8 @@ uint64_t weir__group_used(struct weir_group *g) {
     return used;
 }
 
-/* Reads the slot of a member.  Returns 1 on success, 0 if the slot has no member, if the member has ended, or if the
- * slot has got another member during the read. */
+/* Copies the data of the process in slot `at` to *out.  Returns 1 on success, 0 if the slot is free, if its process
+ * has ended, or if another process has claimed the slot during the copy. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
     struct group_slot *slot = &group_map(g)->slot[at];
     uint64_t words[COMMAND_WORDS], pid = atomic_load(&slot->pid);

@@ -7,11 +7,12 @@
  * still allows.
  *
  * The table cannot know before a request by how much a pool will grow.  So the table charges whole units before the
- * request.  After the request it corrects the charge to the real size of the pool.  A captured request needs no charge,
- * since the driver allocates the memory of a graph at the launch.
+ * request.  After the request it corrects the charge to the real size of the pool.  A cuMemAllocAsync during a stream
+ * capture is not charged, since the driver allocates the memory only when the graph is launched.
  *
- * Locks: a thread holds `settling` while it queries the size of a pool and corrects the charge.  `lock` guards the
- * maps.  The order is `settling`, then `lock`, then the lock of the group.
+ * Locks: a thread holds `settling` while it queries the size of a pool and corrects the charge.  `lock` guards the maps
+ * from blocks, handles and pools to their charged bytes.  The order is `settling`, then `lock`, then the lock of the
+ * group.
  */
 #include "ipc/group_process.h"
 
@@ -20,7 +21,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The unit by which pools of the driver grow (H200, driver 580). */
+/* The size by which the driver's memory pools grow (H200, driver 580). */
 #define POOL_UNIT ((uint64_t)32 << 20)
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
@@ -31,7 +32,8 @@ static struct weir_driver table;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* For each block, physical allocation and pool: the charged bytes and the device, packed by pack_record(). */
+/* Which bytes are charged for each cuMemAlloc block, for each physical allocation, and for each pool.  A value
+ * contains the bytes and the device (pack_record()). */
 static struct weir_map blocks, handles, pools;
 
 enum { DEVICE_BITS = 6 };
@@ -111,12 +113,12 @@ static CUresult cap_free_memory(size_t *free_bytes, size_t *total) {
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
-/* A driver call that frees a block or a physical allocation.  Both are named by a number. */
+/* The type of a driver call that frees a block or a physical allocation.  `key` is the address or the handle. */
 typedef CUresult free_call(unsigned long long key);
 
-/* Completes an allocation of charged bytes after the driver has returned `result`.  If the driver has succeeded,
- * records the bytes.  If there is no host memory for the record, frees the memory by `undo`.  On any failure
- * subtracts the bytes from the counter. */
+/* Completes an allocation whose bytes were charged before.  `result` is the result of the driver.  On success records
+ * the bytes under the new address or handle.  If there is no host memory for the record, frees the allocation by
+ * `undo`.  If the allocation has failed or was freed, subtracts the bytes from the group. */
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
                              const unsigned long long *key, uintptr_t word, CUresult result,
                              free_call *undo) {
@@ -130,8 +132,8 @@ static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
     return result;
 }
 
-/* Frees a block or a physical allocation by `call`.  Removes the record first, because the driver may return the
- * freed number to another thread at once. */
+/* Calls the driver to free a block or a physical allocation, and subtracts its bytes from the group.  Removes the
+ * record before the call, because the driver may reuse the address or the handle for another thread at once. */
 static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
     uintptr_t word = remove_record(map, key);
     struct weir_group *g = word ? group_of(counted_on(word)) : NULL;
@@ -139,7 +141,7 @@ static CUresult free_recorded(struct weir_map *map, unsigned long long key, free
 
     if (g && result == CUDA_SUCCESS)
         weir__group_uncharge(g, WEIR_GROUP_RESERVE, counted_in(word));
-    else if (word && result != CUDA_SUCCESS) /* the map has room for the removed record */
+    else if (word && result != CUDA_SUCCESS) /* cannot fail: the removed record has left room */
         (void)store_record(map, key, word);
     return result;
 }
@@ -190,8 +192,8 @@ static CUresult count_pool_create(CUmemoryPool *pool, const CUmemPoolProps *prop
     return result;
 }
 
-/* Returns the group on the device of the pool, or NULL if the pool is unknown.  Sets *counted to the bytes that are
- * charged for the pool. */
+/* Returns the group on the device of the pool, or NULL if the pool is unknown to this table.  Sets *counted to the
+ * bytes that the group counts for the pool. */
 static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     uintptr_t word = 0;
     int is_known;
@@ -203,7 +205,8 @@ static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     return is_known ? group_of(counted_on(word)) : NULL;
 }
 
-/* Returns the reserved bytes of the pool, or UINT64_MAX if the driver does not report them. */
+/* Returns the reserved bytes of the pool (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), or UINT64_MAX if the driver fails to
+ * report them. */
 static uint64_t read_pool_reserved(CUmemoryPool pool) {
     struct weir_driver_scope scope;
     uint64_t bytes = UINT64_MAX;
@@ -217,11 +220,13 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
     return bytes;
 }
 
-/* Corrects the charge of a pool to the real size of the pool.  `before` is the bytes that the caller has charged
- * before its request.  If the driver does not report the size, `took` is the assumed growth. */
+/* Makes the bytes that the group counts for a pool equal to the reserved bytes of the pool.  `before` is the number
+ * of bytes that the caller charged for possible growth.  If the driver does not report the reserved bytes, `took` is
+ * the assumed growth. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
-    /* With this lock, a thread cannot replace a newer size by an older size. */
+    /* Held from the query of the reserved bytes until they are stored.  Otherwise another thread could store newer
+     * bytes in between. */
     static pthread_mutex_t settling = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;
@@ -244,7 +249,7 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
 }
 
 /* Polls the stream for at most a second.  Returns 1 if all work on the stream is completed and the host has
- * synchronised with the stream, else 0.  The stream must not be captured. */
+ * synchronised with the stream, else 0.  The caller must make sure that the stream is not being captured. */
 static int poll_stream(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
     struct weir_driver_scope scope;
@@ -263,9 +268,9 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Charges whole units for a request to a pool.  If the limit forbids the charge, the idle memory of the pool may
- * still be enough for the request; but the driver might grow the pool.  So the function waits for the frees of the
- * stream, trims the pool, and charges again.  Returns 1 on success, 0 if the limit forbids the charge. */
+/* Charges the largest growth that a request may cause in a pool to the group.  If the limit forbids this, waits for
+ * the frees on the stream and trims the pool, and tries again.  (The idle memory of the pool might be enough, but the
+ * driver might also grow the pool.)  Returns 1 on success, 0 if the limit forbids the growth. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {
     CUstreamCaptureStatus status;
@@ -305,8 +310,8 @@ static CUresult count_pool_trim(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* Destroys a pool and subtracts its bytes from the counter.  weir destroys a pool only after all blocks of the pool
- * are freed. */
+/* Destroys a pool, and subtracts its bytes from the group at once.  This is correct because weir destroys a pool only
+ * after all its blocks are freed. */
 static CUresult count_pool_destroy(CUmemoryPool pool) {
     uint64_t counted;
     struct weir_group *g = group_of_pool(pool, &counted);

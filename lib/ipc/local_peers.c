@@ -43,7 +43,7 @@ void weir__local_peers_leave(struct weir_local_peer *s) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Decrements the count of threads that use an entry.  The caller holds the lock. */
+/* Decrements the use count of an entry, and wakes the threads that wait for 0.  The caller holds the lock. */
 static void release_peer(struct weir_local_peer *s) {
     WEIR_ASSERT(s->held > 0);
     if (--s->held == 0)

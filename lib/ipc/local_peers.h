@@ -5,36 +5,37 @@
  * the list increments the entry's count of users, and holds no lock during the use.  An allocator that leaves the list
  * waits until this count is 0.
  *
- * This file must not know what an allocator is.
+ * This file must not depend on the type of an allocator.
  */
 #ifndef WEIR_LOCAL_PEERS_H
 #define WEIR_LOCAL_PEERS_H
 
 #include <stdint.h>
 
-/* The entry of an allocator in the list.  The owner sets `driver`, `device` and `owner` before the entry joins the
- * list.  The other fields are private, and are zero while the entry is not in the list. */
+/* An allocator's entry in the process-wide list of allocators.  The allocator sets `driver`, `device` and `owner`
+ * before weir__local_peers_join().  The other fields are only for local_peers.c, and are zero while the entry is not
+ * in the list. */
 struct weir_local_peer {
     const void *driver;
     int device;
     void *owner;
     struct weir_local_peer *next;
-    /* The number of the entry in the order of joining, from 1 on; 0 outside of the list. */
+    /* The number of the entry in the order of joining, from 1 on; 0 while the entry is not in the list. */
     uint64_t number;
     unsigned held;
 };
 
 void weir__local_peers_join(struct weir_local_peer *s);
-/* Removes an entry from the list, and waits until no thread uses the entry.  The caller must hold no lock that a
- * user of the entry may need. */
+/* Removes an allocator from the list, and waits until no other thread uses its entry.  The caller must hold no lock
+ * that such a thread may need. */
 void weir__local_peers_leave(struct weir_local_peer *s);
-/* Returns the next entry after `last`, or the first entry if `last` is NULL.  Returns NULL at the end of the list.
- * If `s` is not NULL, returns only entries on the device of `s`, and never `s` itself.  Increments the count of
- * users of the returned entry, so that the entry stays valid.  Decrements the count of `last`. */
+/* Returns the next allocator in the list after `last`, or the first one if `last` is NULL.  Returns NULL at the end
+ * of the list.  If `s` is not NULL, returns only allocators on the device of `s`, and never `s` itself.  Increments
+ * the use count of the returned entry, so that the entry stays valid, and decrements the use count of `last`. */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
-/* Decrements the count of users of an entry.  A caller that stops before the end of the list must call the function
- * for its last entry. */
+/* Decrements the use count of an entry that weir__local_peers_next() returned.  A caller that stops before the end of
+ * the list must call the function for the last entry. */
 void weir__local_peers_let_go(struct weir_local_peer *s);
 
 #endif

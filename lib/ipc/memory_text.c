@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* memory_text.c: writes and reads the text about memory, and copies the descriptors of the sender.
+/* memory_text.c: writes and reads the text by which a process names its physical memory to another process, and copies
+ * the descriptors of the sender.
  *
  * The text is "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...".  All numbers are
  * decimal.
  *
  * The kernel may reuse a pid.  So the receiver first opens the process (pidfd_open) and then compares the start time of
- * the process with the text.  If both agree, the open process is the sender.  If the sender ends later, the copy of a
- * descriptor fails.
+ * the process with the text.  If both are equal, the opened process is the sender.  If the sender ends later, the copy
+ * of a descriptor fails.
  */
 #include "ipc/memory_text.h"
 

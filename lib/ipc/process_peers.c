@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* process_peers.c: asks other processes for memory, and answers the requests of other processes.
  *
- * A request has two steps.  First the asking process rings the bell, and all processes publish their present memory.
- * (Cache hits change the memory in use, but do not publish it.)  Then the asking process writes into its own entry how
- * many bytes each asked process should free, and rings again.  An asked process frees memory, writes its answer into
- * its own entry, and rings.  Only the asking process waits, in several rounds; a round takes at most a quarter of the
- * time until the deadline.  If a process has not answered by the end of a round, no request asks this process for a
- * while.  A request waits for ending processes until its deadline; later requests do not wait for these processes.
+ * A request for memory has two steps.  First the asking process rings the bell, a futex word in the registry, and all
+ * processes publish their present memory.  (Cache hits change the memory in use, but do not publish it.)  Then the
+ * asking process writes into its own entry of the registry how many bytes each asked process should free, and rings
+ * again.  An asked process frees memory, writes its answer into its own entry, and rings.  Only the asking process
+ * waits, in several rounds; a round takes at most a quarter of the time until the deadline.  If a process has not
+ * answered by the end of a round, no request asks this process for a while.  A request waits for ending processes until
+ * its deadline; later requests do not wait for these processes.
  *
- * At exit the driver is unloaded, while the thread may be about to call the driver.  So the thread holds `stepping`
- * while it works, and does no more work once exit has begun.  Exit waits for `stepping` at most one second, since the
- * thread may be in a call that never returns.  A child of fork() does not have the thread, and its public calls return
- * before they would need the thread.
+ * At exit the driver is unloaded, while the thread that answers requests may be about to call the driver.  So this
+ * thread holds `stepping` while it works, and does no more work once exit has begun.  Exit waits for `stepping` at most
+ * one second, since the thread may be in a call that never returns.  A child of fork() does not have the thread, and
+ * its public calls return before they would need the thread.
  *
  * Locks: `joining` guards the list of structs, and is held while a struct is created or removed.  A thread that asks
  * other processes holds `asking`, under which it takes `lock` and the lock of the group.  The thread of the struct
@@ -38,20 +39,23 @@
 #include "ipc/local_peers.h"
 
 #define MILLISECOND UINT64_C(1000000)
-/* A process that has not answered a request is not asked again for this time. */
+/* The time for which weir requests no memory from a process that has left a request unanswered. */
 #define SILENCE_NS (2000 * MILLISECOND)
-/* ENDING_NS is the longest time for which requests wait for one ending process.  BESIDE_RESERVE is an estimate of
- * the memory that an ending process has besides its reserved memory, such as its context. */
+/* ENDING_NS is the longest time for which requests wait for the memory of one killed or exiting process.
+ * BESIDE_RESERVE is an estimate of the memory that such a process has besides its reserved bytes, such as its
+ * context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* REFRESH_MS is the time that other processes have to publish their memory.  The thread wakes up at least every
- * LONG_TICK_MS, since a process that is killed does not ring.  If the limit of an allocator is a share, the thread
- * wakes up every TICK_MS. */
+/* The times of the thread that answers requests, in ms.  REFRESH_MS is the time for which a request waits for other
+ * processes to publish their memory.  The thread wakes up at least every LONG_TICK_MS, because a killed process
+ * cannot wake it.  If the limit of an allocator is a share of the device, it wakes up every TICK_MS. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
-enum { MOST_SHOWN = 3 /* weir__process_peers_show() names at most this number of processes */ };
+/* The number of processes that weir__process_peers_show() names at most. */
+enum { MOST_SHOWN = 3 };
 
-/* For each slot, `silent` describes the last process that did not answer, and `ending` describes the last process
- * that was ending.  The start time distinguishes the process from a later owner of the slot. */
+/* The last process of a slot that left a request unanswered (`silent`), and the last process of a slot that was
+ * killed or exiting (`ending`).  `start` is the start time of the process, which distinguishes it from a later owner
+ * of the slot. */
 struct silent {
     uint64_t start, as_of_ns, until_ns;
 };
@@ -59,43 +63,49 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-enum { REFRESHES = 8 /* the largest number of attempts to sum up memory while allocators grow */ };
+/* How often refresh() sums up the memory at most, while allocators change it. */
+enum { REFRESHES = 8 };
 
 struct weir_process_peers {
-    struct weir_process_peers *next; /* the next struct in the list; guarded by `joining` */
-    /* Not in the list of local peers; a key for finding the allocators on the device. */
+    struct weir_process_peers *next; /* the next struct in the list `first`; guarded by `joining` */
+    /* The key with which this file finds the allocators on the device: weir__local_peers_next() compares their device
+     * with it. */
     struct weir_local_peer own;
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    /* The last answered requests; only the thread uses `seen` and `answers`. */
+    /* The numbers of the last answered requests, so that no request is answered twice.  Only the thread of this
+     * struct uses `seen` and `answers`. */
     uint64_t seen[WEIR_REGISTRY_ANSWERS];
     unsigned answers;
 
     pthread_mutex_t lock; /* guards all fields from here to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
-    uint64_t notes; /* the number of calls of weir__process_peers_note() */
+    /* Counts calls of weir__process_peers_note(), so that refresh() detects a change. */
+    uint64_t notes;
 
-    pthread_mutex_t asking; /* held during a request to other processes; guards all fields below */
+    /* Held while this process requests memory from others; guards all fields below. */
+    pthread_mutex_t asking;
     struct silent silent[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* For each slot, the bytes that `kept` of struct weir_answers contains for it. */
+    /* For each slot, the part of weir_answers.kept (bytes that a request cannot get) that belongs to its process. */
     uint64_t kept[WEIR_SLOTS];
-    /* The group whose members are asked, or NULL if all processes are asked. */
+    /* The group to whose processes the current request is limited, or NULL if it goes to all processes. */
     const struct weir_group *group;
     size_t member_count;
     struct weir_group_member member[WEIR_GROUP_SLOTS];
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
-/* The list of structs; `joining` guards `first` and `has_failed`. */
+/* The list of all structs of this process.  `joining` guards `first` and `has_failed`. */
 static struct weir_process_peers *first;
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* set at exit; the thread may still finish the work that it has begun */
+/* Set when the process exits; after that the thread begins no more work. */
+static atomic_int exiting;
 
 /* ---- registries of all devices, which this process may not have joined ---- */
 
@@ -105,7 +115,7 @@ int weir__process_peers_device(const struct weir_driver *driver, CUdevice device
            weir__driver_uuid(driver, device, name) == CUDA_SUCCESS;
 }
 
-/* Returns the sum of the weights of all processes in a registry, but at most `most`. */
+/* Returns the sum of the weights of all processes in the registry of a device, but at most `most`. */
 static uint64_t sum_of_weights(struct weir_slot_file *registry, uint64_t most) {
     struct weir_registry_entry entry;
     uint64_t sum = 0;
@@ -116,7 +126,7 @@ static uint64_t sum_of_weights(struct weir_slot_file *registry, uint64_t most) {
     return sum;
 }
 
-/* Opens the registry of a device for reading only.  Returns 1 on success, 0 if there is no registry. */
+/* Opens the registry of a device for reading only.  Returns 1 on success, 0 if the registry does not exist. */
 static int look_up_registry(struct weir_slot_file *registry, const struct weir_driver *driver,
                             CUdevice device) {
     char name[WEIR_UUID_BYTES];
@@ -153,7 +163,8 @@ uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice 
 
 /* ---- the entry of this process ------------------------------------------------------------------- */
 
-/* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is an allocator, else 0. */
+/* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is at least one allocator,
+ * else 0. */
 static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     struct weir_local_peer *s = NULL;
     struct weir_holding h;
@@ -163,7 +174,8 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
-        if (h.shown) /* weir__process_peers_note() must not add these bytes again */
+        /* From now on weir__process_peers_note() adds only later changes to the published bytes. */
+        if (h.shown)
             atomic_store_explicit(h.shown, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
         sum->in_use += h.in_use;
@@ -176,8 +188,8 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     return any;
 }
 
-/* Publishes the memory of all allocators of this process.  `as_of_ns` is the time when the caller last adapted the
- * shares of the allocators. */
+/* Publishes the memory of all allocators of this process in the registry of the device.  `as_of_ns` is the time when
+ * the caller last set the limits that are shares of the device. */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_holding sum;
@@ -185,7 +197,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     int any, tries = 0;
 
     pthread_mutex_lock(&n->lock);
-    do { /* computes the sum again if an allocator has changed its memory during the sum */
+    do { /* repeats the sum if an allocator has changed its memory meanwhile */
         notes = n->notes;
         pthread_mutex_unlock(&n->lock);
         any = sum_up(n, &sum);
@@ -193,7 +205,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.as_of_ns = as_of_ns;
     n->entry.limit = sum.limit;
-    /* If there is no allocator yet, or if allocators grow all the time, the published sum does not change. */
+    /* Keeps the published figures if there is no allocator yet, or if allocators change their memory all the time. */
     if (any && notes == n->notes) {
         n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;
@@ -207,7 +219,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Returns 1 if the entry of this process has the largest priority and the largest weight of all claims, else 0. */
+/* Returns 1 if this process publishes the largest priority and the largest weight of all its allocators, else 0. */
 static WEIR_ASSERT_ONLY int are_claims_valid(const struct weir_process_peers *n) {
     uint64_t priority = 0, weight = 0;
 
@@ -218,7 +230,7 @@ static WEIR_ASSERT_ONLY int are_claims_valid(const struct weir_process_peers *n)
     return n->entry.priority == priority && n->entry.weight == weight;
 }
 
-/* Publishes the largest priority and the largest weight of all claims of this process.  The caller holds the lock. */
+/* Publishes the largest priority and the largest weight of all allocators of this process.  The caller holds `lock`. */
 static void publish_claims(struct weir_process_peers *n) {
     int shares = 0;
 
@@ -242,7 +254,7 @@ static void add_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     weir__registry_ring(&n->registry);
 }
 
-/* Removes a claim from the list of claims.  Returns 1 if no claim is left, else 0. */
+/* Removes the priority and the weight of one allocator from the list.  Returns 1 if the list is then empty, else 0. */
 static int remove_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     struct weir_claim **at = &n->claims;
     int was_last;
@@ -316,8 +328,8 @@ static void answer_request(struct weir_process_peers *n, uint64_t sequence, uint
     weir__registry_ring(&n->registry);
 }
 
-/* Returns the bytes that another process, which has published `entry`, asks this process to free.  Returns 0 if it
- * asks for none, or if this process has already answered the request. */
+/* Returns the bytes that another process requests from this process; `entry` is the other process's entry in the
+ * registry.  Returns 0 if it requests none, or if this process has already answered the request. */
 static uint64_t requested_bytes(const struct weir_process_peers *n,
                                 const struct weir_registry_entry *entry, uint64_t own_slot) {
     if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
@@ -329,8 +341,8 @@ static uint64_t requested_bytes(const struct weir_process_peers *n,
     return 0;
 }
 
-/* Adapts the shares of all allocators to the processes that use the device now.  Returns the time at which the
- * function began to read the entries of other processes. */
+/* Sets the limits of all allocators whose limit is a share of the device, by the weights of the processes that use
+ * the device now.  Returns the time at which the function began to read these weights. */
 static uint64_t fit_shares(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
@@ -341,7 +353,8 @@ static uint64_t fit_shares(struct weir_process_peers *n) {
     return now;
 }
 
-/* Publishes the memory of this process, and answers all requests of other processes.  The caller holds `stepping`. */
+/* Publishes the memory of this process, and answers all open requests of other processes.  The caller holds
+ * `stepping`. */
 static void answer_all(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
     uint64_t bytes;
@@ -353,7 +366,8 @@ static void answer_all(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        /* Adapts the shares again, since the asking process may be new to this process. */
+        /* Adapts limits that are shares of the device again, since a process that has just started may have made the
+         * request. */
         if (bytes > 0)
             answer_request(n, entry.sequence, bytes, fit_shares(n));
     }
@@ -366,7 +380,8 @@ static void *run_peers_thread(void *peers) {
     weir__thread_begin();
     for (;;) {
         bell = weir__registry_bell(&n->registry);
-        if (atomic_load(&n->stopped)) /* if `stopped` is set later, the bell ends the wait below */
+        /* If `stopped` is set after this check, a change of the bell ends the wait below. */
+        if (atomic_load(&n->stopped))
             return NULL;
         pthread_mutex_lock(&stepping);
         if (!atomic_load(&exiting))
@@ -381,12 +396,12 @@ static void *run_peers_thread(void *peers) {
 struct candidate {
     uint64_t slot, start, pid, idle, priority, as_of_ns;
     int turn;
-    int is_late; /* set if the process has not published its memory since the survey began */
+    int is_late; /* set if the process has not published its memory since the request began */
     int is_asked;
 };
 
-/* Returns the time until which no request asks the process that has published `entry`.  Returns 0 if the process may
- * be asked now. */
+/* Returns the time until which requests skip a process because it left an earlier request unanswered.  `entry` is the
+ * entry of the process in the registry.  Returns 0 if requests need not skip the process. */
 static uint64_t silent_until(const struct weir_process_peers *n, int slot,
                              const struct weir_registry_entry *entry) {
     const struct silent *s = &n->silent[slot];
@@ -409,9 +424,9 @@ static int compare_candidates(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* Returns the turn of the process that has published `entry`; processes with a lower turn are asked first.  The turn
- * is 1 for a member of the group with more than its share, 2 for another member, and 0 for a process that is not
- * asked.  If the request asks all processes, every process has turn 2. */
+/* Returns the turn in which a request goes to a process, the lowest turn first: 1 for a member of the group above its
+ * part of the limit, 2 for any other process.  Returns 0 for a process outside of the group to which the request is
+ * limited. */
 static int turn_of_process(const struct weir_process_peers *n,
                            const struct weir_registry_entry *entry) {
     for (size_t i = 0; i < n->member_count; i++) {
@@ -423,9 +438,9 @@ static int turn_of_process(const struct weir_process_peers *n,
     return n->group ? 0 : 2;
 }
 
-/* Lists the other processes in the order in which they are asked.  Sets *missing to the number of listed processes
- * that have not published their memory since the time `since`.  Sets the fields of *answers that are known before
- * any process is asked. */
+/* Lists the other processes in the order in which this request goes to them.  Sets *missing to the number of listed
+ * processes that have not published their memory since the time `since`.  Adds to *answers what is known before any
+ * process answers. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                               struct weir_ask ask, size_t *missing, struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
@@ -472,8 +487,8 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
     return count;
 }
 
-/* Makes all processes publish their memory, waits a short time for them, and lists the processes by
- * list_candidates(). */
+/* Makes all processes publish their memory, waits a short time for this, and lists the processes in the order in
+ * which the request goes to them. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out, struct weir_ask ask,
                      struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
@@ -481,11 +496,11 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, struct
 
     until = weir__size_smaller(ask.deadline_ns, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
-    /* Also makes the file again if the file was lost. */
+    /* This call also creates the registry again if its file was lost. */
     weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
-    /* Polls, because a process does not ring the bell after it has published its memory. */
+    /* Polls, because a process that publishes its memory does not wake other processes. */
     for (;;) {
         count = list_candidates(n, out, now, ask, &missing, answers);
         if (missing == 0 || weir__registry_now() >= until)
@@ -494,8 +509,8 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, struct
     }
 }
 
-/* Returns 1 and sets *bytes to the freed bytes if the candidate has answered or ended, else 0.  A candidate that has
- * ended has freed its idle memory. */
+/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that it has
+ * freed; a process that has ended has freed its idle memory. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -522,8 +537,8 @@ static void publish_request(struct weir_process_peers *n, const struct weir_regi
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Asks `count` processes for memory, and waits for their answers until the time `until`.  Adds the freed bytes to
- * *answers, and updates `heard` and `late`. */
+/* Requests memory from `count` processes, and waits for their answers until the time `until`.  Adds the freed bytes
+ * to *answers, and sets its flags `heard` and `late`. */
 static void ask_some(struct weir_process_peers *n, struct candidate **some, size_t count,
                      const struct weir_registry_ask *asks, uint64_t until,
                      struct weir_answers *answers) {
@@ -531,7 +546,7 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     uint64_t sequence = weir__registry_now(), now, given, bytes;
     size_t open;
 
-    /* Makes the number differ from the numbers of other processes. */
+    /* Mixes in the pid, so that requests of two processes do not have one number. */
     sequence = sequence << 8 ^ (uint64_t)getpid();
     publish_request(n, asks, sequence, until);
     weir__registry_ring(&n->registry);
@@ -561,8 +576,8 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     answers->late |= open > 0;
 }
 
-/* Picks the next processes to ask, which together should free `bytes` bytes.  Writes the processes into `some` and
- * the requests into `asks`.  Returns the number of picked processes. */
+/* Selects the next processes to which the request goes; together they should free `bytes` bytes.  Writes the
+ * processes into `some` and the bytes for each into `asks`.  Returns the number of selected processes. */
 static size_t pick_candidates(struct candidate *all, size_t count, uint64_t bytes,
                               struct candidate **some, struct weir_registry_ask *asks) {
     size_t picked = 0;
@@ -586,8 +601,8 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Adds the memory of an ending process to the answers.  Ignores a process that has been ending for longer than
- * ENDING_NS, because its driver may hang. */
+/* Adds the memory of a killed or exiting process to the answers of a request, since the memory may soon be free.
+ * Ignores a process that has been ending for longer than ENDING_NS, because its driver may hang. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
@@ -621,13 +636,15 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct
         if (picked == 0)
             break;
         now = weir__registry_now();
-        if (now >= ask.deadline_ns) { /* another thread may have held `asking` until the deadline */
+        /* Another thread's request may have taken all the time until the deadline. */
+        if (now >= ask.deadline_ns) {
             answers.is_incomplete = 1;
             break;
         }
         ask_some(n, some, picked, asks, weir__size_smaller(ask.deadline_ns, now + part), &answers);
     }
-    if (answers.given < ask.bytes) /* adds ending processes, whose memory may become free soon */
+    /* Adds killed and exiting processes, whose memory may become free soon. */
+    if (answers.given < ask.bytes)
         weir__registry_ending(&n->registry, add_ending,
                               &(struct ending_sum){n, &answers, weir__registry_now()});
     answers.is_incomplete |= answers.late || answers.ending > 0;
@@ -702,13 +719,14 @@ void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCE
 
 /* ---- joining and leaving ------------------------------------------------------------------------- */
 
-/* Leaves all registries at exit.  The last process that exits in the normal way removes the file. */
+/* Releases the slots of this process in all registries at exit.  The last process that exits normally removes the
+ * file. */
 static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* If the lock is not available, this process does not leave the registries.  Other processes then find out that
-     * this process has ended. */
+    /* Without the lock, the function does nothing.  Other processes find out from the kernel that this process has
+     * ended. */
     if (!weir__thread_lock_at_end(&stepping))
         return;
     pthread_mutex_unlock(&stepping);
@@ -733,8 +751,8 @@ static void discard(struct weir_process_peers *n) {
     free(n);
 }
 
-/* Joins the registry of the device and starts the thread.  Returns NULL with the reason in `why` on failure.  The
- * caller holds `joining`. */
+/* Creates the struct for a device: claims a slot in the device's registry, and starts the thread.  Returns NULL with
+ * the reason in `why` on failure.  The caller holds `joining`. */
 static struct weir_process_peers *create_peers(const struct weir_driver *driver, CUdevice device,
                                                const struct weir_process_peers_calls *calls,
                                                const char *name, char *why, size_t why_bytes) {
@@ -784,7 +802,7 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
             break;
     if (!n) {
         n = create_peers(driver, device, calls, name, why, why_bytes);
-        if (has_failed) /* an earlier call has reported the reason */
+        if (has_failed) /* writes no reason, since an earlier call has written it */
             why[0] = '\0';
         has_failed |= !n;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* registry.c: reads and writes the entries of a registry, and rings its bell.
+/* registry.c: reads and writes the entries of a shared registry, and rings its bell, a futex word.
  *
  * weir reads and writes all data by pread and pwrite.  Any process of the user may truncate the file, and an access to
  * truncated mapped memory raises a signal.  One pwrite writes a whole entry.  The checksum of the entry detects an
@@ -7,8 +7,8 @@
  * in FUTEX_WAIT and FUTEX_WAKE_OP.  These calls return an error if the page is gone.
  *
  * A child of fork() keeps the lock of its parent's slot.  So weir also checks whether the process of an entry still
- * runs: after the parent has ended, its entry does not count.  If the pid of the entry belongs to another namespace,
- * weir can check only the lock.
+ * runs: after the parent has ended, its entry is ignored.  If the pid of the entry belongs to another namespace, weir
+ * can check only the lock.
  *
  * A process that publishes its entry checks the file.  If the file is no longer valid, the process wakes all threads
  * that sleep on the old bell, and then opens or makes another file.  If two processes make a file at once, one of the
@@ -29,7 +29,7 @@
 #include "base/who.h"
 
 enum { BELL_AT = 64, TRIES = 64 };
-/* A thread that sleeps on the bell checks after each NAME_MS whether its file still has a name. */
+/* The interval, in ms, at which a thread that sleeps in weir__registry_wait() checks that the file still has a name. */
 enum { NAME_MS = 1000 };
 
 struct slot {
@@ -47,8 +47,7 @@ uint64_t weir__registry_now(void) {
     return weir__clock_ns();
 }
 
-/* Computes the checksum of an entry: FNV-1a over its words.  The sum is never 0, so a slot of zeros has no valid
- * entry. */
+/* Computes the FNV-1a checksum of an entry.  The result is never 0, so a slot of zeros is not a valid entry. */
 static uint64_t entry_checksum(const struct weir_registry_entry *entry) {
     const char *at = (const char *)entry;
     uint64_t sum = UINT64_C(14695981039346656037), word;
@@ -60,7 +59,7 @@ static uint64_t entry_checksum(const struct weir_registry_entry *entry) {
     return sum | 1;
 }
 
-/* Reads the slot `number`.  Returns 1 if the slot has a complete entry, else 0. */
+/* Reads slot `number` of the file.  Returns 1 if the slot contains a complete entry, else 0. */
 static int read_slot(const struct weir_slot_file *f, int number, struct slot *out) {
     return pread(f->file.number, out, sizeof *out, weir__slot_place(f, number)) ==
                (ssize_t)sizeof *out &&
@@ -74,14 +73,14 @@ static void *registry_bell(const struct weir_slot_file *f) {
 }
 
 void weir__registry_ring(struct weir_slot_file *f) {
-    /* Adds 1 to the bell and wakes all threads that sleep on it.  The call also requires a second word, which here
-     * is the bell, too, and for which it wakes no thread. */
+    /* FUTEX_WAKE_OP adds 1 to the bell and wakes all threads that sleep on it.  The call requires a second futex
+     * word; the bell is used for both, and no thread is woken for the second one. */
     (void)syscall(SYS_futex, registry_bell(f), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0,
                   registry_bell(f), WEIR_FUTEX_ADD_1);
 }
 
-/* Sleeps until the bell has another value than `bell`.  Returns 0 if a thread has rung the bell, or if the bell had
- * another value already.  Returns ETIMEDOUT if the time has passed, EFAULT if the page of the bell is gone. */
+/* Sleeps until the registry's bell, a futex word, differs from `bell`.  Returns 0 if it differs, ETIMEDOUT after the
+ * given time, EFAULT if the mapped page no longer exists because the file was truncated. */
 static int sleep_on_registry(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
@@ -100,8 +99,8 @@ uint32_t weir__registry_bell(struct weir_slot_file *f) {
     return bell;
 }
 
-/* Returns 1 if the descriptor still belongs to weir's file and this file has a name, else 0.  The program may have
- * closed the descriptor and opened another file under its number, although the page of weir's file is still mapped. */
+/* Returns 1 if the stored descriptor still belongs to the registry and its file has a name, else 0.  The program may
+ * have closed the descriptor and opened another file under its number, while the registry is still mapped. */
 static int has_named_file(struct weir_slot_file *f) {
     struct stat is;
     int has;
@@ -112,8 +111,8 @@ static int has_named_file(struct weir_slot_file *f) {
     return has;
 }
 
-/* Sleeps in parts.  After each part, checks whether the file still has a name, because no process rings the bell of
- * a file without a name. */
+/* Sleeps in short parts.  After each part, checks whether the file still has a name, because other processes no
+ * longer use a file that was removed. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     unsigned part;
     int error;
@@ -123,7 +122,7 @@ void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milli
         error = has_named_file(f) ? sleep_on_registry(f, bell, part) : EFAULT;
         milliseconds -= part;
     } while (error == ETIMEDOUT && milliseconds > 0);
-    if (error == EFAULT) /* sleeps a short time before the caller opens another file */
+    if (error == EFAULT) /* limits how often the caller opens the file again */
         nanosleep(&(struct timespec){0, 20000000}, NULL);
 }
 
@@ -175,7 +174,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = entry_checksum(entry);
     if (weir__slot_file_is_lost(f)) {
-        /* Restores the page of the bell, which weir__registry_ring() needs. */
+        /* Restores the page of the bell (the file may have been truncated), because the wake below needs it. */
         if (weir__slot_file_has(f))
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);
@@ -188,7 +187,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     errno = saved_errno;
 }
 
-/* Returns 1 if the process of the entry has ended and its pid is of this namespace, else 0. */
+/* Returns 1 if the process of the entry has ended, else 0.  Returns 0 if its pid belongs to another pid namespace. */
 static int has_entry_ended(const struct weir_slot_file *f,
                            const struct weir_registry_entry *entry) {
     return weir__slot_is_near(f, entry->namespace) &&

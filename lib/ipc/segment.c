@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* segment.c: writes and reads segments.
+/* segment.c: writes and reads segments: files in which a process publishes data for other processes.
  *
  * The writer gives each publication a sequence number.  The number in the file is odd while the writer writes the body,
  * and even afterwards.
@@ -62,7 +62,8 @@ struct weir_segment_head {
 struct weir_segment_file {
     struct weir_segment_head head;
     _Alignas(64) uint64_t sequence;
-    _Alignas(64) uint64_t watched; /* the time of the last read (CLOCK_MONOTONIC), or 0 */
+    /* The time at which a reader last read the file (CLOCK_MONOTONIC), or 0. */
+    _Alignas(64) uint64_t watched;
     _Alignas(64) uint64_t body[];
 };
 
@@ -76,12 +77,12 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault) {
     return texts[fault];
 }
 
-/* Writes the part "KIND-NAMESPACE-" of a file's name. */
+/* Writes the first part of a segment's file name, "KIND-NAMESPACE-", which is common to all segments of a kind. */
 static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_kind *kind) {
     snprintf(prefix, PREFIX_BYTES, "%s-%" PRIu64 "-", kind->name, weir__process_namespace());
 }
 
-/* Reads the part "PID-START" of a file's name into *out.  Returns 1 on success, else 0. */
+/* Parses the last part of a segment's file name, "PID-START", into *out.  Returns 1 on success, else 0. */
 static int read_name(const char *name, struct weir_segment_name *out) {
     uint64_t pid;
 
@@ -92,7 +93,8 @@ static int read_name(const char *name, struct weir_segment_name *out) {
 }
 
 struct visit {
-    /* Called for each living process; NULL if files of ended processes are only removed. */
+    /* Called for the segment of each running process; NULL if the caller only wants to remove the files of ended
+     * processes. */
     weir_segment_visitor *living;
     void *context;
 };
@@ -126,13 +128,13 @@ static int create_file(struct weir_segment *s, const struct weir_segment_head *h
     void *page = MAP_FAILED;
     int file, error;
 
-    /* Removes the file of another program that this process ran before exec. */
+    /* Removes the file of the program that this process ran before exec. */
     (void)unlink(s->path);
     if (weir__runfile_make(s->path, sizeof *s->page + s->body_bytes, head, sizeof *head) != 0)
         return -1;
     file = weir__runfile_open(s->path, O_RDWR);
     if (file >= 0) {
-        errno = EPERM; /* in this case a file of another user has the name */
+        errno = EPERM; /* the error to report if another user has created a file of this name */
         if (weir__runfile_is_sound(file, sizeof *s->page + s->body_bytes, head, sizeof *head))
             page = mmap(NULL, sizeof *s->page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
@@ -160,7 +162,8 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
 
     memset(s, 0, sizeof *s);
     if (start == 0 || start == UINT64_MAX || weir__process_namespace() == 0) {
-        errno = ENOSYS; /* without these values no process could identify the owner of the file */
+        /* Without a start time and a pid namespace, no process could identify the owner of the file. */
+        errno = ENOSYS;
         return -1;
     }
     s->owner = getpid();
@@ -236,7 +239,8 @@ int weir__segment_is_watched(struct weir_segment *s) {
     return is_recent(watched_of(s));
 }
 
-/* Returns the address of the lower 32 bits of `watched`, on which the writer sleeps. */
+/* Returns the address of the futex word on which the writer sleeps: the lower 32 bits of `watched`, the time of the
+ * last read. */
 static uint32_t *segment_bell(const struct weir_segment_file *file) {
     uint32_t *halves = (uint32_t *)(uintptr_t)&file->watched;
 
@@ -251,8 +255,9 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    /* If readers read often, the writer sleeps for the given time.  It also does so if the page is gone, since no
-     * reader could wake the writer. */
+    /* If a process has read the file recently, the writer sleeps for the given time.  Otherwise it sleeps until a
+     * process reads the file.  If the mapped page no longer exists, so that no reader could wake the writer, it also
+     * sleeps for the given time. */
     if (is_recent(watched) || syscall(SYS_futex, segment_bell(s->page), WEIR_FUTEX_WAIT,
                                       (uint32_t)watched, NULL, NULL, 0) != 0)
         nanosleep(&longest, NULL);
@@ -312,7 +317,7 @@ static enum weir_segment_fault read_body(int file, const struct weir_segment_kin
             return WEIR_SEGMENT_FOREIGN;
         if (first == last && (first & 1) == 0)
             return first == 0 ? WEIR_SEGMENT_NOT_YET : WEIR_SEGMENT_NONE;
-        if (i >= TRIES / 2) /* the writer may need this processor to finish its publication */
+        if (i >= TRIES / 2) /* the writer may be waiting for a processor */
             nanosleep(&(struct timespec){0, 100000}, NULL);
     }
     return WEIR_SEGMENT_TORN;

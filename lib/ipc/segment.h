@@ -16,7 +16,7 @@
  * Any process of the user may write anything into the file.  So a reader first checks the size, the magic and the
  * version of the file, and the caller must not trust the body.
  *
- * This file must not know the meaning of a body.
+ * This file must not depend on the meaning of the published data.
  */
 #ifndef WEIR_SEGMENT_H
 #define WEIR_SEGMENT_H
@@ -29,16 +29,17 @@
 
 enum { WEIR_SEGMENT_PATH_BYTES = 512, WEIR_SEGMENT_KIND_BYTES = 16 };
 
-/* A segment counts as watched for this time after each read. */
+/* For this time after a reader has read a segment (a file), its writer continues to publish.  Then the writer
+ * sleeps. */
 #define WEIR_SEGMENT_WATCHED_NS UINT64_C(3000000000)
 
 struct weir_segment_kind {
-    const char *name; /* the name of the kind: at most 15 lower-case letters */
-    uint32_t version; /* the version of the layout of the body */
-    size_t bytes;     /* the size of the body in bytes, a multiple of 8 */
+    const char *name; /* the kind's name in the file name: at most 15 lower-case letters */
+    uint32_t version; /* the version of the data layout */
+    size_t bytes;     /* the size of the published data in bytes, a multiple of 8 */
 };
 
-/* The reasons why a segment cannot be read: X(name, text for messages). */
+/* The reasons why a segment, a file of another process, cannot be read: X(name, text for messages). */
 #define WEIR_SEGMENT_FAULTS(X)                                                                     \
     X(NONE, "nothing is wrong")                                                                    \
     X(GONE, "it is gone")                                                                          \
@@ -60,37 +61,38 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault);
 
 struct weir_segment_file;
 
-/* The segment of this process.  All fields are zero if there is no segment.  Only one thread may use the struct, but
- * any thread may call weir__segment_remove. */
+/* The segment of this process: a file in which it publishes data.  All fields are zero if the process has no segment.
+ * Only one thread may use the struct, but any thread may call weir__segment_remove. */
 struct weir_segment {
-    /* The mapped page of the file, on which the writer sleeps; NULL if there is no segment. */
+    /* The mapped page of the file, with the futex word on which the writer sleeps; NULL if there is no segment. */
     struct weir_segment_file *page;
     struct weir_kept file;
-    uint64_t sequence; /* the sequence number that was last written into the file */
+    /* The number of the last publication; the file contains it, too, so that readers detect a change. */
+    uint64_t sequence;
     size_t body_bytes;
     pid_t owner;
     char path[WEIR_SEGMENT_PATH_BYTES];
 };
 
-/* Makes the segment of this process.  If this process ran another program before exec, replaces the segment of that
- * program.  The file of the segment stays open.  A child of fork() inherits the descriptor, but does not use it.
- * Returns 0 on success, -1 with errno on failure. */
+/* Creates the segment of this process: a file in which it publishes data of the kind.  If this process ran another
+ * program before exec, replaces the segment of that program.  Returns 0 on success, -1 with errno on failure.  The
+ * file stays open; a child of fork() inherits the descriptor, but does not use it. */
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind);
-/* Publishes a body, whose size is the size of the kind.  If the file was removed or truncated, no reader sees the
- * body. */
+/* Writes new data of the kind's size into the segment's file.  If the file was removed or truncated, no reader sees
+ * the data. */
 void weir__segment_publish(struct weir_segment *s, const void *body);
-/* Returns 1 if a process has read the segment within the last WEIR_SEGMENT_WATCHED_NS, else 0. */
+/* Returns 1 if any process has read this segment within the last WEIR_SEGMENT_WATCHED_NS, else 0. */
 int weir__segment_is_watched(struct weir_segment *s);
-/* Sleeps for the number of milliseconds if the segment is watched.  Otherwise sleeps until a process reads the
- * segment. */
+/* Makes the writer wait before its next publication.  Sleeps for the given milliseconds if a process has read the
+ * segment in the last seconds.  Otherwise sleeps until a process reads it. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
-/* Removes the file, unless this process is a child of fork() of the segment's owner.  The file stays open and
- * mapped, since a thread may sleep on the mapped page. */
+/* Removes the segment's file.  Does nothing in a child of fork(), whose parent still uses the file.  The file stays
+ * open and mapped, since a thread may sleep on the mapped page. */
 void weir__segment_remove(struct weir_segment *s);
 
 /* ---- readers ------------------------------------------------------------------------------------- */
 
-/* The process that owns a segment, as the name of the file identifies it. */
+/* The process that has made a segment, as the name of the file identifies it. */
 struct weir_segment_name {
     pid_t pid;
     uint64_t start;
@@ -99,12 +101,12 @@ struct weir_segment_name {
 
 typedef void weir_segment_visitor(const struct weir_segment_name *name, void *context);
 
-/* Calls `visit` for each segment of the kind whose process still runs.  Removes the segments of ended processes. */
+/* Calls `visit` for each segment of the kind whose process still runs.  Removes the files of ended processes. */
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 
-/* Marks the segment as watched, and copies the newest complete body to *body.  After NOT_YET and TORN, the caller
- * may try again.  If the function fails, the contents of *body are undefined. */
+/* Copies the newest complete data of a segment to *body, and wakes its writer, which sleeps while nobody reads.
+ * After NOT_YET and TORN, the caller may try again.  If the function fails, the contents of *body are undefined. */
 enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,
                                            void *body);
 

@@ -36,16 +36,17 @@
 #include "base/runfile.h"
 #include "base/who.h"
 
-/* At least this time passes between two checks of the file, because requests that grow memory come in bursts. */
+/* The least time between two checks of the file.  Requests that grow memory come in bursts, and a check for each one
+ * would be slow. */
 #define LOOK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
-/* A process may want to join while another process removes the file.  REMOVALS is the number of its tries, and
- * REMOVAL_PAUSE_NS is the pause between two tries.  A removal takes three calls and a check for ending processes.
- * So a removal is short, unless the removing process is stopped. */
+/* If another process is removing the file, a process that wants to open it tries REMOVALS times, with a pause of
+ * REMOVAL_PAUSE_NS.  A removal takes three system calls and a check for exiting processes.  So a removal is short,
+ * unless the removing process is stopped. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
-/* The offset of the life locks, far behind the end of the file.  Each slot has one byte at this offset.  If the byte
- * is locked, the process of the slot still runs. */
+/* The file offset of the life locks, far behind the end of the file.  The lock of byte LIVES_AT + N shows that the
+ * process that claimed slot N still runs. */
 #define LIVES_AT ((off_t)1 << 61)
 
 static const char nothing[MOST_SLOT_BYTES];
@@ -79,15 +80,15 @@ static int is_sound(const struct weir_slot_file *f, int file) {
                                   offsetof(struct weir_slot_head, limit));
 }
 
-/* Returns 1 if the errno of open() means that the name belongs to something else than a plain file of this user.
- * Otherwise returns 0.  Other errors, such as a lack of descriptors, have other causes.  EPERM does not count,
- * because weir cannot remove the name in this case. */
+/* Returns 1 if the errno of open() means that the name belongs to something other than a plain file of this user,
+ * such as a link or a folder; weir then removes the name.  Otherwise returns 0.  Also returns 0 for EPERM, because
+ * weir cannot remove the name in this case. */
 static int is_in_the_way(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
-/* Opens the file if it is valid.  If anything else has the name, removes the name.  If there is no file, makes the
- * file.  Returns the descriptor, or -1 with errno on failure. */
+/* Opens the file if it is valid.  If something invalid has the name, removes the name.  If the file does not exist,
+ * creates it.  Returns the descriptor, or -1 with errno on failure. */
 static int find_file(const struct weir_slot_file *f) {
     const struct weir_slot_head head = head_of(f);
     int file, error;
@@ -99,7 +100,7 @@ static int find_file(const struct weir_slot_file *f) {
         if (file >= 0) {
             error = weir__runfile_unname(file, f->path) == 0 ? ENOENT : errno;
             close(file);
-        } else { /* the name may belong to a link; weir removes the link and does not follow it */
+        } else { /* the name may belong to a link; weir removes the link and never follows it */
             error = errno;
             if (is_in_the_way(error))
                 error = unlink(f->path) == 0 ? ENOENT : errno;
@@ -115,14 +116,14 @@ static int find_file(const struct weir_slot_file *f) {
 
 /* ---- locks --------------------------------------------------------------------------------------- */
 
-/* Calls fcntl(2) with the lock of the bytes from `at` to `end`, and leaves the result in *lock. */
+/* Calls fcntl(2) for a lock on the bytes from `at` up to `end`.  *lock receives the result of F_OFD_GETLK. */
 static int lock_range(int file, int command, short type, off_t at, off_t end, struct flock *lock) {
     *lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = end - at};
     return fcntl(file, command, lock);
 }
 
-/* Locks `count` slots from `first` on.  Returns 0 on success, 1 if another open file has one of the locks, -1 with
- * errno if locks do not work in this folder. */
+/* Locks `count` slots from slot `first` on.  Returns 0 on success, 1 if another open file has locked one of these
+ * slots, -1 with errno if file locks do not work in this folder. */
 static int lock_slots(const struct weir_slot_file *f, int file, int first, int count) {
     struct flock lock;
 
@@ -132,8 +133,8 @@ static int lock_slots(const struct weir_slot_file *f, int file, int first, int c
     return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
-/* Unlocks all slots that this open file has locked.  A child of fork() shares the open file and also loses the
- * locks. */
+/* Unlocks all slots that this open file has locked.  A child of fork() shares the open file, so the child also loses
+ * the locks. */
 static void unlock_slots(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -145,7 +146,7 @@ static void unlock_slots(const struct weir_slot_file *f, int file) {
 static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
-    /* If there is no lock, F_OFD_GETLK does not change the length. */
+    /* F_OFD_GETLK sets l_len to the length of another process's lock, and does not change it if no lock exists. */
     return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_place(f, 0),
                       weir__slot_place(f, WEIR_SLOTS), &lock) == 0 &&
            lock.l_len != (off_t)f->kind->slot_bytes;
@@ -204,8 +205,8 @@ int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_
            weir__process_is_ending((pid_t)owner->pid, owner->start);
 }
 
-/* Returns 1 if the process that last had the slot still runs although it has left the slot, or if the process is
- * ending; else 0. */
+/* Returns 1 if the slot should not be claimed yet, because its last process still runs, or because it was killed or
+ * is exiting and its memory may not be free; else 0. */
 static int is_needed(const struct weir_slot_file *f, int file, int slot) {
     struct weir_slot_owner owner;
 
@@ -216,7 +217,7 @@ static int is_needed(const struct weir_slot_file *f, int file, int slot) {
            weir__slot_is_ending(f, &owner);
 }
 
-/* Returns 1 if another process with a slot was killed and is still ending, else 0. */
+/* Returns 1 if any other process with a slot was killed and the kernel has not freed its memory yet, else 0. */
 static int is_any_ending(const struct weir_slot_file *f) {
     char some[READ_BYTES];
     int count = READ_BYTES / (int)f->kind->slot_bytes, file = f->file.number;
@@ -244,9 +245,9 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_place(f, slot));
 }
 
-/* Claims a free slot.  Claims the slot of an ending process only if no other slot is free, because requests still
- * need the entries of ending processes.  Returns the slot, or -1 with errno on failure.  errno is EAGAIN if another
- * process is removing the file. */
+/* Claims a free slot for this process.  Claims the slot of a killed or exiting process only if no other slot is free,
+ * because other processes still read its memory from the slot.  Returns the number of the slot, or -1 with errno on
+ * failure.  errno is EAGAIN if another process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
         for (int slot = 0; slot < WEIR_SLOTS; slot++) {
@@ -259,13 +260,14 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
                 return -1;
             if (taken > 0)
                 continue;
-            /* Checks again, because the last process of the slot may have begun to end since the first check. */
+            /* Checks a second time under the lock, because the last process of the slot may have begun to exit since
+             * the first check. */
             if ((all || !is_needed(f, file, slot)) &&
                 (!f->kind->is_counted || lock_life(file, slot, F_WRLCK) == 0)) {
                 clear_slot(f, file, slot);
                 return slot;
             }
-            /* Unlocks all slots; this process has no other slot in the file yet. */
+            /* Unlocks the slot again.  (The call unlocks all slots, but this process has no other slot in the file.) */
             unlock_slots(f, file);
         }
         if (is_being_removed(f, file)) {
@@ -277,22 +279,22 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file.  If there is an old mapping, the new mapping replaces it at its address.  The removal of the old
- * mapping releases the old slot.  Returns 0 on success, -1 with errno on failure. */
+/* Maps the file.  If the process has mapped an old file, the new mapping replaces it at its address, and the kernel
+ * releases the old slot.  Returns 0 on success, -1 with errno on failure. */
 static int map_slot_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
 
     if (map == MAP_FAILED)
         return -1;
-    if (!f->map) /* other threads use the address of an old mapping, so it must not change */
+    if (!f->map) /* a replaced mapping keeps its address, which other threads use */
         f->map = map;
     return 0;
 }
 
-/* Opens the file, claims a slot and maps the file.  The new file, slot and mapping replace the old ones.  If another
- * process is stopped while it removes the file, the function replaces the file after some time.  Returns 0 on
- * success, -1 with errno on failure. */
+/* Opens or creates the file, claims a slot and maps the file.  The new file, slot and mapping replace the old ones.
+ * If another process does not finish the removal of the file for some time, since it is stopped, replaces the file.
+ * Returns 0 on success, -1 with errno on failure. */
 static int attach_slot_file(struct weir_slot_file *f) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
@@ -303,8 +305,8 @@ static int attach_slot_file(struct weir_slot_file *f) {
             return -1;
         slot = claim_slot(f, file);
         if (slot >= 0 && is_sound(f, file) && weir__kept_set(&kept, file) == 0) {
-            /* If the new file is the old file, clears the old slot of this process, so that no process reads two
-             * entries of this process. */
+            /* If the file is unchanged, this process now has two slots in it.  Clears the old one, so that other
+             * processes do not read two entries of this process. */
             if (f->slot >= 0 && weir__kept_are_same(&f->file, &kept))
                 clear_slot(f, file, f->slot);
             if (map_slot_file(f, file) == 0) {
@@ -374,7 +376,7 @@ struct visit {
     void *context;
 };
 
-/* Calls `visit` for a file if weir uses a file of this name in this folder, and not in another folder. */
+/* Calls `visit` for a file, if this is the folder in which weir uses a file of this name. */
 static void visit_file(const char *path, const char *rest, void *context) {
     const struct visit *of = context;
     char own[WEIR_SLOT_PATH];
@@ -390,9 +392,8 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if another open file has locked the slot of this process, else 0.  This happens if the program has
- * closed weir's descriptor, another part of the process has then opened the slot file again, and the new descriptor
- * has an equal number. */
+/* Returns 1 if the stored descriptor now belongs to another open file of the slot file, else 0.  This happens if the
+ * program closes the descriptor, and another part of the process then opens the slot file and gets the same number. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }
@@ -417,16 +418,16 @@ int weir__slot_file_renew(struct weir_slot_file *f) {
     return f->file.number < 0 ? attach_slot_file(f) : -1;
 }
 
-/* Unlocks the slot, and removes the file if no process has a slot and no process is ending.  If two processes leave
- * at once, at least one of them gets all locks. */
+/* Unlocks this process's slot, and removes the file if no process has a slot and no process is ending.  If two
+ * processes release their slots at once, at least one of them gets all locks, so the file is removed. */
 static void remove_if_alone(const struct weir_slot_file *f) {
     int file = f->file.number;
 
     unlock_slots(f, file);
     if (lock_slots(f, file, 0, WEIR_SLOTS) != 0)
         return;
-    /* The file stays while a process is ending, because a process that joins must know the memory of the ending
-     * process. */
+    /* The file stays while a process is ending, because its slot tells other processes how much memory will become
+     * free. */
     if (!is_any_ending(f))
         (void)weir__runfile_unname(file, f->path);
     unlock_slots(f, file);

@@ -27,7 +27,7 @@ static int open_lock_file(struct weir_process_lock *lock, const char *name) {
     if (file < 0)
         return -1;
     if (weir__runfile_is_own(file, &is) && weir__kept_set(&lock->file, file) == 0) {
-        (void)fchmod(file, 0600); /* sets the mode that the umask may have changed */
+        (void)fchmod(file, 0600); /* sets the mode exactly, since the umask may have removed bits */
         return 0;
     }
     close(file);
@@ -52,10 +52,9 @@ int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
 
 void weir__process_lock_give(struct weir_process_lock *lock) {
     if (lock->held && weir__kept_is(&lock->file)) {
-        /* If another process has removed the file and made a file of this name, weir__runfile_unname() does not
-         * remove the other file's name. */
+        /* If another process has replaced the file meanwhile, weir__runfile_unname() does not remove the new file. */
         (void)weir__runfile_unname(lock->file.number, lock->path);
-        /* Releases the lock even if a child of fork() has the file open. */
+        /* Unlocks explicitly, since closing the file does not unlock while a child of fork() has the file open. */
         (void)flock(lock->file.number, LOCK_UN);
     }
     weir__kept_close(&lock->file);

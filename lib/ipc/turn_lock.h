@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* turn_lock.h: a lock between the processes of one user.  At most one process holds the lock at a time.
  *
- * This file must not know what the lock is used for.
+ * This file must not depend on what the lock is used for.
  */
 #ifndef WEIR_TURN_LOCK_H
 #define WEIR_TURN_LOCK_H
@@ -10,20 +10,20 @@
 
 enum { WEIR_PROCESS_LOCK_PATH = 256 };
 
-/* The lock as one process uses it.  Only one thread at a time may use the struct. */
+/* The state of the lock in one process.  Only one thread at a time may use the struct. */
 struct weir_process_lock {
     struct weir_kept file;
     int held;
-    char path[WEIR_PROCESS_LOCK_PATH]; /* the path of the file of the lock */
+    char path[WEIR_PROCESS_LOCK_PATH]; /* the path of the lock file */
 };
 
 #define WEIR_PROCESS_LOCK_NONE                                                                     \
     { WEIR_KEPT_NONE, 0, "" }
 
-/* Tries to take the lock `name`, without waiting.  `name` becomes a part of the name of a file.  Returns 1 on
+/* Tries to lock, without waiting.  `name` identifies the lock; it becomes a part of a file name.  Returns 1 on
  * success, 0 if another process or another struct of this process holds the lock, -1 with errno on failure. */
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name);
-/* Releases the lock if this struct holds the lock. */
+/* Unlocks if this struct holds the lock.  Does nothing otherwise. */
 void weir__process_lock_give(struct weir_process_lock *lock);
 
 #endif
