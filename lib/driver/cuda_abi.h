@@ -6,7 +6,7 @@
  * ABI.  The list of entry points gives three facts for each: the base name for cuGetProcAddress, the suffixed symbol
  * that the library exports, and the first driver version that has the entry point.
  *
- * This file must not know that a library is loaded, or that a device model exists.
+ * This file must not depend on how the entry points are loaded, or on the device model.
  */
 #ifndef WEIR_CUDA_ABI_H
 #define WEIR_CUDA_ABI_H
@@ -50,9 +50,9 @@ typedef struct CUmemLocation_st {
     int id;
 } CUmemLocation;
 
-/* The struct has 88 bytes in every driver.  Drivers read `maxSize` from version 12.2 on, and `usage` from version
- * 12.8 on.  From version 13.4 on, the first reserved byte selects GPUDirect RDMA.  A driver requires zero in all
- * fields that are newer than the driver. */
+/* The properties of a new memory pool, in the layout of <cuda.h> (88 bytes).  A driver requires zero in fields that
+ * are newer than the driver: `maxSize` is from version 12.2, `usage` from 12.8.  From version 13.4 on, reserved[0]
+ * selects GPUDirect RDMA. */
 typedef struct CUmemPoolProps_st {
     CUmemAllocationType allocType;
     CUmemAllocationHandleType handleTypes;
@@ -85,8 +85,8 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
-/* Two structs of <cuda.h> under other names.  struct weir_alloc_node is CUDA_MEM_ALLOC_NODE_PARAMS, the parameters
- * of a graph node that allocates memory.  struct weir_any_node is the start of CUgraphNodeParams. */
+/* Two structs of <cuda.h>, under other names.  struct weir_alloc_node is CUDA_MEM_ALLOC_NODE_PARAMS: the parameters
+ * of a graph node that allocates memory.  struct weir_any_node is the first part of CUgraphNodeParams. */
 struct weir_alloc_node {
     CUmemPoolProps pool;
     const void *access;
@@ -100,10 +100,10 @@ struct weir_any_node {
 };
 #define WEIR_NODE_ALLOC 10
 
-/* The list of entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).  Every
- * entry point returns a CUresult.  A driver must have all entry points of the group BASE.  All other groups are
- * optional.  If a driver has all entry points of an optional group, the table gets the capability bit of the group
- * (driver.h). */
+/* The list of driver calls that weir makes: X(group, base name, exported symbol, first driver version, (parameters),
+ * (arguments)).  Every call returns a CUresult.  Every driver must export all calls of the group BASE.  All other
+ * groups are optional: if a driver exports all calls of a group, its table in driver.h has the capability of this
+ * name. */
 /* clang-format off */
 #define WEIR_DRIVER_ENTRIES(X)                                                                     \
     X(BASE, cuInit, "cuInit", 2000, (unsigned int flags), (flags))                                 \
@@ -254,7 +254,7 @@ struct weir_any_node {
       (handle, shared, type))
 /* clang-format on */
 
-/* The handles of the two default streams.  <cuda.h> calls the handles CU_STREAM_LEGACY and CU_STREAM_PER_THREAD. */
+/* The handles of the two default streams, which <cuda.h> calls CU_STREAM_LEGACY and CU_STREAM_PER_THREAD. */
 #define WEIR_STREAM_LEGACY_VALUE 0x1
 #define WEIR_STREAM_PER_THREAD_VALUE 0x2
 

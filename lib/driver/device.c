@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* The page size of the driver.  The driver allocates large blocks of cuMemAlloc in whole pages. */
+/* The page size in which the driver allocates large blocks of cuMemAlloc. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
@@ -55,7 +55,8 @@ CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice dev
     kind->requestedHandleTypes = exports ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
     kind->allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && direct;
     kind->allocFlags.usage = decompresses ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0;
-    /* A driver that is older than these attributes returns INVALID_VALUE. */
+    /* A driver that does not know these device attributes returns INVALID_VALUE, which means that the device lacks
+     * the features. */
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
@@ -63,8 +64,8 @@ int weir__device_is_idle(struct weir_device *device, weir_stream stream) {
     return WEIR_RELAXED(device->driver, device->driver->cuStreamQuery(stream)) == CUDA_SUCCESS;
 }
 
-/* Returns 1 if the context is unusable after the result (CUDA calls such an error "sticky"), or if the driver or the
- * context is being shut down.  Returns 0 for all other results. */
+/* Returns 1 if the result means that the context is unusable (CUDA calls such an error "sticky"), or that the driver
+ * or the context is being shut down.  Returns 0 for all other results. */
 static int is_fatal(CUresult result) {
     switch (result) {
     case CUDA_ERROR_DEINITIALIZED:
@@ -74,7 +75,7 @@ static int is_fatal(CUresult result) {
     case 710: /* CUDA_ERROR_ASSERT: the assert() of a kernel failed */
         return 1;
     default:
-        /* The results from 714 (hardware stack error) to 719 (launch failed) are fatal. */
+        /* The results from 714 (hardware stack error) to 719 (launch failure) also make the context unusable. */
         return result >= 714 && result <= CUDA_ERROR_LAUNCH_FAILED;
     }
 }
@@ -92,11 +93,11 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         return WEIR_OK;
     weir__set_driver_result((int)result);
     if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE)
-        /* Entering the context of the device fails if this context was destroyed, together with all its streams.
-         * Entering the context succeeds if only the caller's current context was destroyed. */
+        /* If the context of the device was destroyed, entering it fails.  Otherwise the result concerns only the
+         * stream or the context of the caller. */
         own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
-        /* DEINITIALIZED is no error: the driver may shut down before the process ends. */
+        /* DEINITIALIZED is logged only as debug output, since the driver may shut down before the process ends. */
         int goes = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
         if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))
@@ -148,8 +149,8 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
     return most < pages ? (size_t)most : pages;
 }
 
-/* While another blocking stream is being captured, the driver returns error 906 for the legacy stream.  The legacy
- * stream then counts as captured too, because a query of the legacy stream would break the other capture. */
+/* While another blocking stream is being captured, any use of the legacy stream would break this capture.
+ * cuStreamIsCapturing then returns error 906 for the legacy stream, and the function returns E_CAPTURE. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));
@@ -243,7 +244,7 @@ CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_s
     result = weir__device_record(device, event, stream, id);
     if (result == CUDA_SUCCESS)
         result = weir__device_follow(device, waits, event);
-    /* The stream's wait does not need the handle of the event any more. */
+    /* The stream still waits, although the event is destroyed. */
     driver->cuEventDestroy(event);
     return result;
 }
@@ -268,7 +269,7 @@ __attribute__((cold)) void weir__device_log_alloc(const struct weir_device *devi
 
 __attribute__((cold)) void weir__device_log_free(const struct weir_device *device,
                                                  CUdeviceptr block, weir_status status) {
-    /* The driver then performs the free, or reports the failure to the program itself. */
+    /* An unmodified program gets the failure from the driver itself. */
     if (device->drop_in)
         return;
     weir__log(device->log, WEIR_LOG_ERROR, "free of 0x%llx: %s", (unsigned long long)block,

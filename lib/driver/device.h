@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* device.h: functions of one device for an allocator.  The functions call the driver, turn the driver's results into
- * statuses, and query the state of streams.
+/* device.h: driver calls for one device.  The functions turn the driver's results into weir's status codes, and query
+ * the state of streams and captures.
  *
- * The layers above call the driver mostly through these functions.  A layer calls the driver's table directly only if
- * no other layer needs the call.  Any thread may call the functions.
+ * The layers above call the driver mostly through these functions.  A layer calls the driver's table directly only for
+ * a call that no other layer makes.  Any thread may call the functions.
  *
- * This file must not know memory, settings or the caller.
+ * This file must not depend on settings, on how memory is allocated, or on the layers above.
  */
 #ifndef WEIR_DEVICE_H
 #define WEIR_DEVICE_H
@@ -18,81 +18,82 @@
 #include "base/tls.h"
 #include "driver/driver.h"
 
-/* weir supports devices whose ordinal is less than this number. */
+/* The number of devices that weir supports; the ordinal of a device must be less. */
 enum { WEIR_MOST_PEERS = 64 };
 
-/* The devices whose work may access the memory of an allocator.  The first device of the list is the one that has
- * the memory. */
+/* The devices that may access the memory of an allocator.  The first element is the device on which the memory lies. */
 struct weir_access {
     size_t count;
     CUmemAccessDesc list[WEIR_MOST_PEERS + 1];
 };
 
-/* The state of one device for one allocator.  The allocator sets the fields before other threads can use the struct.
- * Later only atomic fields change. */
+/* One device, as an allocator uses it.  The allocator sets all fields before other threads can use the struct.  Later
+ * only the atomic fields change. */
 struct weir_device {
     const struct weir_driver *driver;
     CUdevice ordinal;
-    CUcontext context;         /* the primary context, retained by the allocator */
-    uint64_t total;            /* the bytes of memory that the device has */
-    /* The reasons why requests take the slow path instead of the per-stream cache. */
+    CUcontext context; /* the primary context, which the allocator has retained */
+    uint64_t total;    /* the total memory of the device in bytes */
+    /* The reasons why requests must currently take the slow path instead of the cache of their stream; one bit each. */
     weir_slow_paths slow_path;
     uint64_t created_ticks;    /* the time at which the allocator was created */
-    /* The log level of the allocator.  While the allocator is being created the level is NONE, because its creator
-     * reports failures. */
+    /* The log level of the allocator.  NONE during the creation of the allocator, because the creating function
+     * reports failures itself. */
     _Atomic int log;
-    int decompresses; /* set if the memory of the allocator must allow hardware decompression */
-    int drop_in;      /* set if the allocator replaces the driver's memory pools (see drop_in.h) */
-    /* Set if the program has switched opportunistic reuse off.  Another stream may then use memory that a stream has
-     * freed in two cases only: after the host has waited for the work of the first stream, or after weir has
-     * returned the memory to the device. */
+    int decompresses; /* set if the memory must allow hardware decompression */
+    /* Set if the allocator replaces the driver's memory pools in an unmodified program. */
+    int drop_in;
+    /* Set if the program has switched off opportunistic reuse (CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC).  Memory
+     * that was freed on one stream is then reused on another stream in two cases only: after the host has waited for
+     * the first stream, or after weir has returned the memory to the device. */
     atomic_int keeps_apart;
-    /* Returns 1 if an adapter saw the creation of the stream, else 0.  An adapter is a part of weir that sits
-     * between the program and the driver.  Such an adapter also sees each capture of the stream and its destruction.
-     * The pointer may be NULL. */
+    /* Returns 1 if weir observes the stream, because weir intercepts the program's driver calls and has intercepted
+     * the creation of the stream; else 0.  For such a stream, weir also intercepts each begin of a capture and the
+     * destruction.  The pointer may be NULL. */
     int (*_Atomic watches)(weir_stream stream);
-    /* The devices that may access the memory as soon as weir has allocated it. */
+    /* The devices to which weir gives access to all memory of the allocator. */
     struct weir_access access;
-    /* The address of a block that weir__device_wait() allocated for a wait and could not free, or 0. */
+    /* The address of a block that weir__device_wait() has allocated and could not free, or 0.  (The function waits
+     * for the device by freeing a block.) */
     _Atomic CUdeviceptr waited_by;
-    /* `waits` is the number of waits for the device that have begun.  `waited` is the number of the latest wait that
-     * has succeeded.  Work that was submitted while `waits` was less than `waited` is completed. */
+    /* `waits` counts the calls of weir__device_wait() that have begun.  `waited` is the number of the latest call
+     * that has succeeded.  If `waits` was less than `waited` when some work was submitted, the work is completed. */
     _Atomic uint64_t waits, waited;
 };
 
-/* Stores a result of the driver as the thread's last driver result.  Returns the status that corresponds to the
- * result.  If the result is fatal, marks the device as lost. */
+/* Returns the status that corresponds to a result of the driver, and stores the result for the program (the thread's
+ * last driver result).  If the result means that the context is unusable, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets *kind to the properties with which an allocator calls cuMemCreate.  If the device supports GPUDirect RDMA,
- * network adapters and storage may access the memory directly, as they may access memory of cuMemAlloc.  The memory
- * can be exported to other processes, which makes no call slower (measured on an H200). */
+/* Sets *kind to the properties with which an allocator calls cuMemCreate.  If the device supports GPUDirect RDMA, the
+ * memory allows it, as memory of cuMemAlloc does.  If the device supports file descriptors for memory, the memory can
+ * be exported to other processes, which makes no call slower (measured on an H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns the size of the largest cuMemAlloc that is certain to succeed once `back` more bytes of the device are
- * free.  The size is a multiple of 2 MiB, and at most `most`. */
+/* Returns the size of the largest cuMemAlloc that is certain to succeed after `back` more bytes of the device are
+ * freed.  The size is a multiple of 2 MiB, and at most `most`.  Returns 0 if the driver fails to report the free
+ * memory. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
-/* Set once a call on a default stream (0, 1 or 2) has failed because this thread has no current context.  A default
- * stream belongs to the current context.  If there is no current context, weir uses the context of the device.  A
- * failing call takes a microsecond, because the driver logs the failure.  So if this flag is set, weir first checks
- * for a current context in each request, free and weir_use().  If there is none, weir makes the context of the
- * device current. */
+/* Set for a thread without a current context that uses a default stream (handle 0, 1 or 2).  A driver call on a
+ * default stream fails without a current context, and weir then repeats the call in the context of the device.  A
+ * failing call takes a microsecond, because the driver logs the failure.  So from the second call on, weir makes the
+ * context of the device current before the call. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
-/* Makes the context of the device current if the thread has no current context.  Returns 1 if the function has
- * changed the current context, else 0.  The caller passes this result to weir__device_end_context(), which restores
- * the thread's state. */
+/* Makes the context of the device current if the calling thread has no current context.  Returns 1 if the function
+ * has done so, else 0.  The caller passes this result to weir__device_end_context(), which restores the former
+ * state. */
 int weir__device_lend_context(const struct weir_device *device);
 void weir__device_end_context(const struct weir_device *device, int lent);
-/* Handles a driver call that has failed on a stream of the program.  If the thread has no current context, sets the
- * flag above, enters the context of the device, and returns 1; the caller then repeats the call.  Otherwise returns
- * 0.  If entering the context fails, sets *result to that failure.  Always returns 0 if the allocator replaces the
- * driver's pools (`drop_in`), since the program then gets the driver's own result. */
+/* Handles a failed driver call on a stream of the program.  If the call has failed because the thread has no current
+ * context, enters the context of the device and returns 1, so that the caller repeats the call.  Otherwise returns 0.
+ * If entering the context fails, sets *result to the reason and returns 0.  If weir replaces the driver's pools
+ * (`drop_in`), always returns 0, since the program must get the driver's own result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
-/* Enters the context of the device and evaluates `call`, which has the type weir_status.  The value of the macro is
- * the status of `call`, or the status of a failure to enter the context. */
+/* Enters the context of the device, evaluates `call`, which returns a weir_status, and leaves the context.  The value
+ * of the macro is the status of `call`, or the status of a failure to enter the context. */
 #define WEIR_STATUS_IN_SCOPE(device, call)                                                         \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -104,8 +105,8 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         }                                                                                          \
         its_status;                                                                                \
     })
-/* Evaluates `call`, a driver call on a stream of the program.  If the thread has no current context, repeats `call`
- * in the context of the device.  The value of the macro is the CUresult of `call`. */
+/* Evaluates `call`, a driver call on a stream of the program.  If `call` fails because the thread has no current
+ * context, evaluates it again in the context of the device.  The value of the macro is the CUresult of `call`. */
 #define WEIR_ON_STREAM(device, call)                                                               \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -117,38 +118,41 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         its_result;                                                                                \
     })
 
-/* Returns E_CAPTURE if `stream` is being captured, or if another capture forbids the query.  Otherwise returns OK,
+/* Returns E_CAPTURE if the stream is being captured, or if another capture forbids the query.  Otherwise returns OK,
  * or the error of the driver. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream);
-/* Returns the id of the capture in which `stream` takes part.  The driver never uses the id of a capture again.
- * Returns 0 if there is no capture, or if the driver does not report the id. */
+/* Returns the id of the capture in which the stream takes part.  The driver never uses an id for two captures.
+ * Returns 0 if the stream is not being captured, or if the driver does not report the id. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
-/* Sets *id to the id of a stream.  A default stream belongs to the current context or, if no context is current, to
- * the context of the device.  The id is 0 if the driver does not support stream ids.  For a stream that is being
- * captured, returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and does not query the id. */
+/* Sets *id to the driver's id of a stream (cuStreamGetId), or to 0 if the driver does not support stream ids.  A
+ * default stream is the one of the current context or, if no context is current, of the device's context.  For a
+ * stream that is being captured, returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED without a query, which would break the
+ * capture. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
-/* The ids of the calling thread's two default streams in the context of a device: the legacy stream and the
- * per-thread stream.  The ids are valid as long as the context lives.  The context may be a new one when an
- * allocator is created, so weir queries the ids again after each creation of an allocator. */
+/* A cache of stream ids: the ids of the calling thread's two default streams (legacy and per-thread) on a device.  An
+ * id is valid as long as the context exists.  A new allocator may use a new context, so each creation of an allocator
+ * makes the cached ids invalid. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
-    CUcontext context; /* the context of the two streams; NULL before the first query of an id */
-    uint64_t age;      /* the value of weir__device_age when the ids were queried */
+    /* The context to which the two streams belong; NULL if the element is unused. */
+    CUcontext context;
+    /* The value of weir__device_age when the ids were queried; another value now means that the ids are invalid. */
+    uint64_t age;
     unsigned long long id[2];
 };
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
-/* The current age of stored ids.  The creation of each allocator raises the age.  weir does not use ids with a lower
- * age. */
+/* Incremented at the creation of each allocator.  A cached stream id is valid only if it was queried at the present
+ * value. */
 extern _Atomic uint64_t weir__device_age;
-/* weir__device_own_streams is the number of threads for which weir has stored the id of a per-thread default stream.
- * weir__device_has_own is set if the calling thread is one of these threads. */
+/* weir__device_own_streams counts the threads whose per-thread default stream has a cached id.  weir__device_has_own
+ * is set in these threads. */
 extern _Atomic unsigned weir__device_own_streams;
 extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
 
-/* Sets *id to the stored id of a default stream, without a query.  Returns 1 on success, 0 if no id is stored.  The
- * function does not check whether the stream is being captured.  So the caller must run under `weir run`, which
- * observes the begin of each capture. */
+/* Sets *id to the cached id of a default stream, without a driver call.  Returns 1 on success, 0 if the id is not
+ * cached.  The function does not check whether the stream is being captured.  So it may be used only under `weir
+ * run`, where weir observes the begin of each capture. */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =
@@ -163,45 +167,46 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
     return *id != 0 && device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
            current == device->context;
 }
-/* Stores the id of a default stream after a query.  The caller has checked that an adapter observes the streams of
- * the device (`watches`). */
+/* Caches the id of a default stream after a query.  The caller has checked that weir observes the begin of captures
+ * (`watches` of the device). */
 void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,
                                   unsigned long long id);
-/* Returns E_STREAM if the stream belongs to another device; a wait for this device then does not wait for the work
- * of the stream.  Otherwise returns OK.  Also returns OK if the driver does not report the device of the stream. */
+/* Returns E_STREAM if the stream belongs to another device.  Otherwise returns OK, also if the driver does not report
+ * the device.  The check is necessary because a wait for this device does not wait for streams of other devices. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
-/* Returns 1 if the result says that the stream is being captured, or that it is the legacy stream and another stream
- * is being captured.  Otherwise returns 0. */
+/* Returns 1 if the result means that the stream is being captured, or that it is the legacy stream while another
+ * stream is being captured.  Otherwise returns 0. */
 static inline int weir__device_is_capture(CUresult result) {
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
            result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* Records an event on a stream.  Returns CUDA_ERROR_INVALID_HANDLE if `id` is not 0 and the stream now has another
- * id. */
+/* Records an event on a stream.  `id` is the id that the stream had before, or 0.  If the stream now has another id,
+ * its handle was reused; then returns CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id);
-/* Makes all later work on `stream` wait for the event. */
+/* Makes work that is submitted to the stream from now on wait for the event. */
 CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event);
-/* Makes all later work on the stream `waits` wait for the work that is on `stream` now.  Returns
- * CUDA_ERROR_INVALID_HANDLE if `id` is not 0 and `stream` now has another id. */
+/* Makes later work on the stream `waits` wait for the work that was submitted to `stream` until now.  `id` is the id
+ * that `stream` had before, or 0.  If `stream` now has another id, its handle was reused; then returns
+ * CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_stream stream,
                            uint64_t id);
-/* Returns 1 if all work on the stream is completed, else 0.  After the query, the driver also knows that the work is
- * completed. */
+/* Returns 1 if all work on the stream is completed, else 0.  After a result of 1, all memory that the work used may
+ * be used on other streams. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
-/* Waits until the device has completed all its work, however long the work takes.  The wait does not break a capture
- * (see device_wait.c).  Returns CUDA_ERROR_OUT_OF_MEMORY if neither the device nor the host has the memory that the
- * wait needs. */
+/* Waits until the device has completed all submitted work, without breaking stream captures (see device_wait.c).  The
+ * wait has no time limit.  Returns CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the small block that the wait
+ * allocates and frees. */
 CUresult weir__device_wait(struct weir_device *device);
-/* Frees the block in `waited_by`, if an earlier wait could not free it. */
+/* Frees the block that an earlier weir__device_wait() could not free, if there is one. */
 void weir__device_end_waits(struct weir_device *device);
 
 /* Logs a free that failed. */
 void weir__device_log_free(const struct weir_device *device, CUdeviceptr block, weir_status status);
-/* Logs a request that has failed because weir cannot use the stream. */
+/* Logs a request that failed because the stream cannot be used with this device. */
 void weir__device_log_alloc(const struct weir_device *device, size_t bytes, weir_status status);
-/* Returns the nanoseconds that have passed since `ticks`, a time of the driver's clock. */
+/* Returns the nanoseconds since `ticks`, an earlier time of the driver's clock. */
 uint64_t weir__device_since(const struct weir_device *device, uint64_t ticks);
 
 #endif

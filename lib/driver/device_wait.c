@@ -4,10 +4,11 @@
  * cuCtxSynchronize is the documented call for such a wait.  But while any stream of the context is being captured,
  * cuCtxSynchronize fails and breaks the capture (H200, driver 580), and weir cannot query captures of other threads.
  * cuMemFree and cuMemFreeHost break no capture in relaxed mode.  The documentation says only that both calls may wait
- * for the device.  So the first wait of a process on a device checks that the call waits.  For this check, weir submits
- * a millisecond of work to its own stream, and queries after the call whether the work is completed.  If the work is
- * not completed, weir calls cuCtxSynchronize for this wait and for each later wait.  If the check is impossible now (no
- * memory for a stream, or the thread was preempted), weir trusts the call, and the next wait repeats the check.
+ * for the device.  So the first wait of a process on a device checks that the call waits; the code calls this check a
+ * proof.  For the proof, weir submits a millisecond of work to its own stream, and queries after the call whether the
+ * work is completed.  If the work is not completed, weir calls cuCtxSynchronize for this wait and for each later wait.
+ * If the proof is impossible now (no memory for a stream, or the thread was preempted), weir trusts the call, and the
+ * next wait repeats the proof.
  */
 #include "driver/device.h"
 
@@ -19,19 +20,21 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* The duration of the work that proves a wait.  Both calls take less time if they do not wait (30 and 280 us on an
- * H200). */
+/* The duration of the work for which cuMemFree or cuMemFreeHost must wait, if it waits for the device at all.
+ * Without waiting the calls take only 30 and 280 us (H200), so the check can distinguish both cases. */
 #define PROOF_NS 1000000L
 
-/* If the call proves a wait, it returns at most this time after the end of the work. */
+/* If cuMemFree or cuMemFreeHost waits for the device, it returns at most this time after the end of the work. */
 #define SOON_NS 300000
 
 enum way { BY_BLOCK, BY_HOST_BLOCK, WAYS };
 enum { UNKNOWN, WAITS, DOES_NOT };
 
-/* For each device and each of the two calls: whether the call waits (UNKNOWN, WAITS or DOES_NOT). */
+/* For each device and for each of the calls cuMemFree and cuMemFreeHost: whether the call waits for the device
+ * (UNKNOWN, WAITS or DOES_NOT). */
 static _Atomic unsigned char known[WEIR_MOST_PEERS][WAYS];
-/* `proving` is set while a proof runs.  `ended_ns` is the time when the work of the latest proof ended. */
+/* `proving` is set while a thread checks whether cuMemFree or cuMemFreeHost waits for the device; only one thread
+ * does so at a time.  `ended_ns` is the time when the work of the latest check ended. */
 static atomic_int proving;
 static _Atomic uint64_t ended_ns;
 
@@ -45,8 +48,8 @@ static void sleep_for_proof(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* Begins a proof.  Returns a new stream with work on it.  Returns NULL if the result for the call is known already,
- * or if a proof is impossible now. */
+/* Submits work to a new stream, in order to check whether cuMemFree (or cuMemFreeHost) waits for this work.  Returns
+ * the stream.  Returns NULL if this was already checked, or if the check is impossible now. */
 static CUstream begin_proof(struct weir_device *device, enum way way) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
@@ -64,8 +67,8 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
     return NULL;
 }
 
-/* Ends the proof `proof` after the call has returned `result`.  If the call is known not to wait, waits by
- * cuCtxSynchronize. */
+/* Checks whether the call that has returned `result` has waited for the work on the stream `proof`, and stores the
+ * answer.  `proof` may be NULL.  If the call does not wait for the device, waits by cuCtxSynchronize. */
 static CUresult end_proof(struct weir_device *device, enum way way, CUstream proof,
                           CUresult result) {
     const struct weir_driver *driver = device->driver;
@@ -94,8 +97,8 @@ static CUresult end_proof(struct weir_device *device, enum way way, CUstream pro
     return result;
 }
 
-/* Waits for the device by a free of a block: cuMemFree returns after the device has completed all work.  If
- * cuMemFree fails, `waited_by` keeps the block for the next wait. */
+/* Waits for the device by cuMemFree of a small block, because cuMemFree returns only after all work of the device is
+ * completed.  If cuMemFree fails, keeps the block for the next wait. */
 static CUresult wait_by_block(struct weir_device *device) {
     CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;
@@ -119,8 +122,8 @@ void weir__device_end_waits(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* Waits for the device by a free of page-locked host memory.  If the free fails, tries once more, because the memory
- * would leak otherwise. */
+/* Waits for the device by cuMemFreeHost of a small block.  If cuMemFreeHost fails, tries once more, because the block
+ * would leak. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;
@@ -136,8 +139,8 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     return end_proof(device, BY_HOST_BLOCK, proof, result);
 }
 
-/* Waits by a free of device memory, which is 0.25 ms faster than a free of host memory.  If the device is full,
- * waits by a free of host memory. */
+/* Uses cuMemFree, which is 0.25 ms faster than cuMemFreeHost.  If the device has no memory for a block, uses
+ * cuMemFreeHost. */
 CUresult weir__device_wait(struct weir_device *device) {
     uint64_t number = atomic_fetch_add(&device->waits, 1) + 1;
     struct weir_driver_scope scope;

@@ -2,8 +2,8 @@
 /* driver.c: opens each driver table once, enters and leaves scopes for driver calls, and makes a table that counts
  * calls.
  *
- * A table is made under one lock and published with a release store.  So opening an existing table takes one load.  A
- * failed open changes nothing, and a later call tries again.
+ * A table of driver calls is made under one lock and published with a release store.  So opening an existing table
+ * takes one load.  A failed open changes nothing, and a later call tries again.
  *
  * Fork: a driver does not survive fork().  In the child, a lock may be locked for ever, because the thread that holds
  * the lock does not exist in the child.  So a fork handler sets a flag in the child, and every entry point reads the
@@ -11,7 +11,7 @@
  * under which a driver may be opened, the function increments `in_use`.  Thus the handler also covers a fork during an
  * open.
  *
- * This file must not know the implementation of a table or the caller.
+ * This file must not depend on how a table is implemented, or on the layers above.
  */
 #include "driver/driver.h"
 
@@ -34,12 +34,13 @@ static struct {
 
 #define DRIVER_COUNT (sizeof drivers / sizeof drivers[0])
 
-/* Held while a thread makes a table. */
+/* Held while a thread makes a table of driver calls. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int handler_registered;
-/* The number of open tables, plus the number of running calls that may open one. */
+/* The number of open drivers, plus the number of running calls that may open a driver.  If it is not 0 at fork(), the
+ * child must make no driver call. */
 static atomic_int in_use;
-/* Set in a child of fork() if `in_use` was not 0 in the parent. */
+/* Set in a child of fork() if the parent had opened a driver or was opening one (`in_use` was not 0). */
 atomic_int weir__driver_is_forked;
 
 unsigned weir__driver_capabilities(int version) {
@@ -69,7 +70,7 @@ void weir__driver_set_capabilities(struct weir_driver *table) {
     table->capabilities = capabilities;
 }
 
-/* Sets the flag in a child of fork().  A fork handler may use only lock-free atomics. */
+/* Marks a child of fork(), so that the child makes no driver call.  A fork handler may use only lock-free atomics. */
 static void mark_forked_driver(void) {
     if (atomic_load_explicit(&in_use, memory_order_relaxed))
         atomic_store_explicit(&weir__driver_is_forked, 1, memory_order_relaxed);
@@ -79,7 +80,7 @@ int weir__driver_begin_use(void) {
     int registered = atomic_load_explicit(&handler_registered, memory_order_acquire);
 
     if (!registered && pthread_atfork(NULL, NULL, mark_forked_driver) == 0) {
-        registered = 1; /* it is harmless if two threads both register the handler */
+        registered = 1; /* two threads may both register the handler, which is harmless */
         atomic_store_explicit(&handler_registered, 1, memory_order_release);
     }
     atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);
@@ -90,7 +91,7 @@ void weir__driver_end_use(void) {
     atomic_fetch_sub_explicit(&in_use, 1, memory_order_relaxed);
 }
 
-/* Returns the table of driver `i`, or makes the table if there is none.  The caller holds open_lock. */
+/* Returns the table of driver number `i`.  Makes the table if it does not exist yet.  The caller holds open_lock. */
 static const struct weir_driver *open_table(size_t i, struct weir_driver_failure *failure) {
     const struct weir_driver *table = atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
     CUresult result;
@@ -98,7 +99,7 @@ static const struct weir_driver *open_table(size_t i, struct weir_driver_failure
     if (table)
         return table;
     table = drivers[i].make(failure);
-    /* The function that made the table may have called cuInit already.  A second cuInit does no harm. */
+    /* weir__driver_cuda() may already have called cuInit; a second call is harmless. */
     if (table && (result = table->cuInit(0)) != CUDA_SUCCESS) {
         snprintf(failure->text, sizeof failure->text, "driver %s: cuInit failed with %u (%s)",
                  table->name, result, weir__driver_error_name(table, result));
@@ -146,8 +147,7 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
     return table;
 }
 
-/* Sets the capture mode first, because the mode needs no context, and because cuCtxPushCurrent should run in relaxed
- * mode. */
+/* Sets the capture mode before cuCtxPushCurrent, so that cuCtxPushCurrent already runs in relaxed mode. */
 CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope) {
     CUresult result = weir__driver_relax(driver, scope);
@@ -160,8 +160,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
     return result;
 }
 
-/* Ignores failures.  A failure means that the driver is shutting down or that the context was destroyed, and the
- * next call of the caller reports it. */
+/* Ignores failures.  If the driver is shutting down or the context was destroyed, the caller's next driver call
+ * reports this. */
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
     CUcontext popped;
 
@@ -185,7 +185,7 @@ CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
 }
 
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result) {
-    /* The text for a result that has no name in the driver. */
+    /* the text for a result for which the driver has no name */
     static _Thread_local char unknown[32];
     const char *name = NULL;
 
@@ -197,15 +197,15 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 
 /* ---- counted calls ---- */
 
-/* The table to which counted_table forwards; set before a caller gets counted_table. */
+/* The table to which the table of counted calls forwards; set before any caller gets the table of counted calls. */
 static const struct weir_driver *inner_table;
 static struct weir_driver counted_table;
-/* The number of calls of each entry point, kept apart for each stripe of threads (counters.h).  So counting does not
- * make the measured threads wait for each other. */
+/* The number of calls of each driver function.  Groups of threads have separate counters (counters.h), so that
+ * counting does not slow down the measured threads. */
 static struct {
     _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
 } counted[WEIR_STRIPED_STRIPES + 1];
-/* Guards inner_table and counted_table while they are set. */
+/* Guards the creation of the table of counted calls. */
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
@@ -225,7 +225,7 @@ const struct weir_driver *weir__driver_counted(const struct weir_driver *inner) 
         return NULL;
     pthread_mutex_lock(&count_lock);
     if (!inner_table) {
-        /* Also copies the clock, the capabilities and the entry points that are NULL. */
+        /* The copy also includes the clock, the capabilities, and the entry points that are NULL. */
         counted_table = *inner;
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     if (inner->entry)                                                                              \

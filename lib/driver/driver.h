@@ -6,7 +6,7 @@
  * time on the device model is virtual.  A table is made once and then never changed or freed, so threads read it
  * without a lock.
  *
- * This file must not know engines, settings, the public API or who calls it.
+ * This file must not depend on the layers above, such as engines, settings and the public API.
  */
 #ifndef WEIR_DRIVER_H
 #define WEIR_DRIVER_H
@@ -18,22 +18,20 @@
 /* The first version with memory pools: CUDA 11.2, Linux driver 460.27.03. */
 enum { WEIR_DRIVER_OLDEST = 11020 };
 
-/* The list of capabilities that some drivers lack: X(name, word in output, first driver version).  Most capabilities
- * belong to a group of WEIR_DRIVER_ENTRIES; a driver has the capability if it has all entry points of the group.
- * For POOL_FIGURES and POOL_MAX_SIZE the version decides.  A driver that lacks no entry point of a group is called
- * complete below.
+/* The list of capabilities that a driver may lack: X(name, word in output, first driver version).  A driver has
+ * POOL_FIGURES and POOL_MAX_SIZE if it has this version.  A driver has any other capability if it exports all calls
+ * of the group of this name in WEIR_DRIVER_ENTRIES.
  *   STREAM_ID      cuStreamGetId
  *   POOL_FIGURES   pool attributes 5 to 8 (CUDA programming guide, "Querying the memory pool")
  *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool.  cuda.h has the field since toolkit 12.2; up to 12.1 its
  *                  bytes are reserved, and the driver requires zero
  *   GRAPH          capture of streams into graphs that allocate memory (graph memory nodes)
- *   KERNEL         modules, kernel launches, times between events, address ranges of blocks; in every complete
- *                  driver
- *   VIRTUAL        physical allocations that are mapped into reserved addresses; in every complete driver.
+ *   KERNEL         modules, kernel launches, times between events, address ranges of blocks
+ *   VIRTUAL        physical allocations that are mapped into reserved addresses.
  *                  Attribute 102 of a device says whether the device supports these mappings
- *   PEER           access of a device to memory and pools of other devices; in every complete driver
- *   IPC            physical allocations that several processes share through file descriptors; in every complete
- *                  driver */
+ *   PEER           access of a device to memory and pools of other devices
+ *   IPC            physical allocations that processes share through file descriptors
+ * KERNEL, VIRTUAL, PEER and IPC are in all drivers that weir supports, unless the installation is incomplete. */
 #define WEIR_CAPABILITIES(X)                                                                       \
     X(STREAM_ID, "stream-id", 12000)                                                               \
     X(POOL_FIGURES, "pool-figures", 11030)                                                         \
@@ -50,7 +48,7 @@ enum weir_driver_capability {
 #undef WEIR_CAPABILITY
 };
 
-/* The bit of each capability.  BASE stands for the entry points that every driver has. */
+/* The bit of each capability.  BASE has no bit, since every driver exports the calls of the group BASE. */
 enum {
     WEIR_CAP_BASE = 0,
 #define WEIR_CAPABILITY(name, word, version) WEIR_CAP_##name = 1 << WEIR_CAPABILITY_##name,
@@ -65,35 +63,34 @@ enum weir_driver_entry {
         WEIR_ENTRY_COUNT
 };
 
-/* The time of all driver calls to the device model since the process began. */
+/* The time that driver calls to the device model have taken since the process began. */
 struct weir_driver_charge {
-    uint64_t driver_ns; /* the virtual time of all calls, which is the time of the virtual clock */
-    /* The real time that threads have spent inside the model since the first call of charge().  The time does not
-     * contain waits for a processor. */
+    uint64_t driver_ns; /* the virtual time of all calls */
+    /* The real time that threads have spent inside the model since the first call of charge(), without waits for a
+     * processor. */
     uint64_t host_ns;
 };
 
 struct weir_driver {
     const char *name; /* the name of the driver: "cuda" or "model" */
-    /* The version as cuDriverGetVersion returns it: 1000 * major + 10 * minor. */
+    /* The driver version as cuDriverGetVersion returns it, for example 12020 for CUDA 12.2. */
     int version;
     unsigned capabilities; /* the WEIR_CAP_ bits of the capabilities that the driver has */
 
-    /* Returns the time in nanoseconds of a clock that never runs backwards.  The clock of the model is virtual. */
+    /* Returns the time in nanoseconds of a clock that never runs backwards.  The device model has a virtual clock. */
     uint64_t (*ticks)(void);
-    /* Waits for at least `ns` nanoseconds.  On the model the wait is virtual. */
+    /* Waits for at least `ns` nanoseconds.  On the device model, only advances the virtual clock. */
     void (*sleep_ns)(uint64_t ns);
-    /* Reads the time of all driver calls.  The first call of charge() begins the measurement of real time inside the
-     * model.  The pointer is NULL for real devices. */
+    /* Reads the time that driver calls to the device model have taken.  The first call begins the measurement of real
+     * time inside the model.  The pointer is NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Begins (1) or ends (0) a period in which this thread does work that another thread would do on a real device.
-     * The model needs such periods because all threads share one virtual clock.  The shared clock does not contain
-     * the time of the driver calls in the period.  The call that ends the period returns this time.  During the
-     * period this thread's own clock runs on, and other threads are not charged for waits for the work.  The pointer
-     * is NULL for real devices. */
+    /* Begins (1) or ends (0) a period in which this thread does work for which a real system would use another
+     * thread, at the same time.  The device model has one virtual clock for all threads, so the driver calls of the
+     * period must not advance this clock.  They advance a clock of this thread instead; the call that ends the period
+     * returns their time.  The pointer is NULL for real devices. */
     uint64_t (*aside)(int begins);
-    /* Returns 1 if several processes may use the devices of the model together, else 0.  The pointer is NULL for
-     * real devices. */
+    /* Returns 1 if other processes may use the devices, too, else 0.  Only the device model has this function; the
+     * pointer is NULL for real devices, which other processes always may use. */
     int (*is_shared)(void);
 
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult(*name) params;
@@ -101,7 +98,7 @@ struct weir_driver {
 #undef WEIR_ENTRY
 };
 
-/* The reason why a table could not be made, as a text for a message. */
+/* The reason why a driver could not be opened, as a text for a message. */
 struct weir_driver_failure {
     char text[256];
 };
@@ -112,38 +109,38 @@ struct weir_driver_failure {
  * threads may call the function. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
-/* Begin and end a period in which the caller holds a lock and may open a driver.  If the process forks in this
- * period, the child would wait for the lock for ever.  So weir refuses all calls in such a child, as it does in a
- * child of a process with an open driver.  weir__driver_begin_use returns 1 on success, 0 if there is no host memory
- * for the fork handler.  In the second case the next open of a driver reports the failure. */
+/* Begin and end a period in which the caller holds a lock and may open a driver.  After a fork() in this period, the
+ * child could wait for the lock for ever, so weir makes no driver call in the child.  weir__driver_begin_use returns
+ * 1 on success, 0 if there is no host memory for the fork handler; in this case weir__driver_open reports the
+ * failure. */
 int weir__driver_begin_use(void);
 void weir__driver_end_use(void);
 
-/* Make the two tables.  Only weir__driver_open calls these functions. */
+/* Make the driver tables for real devices and for the device model.  Only weir__driver_open calls these functions. */
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure);
 const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure);
 
-/* Returns the capabilities that a driver of the version has if it lacks no entry point. */
+/* Returns the capabilities of a driver of this version that exports all calls of the version. */
 unsigned weir__driver_capabilities(int version);
-/* Sets the capabilities of a table.  The version and the entry points of the table must be set.  If an entry point
- * of a group is missing, the table does not get the capability of the group, and the group's other entry points
- * become NULL.  Only functions that make tables call this function. */
+/* Sets the capabilities of a driver table from its version and its entry points, which must be set.  If a call of an
+ * optional group is missing, the table does not get the capability, and all calls of the group become NULL.  Only the
+ * functions that make tables use this function. */
 void weir__driver_set_capabilities(struct weir_driver *table);
 
-/* Returns a table that forwards each call to `inner` and counts it.  An entry point that is NULL in `inner` is also
- * NULL in the new table.  A process has one such table, so a later call with another `inner` returns NULL.  Counting
- * adds one to three nanoseconds to a call, with any number of threads. */
+/* Returns a driver table that counts each call and forwards it to `inner`.  A call that is NULL in `inner` is also
+ * NULL in the returned table.  A process has only one such table, so a later call with another `inner` returns NULL.
+ * Counting takes one to three nanoseconds, with any number of threads. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
-/* Reads the number of calls of each entry point, indexed by enum weir_driver_entry.  The numbers are exact if no
- * call is running. */
+/* Reads how often each driver call was made, indexed by enum weir_driver_entry.  The numbers are exact if no call is
+ * running. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);
-/* Returns the exported symbol of an entry point, such as "cuMemAlloc_v2", or NULL if the number is no entry point. */
+/* Returns the exported symbol of a driver call, such as "cuMemAlloc_v2", or NULL if the number is out of range. */
 const char *weir__driver_entry_name(enum weir_driver_entry entry);
 
-/* Enter and leave a scope for driver calls.  weir__driver_enter makes `context` current and sets the capture mode of
- * the thread to relaxed, so that weir's own calls do not depend on the state of the program.  weir__driver_leave
- * restores this state.  Scopes may be nested; a thread leaves its scopes in reverse order.  weir__driver_enter
- * returns CUDA_SUCCESS, or the result of the driver call that failed; after a failure nothing has changed. */
+/* A scope is a period in which a thread makes driver calls of weir.  weir__driver_enter makes `context` current and
+ * sets the thread's capture mode to relaxed, so that weir's calls do not depend on the state of the program.
+ * weir__driver_leave restores both.  Scopes may be nested.  weir__driver_enter returns CUDA_SUCCESS, or the result of
+ * the driver call that failed; on failure nothing has changed. */
 struct weir_driver_scope {
     CUstreamCaptureMode mode;
 };
@@ -151,8 +148,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope);
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope);
 
-/* Set and restore only the capture mode of the thread, for driver calls that need no context.  If weir__driver_relax
- * fails, the mode is unchanged, and the caller must not call weir__driver_unrelax. */
+/* Set the capture mode of the thread to relaxed, and restore it, for driver calls that need no context.  If
+ * weir__driver_relax fails, the mode is unchanged, and the caller must not call weir__driver_unrelax. */
 static inline CUresult weir__driver_relax(const struct weir_driver *driver,
                                           struct weir_driver_scope *scope) {
     scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -165,8 +162,8 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
     driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* Enters a scope and evaluates `call`.  The value of the macro is the result of `call`, or the result of a failure
- * to enter the scope. */
+/* Makes `context` current and the capture mode relaxed, evaluates `call`, and restores both.  The value of the macro
+ * is the result of `call`, or the result of the driver call that failed before. */
 #define WEIR_IN_SCOPE(driver, context, call)                                                       \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -178,8 +175,8 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Evaluates `call` with the capture mode relaxed.  The value of the macro is the result of `call`, or the result of
- * a failure to set the mode. */
+/* Sets the capture mode to relaxed, evaluates `call`, and restores the mode.  The value of the macro is the result of
+ * `call`, or the result of a failure to set the mode. */
 #define WEIR_RELAXED(driver, call)                                                                 \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -191,8 +188,8 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Writes the UUID of a device in the form of nvidia-smi, "GPU-01234567-89ab-cdef-0123-456789abcdef".  If the query
- * of the UUID fails, all digits are zero. */
+/* Writes the UUID of a device as nvidia-smi prints it, "GPU-01234567-89ab-cdef-0123-456789abcdef".  If the driver
+ * fails to report the UUID, all digits are zero. */
 enum { WEIR_UUID_BYTES = 41 };
 CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
                            char text[WEIR_UUID_BYTES]);
@@ -202,8 +199,8 @@ CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
  * NULL. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
 
-/* Set by the fork handler in the child.  Only driver.c writes the flag.  Every public call reads the flag by
- * weir__driver_forked(). */
+/* Set in a child of fork() that must make no driver call.  Only a fork handler in driver.c sets the flag.  Every
+ * public function reads it by weir__driver_forked(). */
 extern atomic_int weir__driver_is_forked __attribute__((visibility("hidden")));
 
 /* Returns 1 in a child of fork() whose parent had opened a driver or was opening one, else 0.  Such a child must

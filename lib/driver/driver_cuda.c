@@ -12,8 +12,8 @@
  * cuDriverGetVersion, so weir can close the library after a failure.  After cuInit the library stays open, since the
  * driver has started threads.
  *
- * Locks: weir__driver_open holds a lock while it calls weir__driver_cuda.  This file must not know who opens the driver
- * or that there is a device model.  No other file may know that libcuda exists.
+ * Locks: weir__driver_open holds a lock while it calls weir__driver_cuda.  This file must not depend on its caller or
+ * on the device model.  No other file of lib/driver may use libcuda.so.1.
  */
 #include "driver/driver.h"
 
@@ -50,13 +50,14 @@ typedef CUresult (*resolver_v1)(const char *name, void **entry, int version, uin
 
 struct library {
     void *handle;
-    resolver_v2 resolve_v2; /* at most one of resolve_v2 and resolve_v1 is set */
+    /* The driver's function that finds entry points; at most one of the two pointers is set. */
+    resolver_v2 resolve_v2;
     resolver_v1 resolve_v1;
 };
 
-/* All entry points.  `group` is the capability bit of the entry point, or 0 if every driver must have it.  `version`
- * is the first driver version with the entry point.  `name` is the base name.  `symbol` is the exported symbol.
- * `offset` is the place of the pointer in struct weir_driver. */
+/* All driver calls of weir.  `group` is the capability bit to which the call belongs, or 0 if every driver must
+ * export it.  `version` is the first driver version with the call.  `name` is the name for cuGetProcAddress, `symbol`
+ * is the exported symbol.  `offset` is the offset of the pointer in struct weir_driver. */
 static const struct entry {
     unsigned group;
     int version;
@@ -70,13 +71,13 @@ static const struct entry {
 #undef WEIR_ENTRY
 };
 
-/* Copies a data pointer into a function pointer.  ISO C has no such conversion, but POSIX guarantees that both kinds
- * of pointers have equal bytes. */
+/* Copies a data pointer into a function pointer.  ISO C does not allow a cast, but POSIX guarantees that both kinds
+ * of pointers have one representation. */
 #define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
 
-/* Finds the resolver of the driver.  Returns CUDA_ERROR_STUB_LIBRARY (34) if the library is the stub of the CUDA
- * toolkit, else 0.  In the stub every call returns 34, so the function calls the resolver with the name "" and
- * ignores all other results. */
+/* Finds cuGetProcAddress in the library.  Returns CUDA_ERROR_STUB_LIBRARY (34) if the library is the stub of the CUDA
+ * toolkit, else 0.  In the stub every call returns 34.  So the function calls cuGetProcAddress with the name "", and
+ * ignores all results except 34. */
 static CUresult find_resolver(struct library *library) {
     void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
     CUresult result = CUDA_SUCCESS;
@@ -91,9 +92,9 @@ static CUresult find_resolver(struct library *library) {
     return result == CUDA_ERROR_STUB_LIBRARY ? result : CUDA_SUCCESS;
 }
 
-/* Returns the address of an entry point, or NULL if the library lacks it.  If a resolver does not know the name at
- * that version, the resolver returns success with a NULL address.  If the version is above the version of the
- * driver, the resolver returns an error. */
+/* Returns the address of a driver call, or NULL if the library does not export it.  cuGetProcAddress returns success
+ * with a NULL address for an unknown name, and an error for a version above the driver's version; in both cases tries
+ * dlsym. */
 static void *find_entry(const struct library *library, const struct entry *entry) {
     void *address = NULL;
     CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -110,8 +111,8 @@ static void *find_entry(const struct library *library, const struct entry *entry
     return dlsym(library->handle, entry->symbol);
 }
 
-/* Sets the entry points of the table.  Returns the first required entry point that is missing, or NULL if none is
- * missing. */
+/* Sets the pointers of all driver calls in the table.  Returns the first required call that the library does not
+ * export, or NULL if it exports all. */
 static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
     const struct entry *missing = NULL;
 
@@ -143,8 +144,8 @@ static void fail_stub(struct weir_driver_failure *failure) {
               "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
 }
 
-/* Sets the entry points, the version and the capabilities of the table.  Checks the version before the missing entry
- * points, so that the message about an old driver names its version.  Returns 1 on success, else 0 with *failure. */
+/* Sets the calls, the version and the capabilities of the table.  Checks the version before missing calls, since the
+ * message about an old driver is more helpful.  Returns 1 on success, 0 with the reason in *failure. */
 static int fill_table(const struct library *library, struct weir_driver *table,
                       struct weir_driver_failure *failure) {
     const struct entry *missing = find_entries(library, table);
@@ -181,7 +182,8 @@ static int fill_table(const struct library *library, struct weir_driver *table,
     return 1;
 }
 
-/* Calls cuInit and checks that there is a device.  Returns 1 on success, else 0 with *failure. */
+/* Calls cuInit, and checks that the driver finds at least one device.  Returns 1 on success, 0 with the reason in
+ * *failure. */
 static int start_cuda(const struct weir_driver *table, struct weir_driver_failure *failure) {
     CUresult result = table->cuInit(0);
     int count = 0;
@@ -213,8 +215,8 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
     table.name = "cuda";
     table.ticks = weir__clock_ns;
     table.sleep_ns = sleep_ns;
-    /* RTLD_NOW makes the open of an incomplete installation fail here, where weir can report the failure.
-     * RTLD_LOCAL keeps the symbols of the driver invisible to other libraries. */
+    /* With RTLD_NOW, an incomplete installation fails here and not at a later call.  RTLD_LOCAL hides the driver's
+     * symbols from other libraries. */
     library.handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library.handle) {
         const char *why = dlerror();
