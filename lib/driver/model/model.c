@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* model.c: the device model's table of entry points, its clock, its fault plan, and its reset.
+/* model.c: the driver table of the device model, its virtual clock, its planned failures, and its reset.
  *
- * Every entry point of the table calls begin(), which counts the call, applies the fault plan, and charges the fixed
- * cost of the call to the clock.  Then the function weir__model_<entry> does the work and charges all other costs.  The
- * fast path of begin() takes no lock and makes one comparison.  Each thread stores the usual value of
- * weir__model.state.  If the state differs from the stored value (because of a fault plan, a measurement, a reset or a
- * fork), begin() takes the slow path.
+ * Every entry point of the table calls begin(), which counts the call, returns a planned failure, and advances the
+ * clock by the fixed cost of the call.  Then the function weir__model_<entry> does the work and advances the clock by
+ * all other costs.  The fast path of begin() takes no lock and makes one comparison.  Each thread stores the usual
+ * value of weir__model.state.  If the state differs from the stored value (because of a planned failure, a measurement,
+ * a reset or a fork), begin() takes the slow path.
  *
  * The clock is one counter of nanoseconds.  Every call of every thread advances the clock, at the latest when the
  * thread reads the clock.  So concurrent calls of several threads take as much time as sequential calls.  With the real
  * driver most calls behave so, too, because the driver has a lock.
  *
- * This file must not know the work of an entry point or anything above driver.h.
+ * This file must not depend on what an entry point does, or on the layers above driver.h.
  */
 #include "base/clock.h"
 #include "base/thread.h"
@@ -24,7 +24,8 @@
 
 struct model weir__model = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static pthread_key_t thread_key; /* its destructor frees the state of a thread that ends */
+/* A key whose destructor frees the model's data of a thread that ends. */
+static pthread_key_t thread_key;
 static int prepared;             /* set once prepare_process() has succeeded; guarded by the lock */
 static _Thread_local struct model_thread *own_state;
 
@@ -40,8 +41,8 @@ static const struct slab_size {
 
 #define SLABS (sizeof slabs / sizeof slabs[0])
 
-/* Allocates the memory of a slab on the heap, so that a leak checker follows the pointers in its slots.  The
- * allocation is so large that the kernel gives it its own mapping, and commits its pages one by one. */
+/* Allocates the slots of one kind of object.  The memory is on the heap, so that a leak checker follows the pointers
+ * in the slots.  The allocation is so large that the kernel maps it separately and commits only used pages. */
 static int slab_make(const struct slab_size *size) {
     size->slab->base = calloc(size->limit, size->stride);
     size->slab->stride = size->stride;
@@ -91,7 +92,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* Returns the value of weir__model.state with which a thread needs no slow path. */
+/* Returns the value of weir__model.state with which a driver call takes the fast path, after the last reset. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }
@@ -102,7 +103,8 @@ static void retire_thread(void *pointer) {
     int i;
 
     if (state & MODEL_FORKED)
-        return; /* the lock may belong to a thread that does not exist in this child process */
+        /* Another thread of the parent may have held the lock at fork(); it does not exist here. */
+        return;
     weir__model_lock();
     for (i = 0; i < WEIR_ENTRY_COUNT; i++)
         weir__model.retired_calls[i] += atomic_load_explicit(&self->calls[i], memory_order_relaxed);
@@ -120,8 +122,8 @@ static void retire_thread(void *pointer) {
     own_state = NULL;
 }
 
-/* Makes the state of a thread at its first call, and initialises the state again at its first call after a reset.
- * Returns NULL if there is no host memory. */
+/* Makes the model's data of the calling thread at its first driver call.  At its first call after a reset,
+ * initialises the data again.  Returns NULL if there is no host memory. */
 static struct model_thread *renew_thread(struct model_thread *self) {
     int is_new = !self;
 
@@ -186,15 +188,15 @@ void weir__model_wait_until(uint64_t ns) {
 /* ---- Steps that all entries of the table share ---- */
 
 struct call {
-    /* The real time at the begin of the call, or 0 if the model does not measure real time. */
+    /* The real time when the call began, or 0 if the model does not measure real time. */
     uint64_t start_ns;
     CUresult result;
-    int is_noted; /* set if the model adds the call to the recorded sequence of calls */
+    int is_noted; /* set if the call must be added to the recorded driver calls */
 };
 
-/* Returns the result of a call in a child of fork(), in which the driver does not work.  cuMemAlloc returns out of
- * memory, as with the real driver.  A pool can still allocate from its idle memory, as in the parent
- * (model_pool_alloc.c). */
+/* Returns the result of a driver call in a child of fork(), in which the driver does not work.  cuMemAlloc is out of
+ * memory, as with a real driver.  A pool can still allocate from its idle memory (model_pool_alloc.c), as with a real
+ * driver. */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -206,7 +208,7 @@ static CUresult forked_result(enum weir_driver_entry entry) {
     }
 }
 
-/* Counts a call for a fault plan.  Returns the result that the plan contains if this call must fail, else
+/* Counts a driver call towards a planned failure.  Returns the planned result if this call must fail, else
  * CUDA_SUCCESS. */
 static CUresult count_down(struct model_fault *fault) {
     if (fault->countdown == 0)
@@ -273,7 +275,8 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
     return result;
 }
 
-/* The time that this thread has waited for a processor, and the time when this thread last called charge(). */
+/* For the measurement of real time: how long this thread has waited for a processor, and when it last called
+ * charge(). */
 static _Thread_local struct weir_waits own_waits;
 static _Thread_local uint64_t own_charged_ns;
 
@@ -289,8 +292,8 @@ static inline CUresult finish(const struct call *call) {
     return call->result;
 }
 
-/* Gives the kind of an argument in the recorded sequence of calls.  Addresses and physical handles have the type
- * unsigned long long, which no size has, so their kind is MODEL_OTHER. */
+/* Gives the kind of an argument, for the recording of driver calls.  Addresses and handles of physical memory have
+ * the type unsigned long long, which no size has.  Their kind is MODEL_OTHER, because they differ between runs. */
 #define KIND(x)                                                                                    \
     _Generic((x),                                                                                  \
         int: MODEL_NUMBER,                                                                         \
@@ -304,8 +307,8 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* Expands to eleven arguments.  The macro drops the parameter `first`, which exists because an entry point may have
- * no arguments. */
+/* Expands to eleven arguments, for driver calls with at most eleven.  The macro drops its first parameter, which only
+ * exists because a driver call may have no arguments. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -313,8 +316,8 @@ static inline CUresult finish(const struct call *call) {
     ARGUMENTS_12(NULL, ##__VA_ARGS__, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
                  NULL, NULL)
 
-/* Returns 1 if the group of entry points needs memory mapping, and the device of the profile does not support memory
- * mapping.  Otherwise returns 0. */
+/* Returns 1 if the group of driver calls needs virtual memory management and the simulated device does not support
+ * it; else 0. */
 static inline int lacks_group(unsigned group) {
     return group & (WEIR_CAP_VIRTUAL | WEIR_CAP_IPC) && !weir__model.profile.virtual_memory;
 }
@@ -334,8 +337,8 @@ static inline int lacks_group(unsigned group) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* Defines the entry points that only programs call, and weir never calls.  The model counts such a call as a call of
- * the entry point `like`, and charges the cost of `like`. */
+/* Defines the driver calls that programs make, but weir never makes.  Such a call is counted as a call of `like`, a
+ * similar driver call, and has its cost. */
 #define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
     CUresult weir__program_##name params {                                                         \
         struct call call;                                                                          \
@@ -347,9 +350,9 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* Returns the overhead of measuring one call: the parts of both clock readings and of the addition that the measured
- * time does not contain.  Returns the least overhead of several rounds, because a round may be interrupted.  No
- * measurement runs yet, so the function may use host_ns. */
+/* Returns the time in ns that the measurement of one driver call takes, but does not itself contain: parts of the two
+ * clock readings and of the addition.  Returns the least of several rounds, because a round may be interrupted.  The
+ * function may change host_ns, since no measurement runs yet. */
 static uint64_t measuring_cost(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;
@@ -378,7 +381,8 @@ static uint64_t measuring_cost(void) {
 static void charge(struct weir_driver_charge *out) {
     uint64_t now = weir__clock_ns();
 
-    /* Drops the waits since the last call of charge(), so that the next call does not subtract them. */
+    /* Discards this thread's waits for a processor until now, so that they do not reduce a time that is measured
+     * later. */
     (void)weir__thread_waits_in(&own_waits, now - own_charged_ns);
     own_charged_ns = now;
     if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
@@ -393,13 +397,14 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a period in which this thread does the work of another thread (`aside` in driver.h).  The real time
- * of the period counts as time inside the model, because the caller does not need this time on a real device. */
+/* Begins or ends a period in which this thread does work for which a real system would use another thread.  Adds the
+ * real time of the period to the time inside the model, because on a real system it would not delay the caller. */
 static uint64_t aside(int begins) {
     struct model_aside *a = &weir__model_aside;
     uint64_t took, real, inside;
 
-    (void)weir__model_now(); /* adds the pending time to the clock that was in use until now */
+    /* Adds this thread's pending time to the shared clock, or to the clock of the period that ends. */
+    (void)weir__model_now();
     took = a->ns;
     if (a->start_ns && !begins) {
         real = weir__clock_ns() - a->start_ns;
@@ -417,8 +422,8 @@ static uint64_t aside(int begins) {
 
 /* ---- Faults and counts ---- */
 
-/* Sets the bit MODEL_FAULTS of the state if a fault is planned, and clears the bit otherwise.  The caller holds the
- * lock. */
+/* Sets the bit MODEL_FAULTS of weir__model.state if any failure of a driver call is planned; otherwise clears the
+ * bit.  The caller holds the lock. */
 static void update_fault_bit(void) {
     int i, any = 0;
 
@@ -493,8 +498,8 @@ static const struct weir_driver newest = {
 
 static struct weir_driver table;
 
-/* Makes the driver table of the model.  If the profile describes an older driver, the table has only the entry
- * points of that driver version. */
+/* Makes the driver table of the model.  For an older driver version, the table has only the driver calls of that
+ * version. */
 static void make_table(void) {
     table = newest;
     table.version = (int)weir__model.profile.driver_version;
@@ -503,13 +508,13 @@ static void make_table(void) {
 
 /* ---- Making and resetting the model ---- */
 
-/* Records in the child of a fork() that the model must not work. */
+/* Marks a child of fork(), in which driver calls must fail. */
 static void mark_child(void) {
     atomic_fetch_or(&weir__model.state, MODEL_FORKED);
 }
 
-/* Allocates the slabs and registers the handlers, which the process keeps when the model is reset.  Returns 0 on
- * success, -1 with *failure.  The caller holds the lock. */
+/* Allocates the slots for objects, and registers the handlers for fork and the end of threads.  Both stay until the
+ * process ends.  Returns 0 on success, -1 with the reason in *failure.  The caller holds the lock. */
 static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;
@@ -528,8 +533,8 @@ static int prepare_process(struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Returns 1 if an environment variable of the model is set to the empty string, which is an error for all variables
- * of weir.  Otherwise returns 0. */
+/* Returns 1, with the reason in *failure, if an environment variable of the model is set to the empty string; else 0.
+ * An empty value is an error for all variables of weir. */
 static int is_any_empty(struct weir_driver_failure *failure) {
     static const struct {
         const char *name, *expected;
@@ -567,8 +572,8 @@ static int read_device_count(int *count, struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Reads the profile and the number of devices.  The fields of `setup` override the environment variables.  Returns 0
- * on success, -1 with *failure. */
+/* Reads the profile (sizes and times of the device) and the number of devices.  Fields of `setup` override
+ * environment variables.  Returns 0 on success, -1 with the reason in *failure. */
 static int read_setup(const struct weir_model_setup *setup, struct model_profile *profile,
                       int *devices, struct weir_driver_failure *failure) {
     const char *path = setup->profile ? setup->profile : getenv("WEIR_MODEL_PROFILE");
@@ -587,8 +592,8 @@ static int read_setup(const struct weir_model_setup *setup, struct model_profile
     return 0;
 }
 
-/* Drops all objects of the model.  Streams come after blocks and pools, because frees that are pending in pools
- * contain stream ids.  The caller holds the lock. */
+/* Destroys all objects of the model: first blocks and pools, then streams, because pools contain ids of streams.  The
+ * caller holds the lock. */
 static void drop_everything(void) {
     struct model_thread *thread;
     int i;
@@ -632,8 +637,8 @@ static void make_devices(const struct weir_model_setup *setup) {
     weir__model.next_object_id = 1;
 }
 
-/* Makes the model, or resets the existing model.  Returns 0 on success, -1 with *failure.  The caller holds the
- * lock. */
+/* Makes the model, or resets it if it exists.  Returns 0 on success, -1 with the reason in *failure.  The caller
+ * holds the lock. */
 static int make_model(const struct weir_model_setup *setup, struct weir_driver_failure *failure) {
     static struct model_profile profile;
     uint64_t state = atomic_load(&weir__model.state);

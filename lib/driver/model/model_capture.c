@@ -3,9 +3,9 @@
  *
  * A capture begins on its origin stream.  A stream that waits for an event of the capture joins the capture.  Each
  * stream of the capture is a branch.  A branch has the number of steps that it has added, and a list of orders: for
- * each other branch, the last step that this branch is ordered after.  Streams outside of captures have such lists, too
- * (model_stream.c).  At the end of the capture, all other branches must be joined: the origin must be ordered after all
- * their steps.  Records of events and waits for events add orders, but no steps.
+ * each other branch, the last step that must be completed before the branch's next step.  Streams outside of captures
+ * have such lists, too (model_stream.c).  At the end of the capture, all other branches must be joined: the origin must
+ * be ordered after all their steps.  Records of events and waits for events add orders, but no steps.
  *
  * These rules are from cuda.h.  The legacy stream cannot be captured.  While a blocking stream of a context is being
  * captured, any use of the context's legacy stream is error 906; a query of its capture status breaks no capture.
@@ -29,7 +29,7 @@
  * capture, and destroying another stream of a capture invalidates the capture.  An event that was recorded in a capture
  * counts as captured even after the end of the capture.
  *
- * This file must not know the effect of steps.
+ * This file must not depend on what a captured step does.
  */
 #include "driver/model/model_inside.h"
 
@@ -39,7 +39,8 @@ struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
     uint64_t steps; /* the number of steps that the branch has added to the capture */
-    /* For each other branch, the last step that this branch is ordered after. */
+    /* For each other stream of the capture, its last step that must be completed before the next step of this
+     * stream. */
     struct model_orders after;
     struct model_branch *next; /* the next branch of the capture */
 };
@@ -101,7 +102,7 @@ static void drop_branch(struct model_branch *branch) {
     free(branch);
 }
 
-/* Ends a capture.  The caller has already moved the plan to a graph, or has dropped the plan. */
+/* Ends a capture.  The caller has already passed the captured steps to a graph, or has freed them. */
 static void end_capture(struct model_capture *capture) {
     struct model_capture **link = &weir__model.captures;
 
@@ -153,8 +154,8 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
 
 /* ---- Checks of calls during captures ---- */
 
-/* Returns 1 if a stream of the context takes part in the capture, else 0.  If `blocking` is set, only blocking
- * streams count. */
+/* Returns 1 if a stream of the context takes part in the capture, else 0.  If `blocking` is set, ignores non-blocking
+ * streams. */
 static int has_branch_in(const struct model_capture *capture, const struct model_context *context,
                          int blocking) {
     const struct model_branch *branch;
@@ -166,8 +167,8 @@ static int has_branch_in(const struct model_capture *capture, const struct model
     return 0;
 }
 
-/* Invalidates all captures in which a stream of the context takes part.  Returns `result` if there is such a
- * capture, else CUDA_SUCCESS. */
+/* Invalidates all captures in which a stream of the context takes part.  If there is such a capture, returns
+ * `result`, else CUDA_SUCCESS.  If `blocking` is set, ignores non-blocking streams. */
 static CUresult break_captures_of(const struct model_context *context, int blocking,
                                   CUresult result) {
     CUresult why = CUDA_SUCCESS;
@@ -215,8 +216,8 @@ CUresult weir__model_capture_asks_context(const struct model_context *context) {
     return break_captures_of(context, 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-/* Applies the rule of cuThreadExchangeStreamCaptureMode: the modes of the capture and of the calling thread decide
- * whether an unsafe call is forbidden and invalidates the capture. */
+/* CUDA forbids some calls, such as cuMemAlloc, while a stream is being captured.  Whether the call fails and
+ * invalidates the capture depends on the modes of the capture and of the thread (cuThreadExchangeStreamCaptureMode). */
 CUresult weir__model_capture_unsafe(void) {
     const struct model_thread *self = weir__model_thread();
     CUresult result = CUDA_SUCCESS;
@@ -243,8 +244,8 @@ struct model_plan *weir__model_capture_plan(const struct model_branch *branch) {
     return branch->capture->plan;
 }
 
-/* Adds a step to the capture.  If there is no host memory, invalidates the capture, since a graph without the step
- * would be wrong. */
+/* Adds an operation to the captured steps.  If there is no host memory, invalidates the capture, since a graph
+ * without this step would be wrong. */
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step) {
     weir__model_charge(weir__model.profile.capture_step_ns);
     if (weir__model_plan_add(branch->capture->plan, step) != 0)
@@ -267,7 +268,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
     if (event->capture_id && !capture)
         return branch ? break_capture(branch->capture, CUDA_ERROR_CAPTURED_EVENT)
                       : CUDA_ERROR_CAPTURED_EVENT;
-    /* `branch` waits for work outside of its capture, or the event was never recorded. */
+    /* The event was recorded outside of the capture of the waiting stream, or was never recorded. */
     if (!capture)
         return event->stream_id
                    ? break_capture(branch->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
@@ -290,7 +291,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
 
 /* ---- Beginning and ending a capture ---- */
 
-/* Begins a capture with the stream as its origin.  The caller holds the lock. */
+/* Begins a capture on the stream.  The caller holds the lock. */
 static CUresult begin(struct model_stream *stream, CUstreamCaptureMode mode) {
     struct model_capture *capture;
 
@@ -354,9 +355,9 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends the capture of a stream.  On the origin stream, in the correct thread, the capture always ends, even if the
- * result is an error.  On another stream of the capture, the call invalidates the capture.  The caller holds the
- * lock. */
+/* Ends the capture that began on the stream, and makes the graph.  In the correct thread, the capture ends even if
+ * the function returns an error.  If the capture began on another stream, invalidates the capture and returns an
+ * error.  The caller holds the lock. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

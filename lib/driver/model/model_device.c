@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* model_device.c: devices and their primary contexts.
+/* model_device.c: the devices of the device model and their primary contexts.
  *
  * A device has one primary context, which lives while any caller retains it.  Each thread has its own stack of current
  * contexts, so queries, pushes and pops take no lock.  If a context is destroyed while it is current in a thread, the
  * context stays on the stack of the thread, and every use of the context fails.  Pools and their memory outlive the
  * context (documented).  cuMemAlloc blocks, streams and events are destroyed with their context.
  *
- * This file must not know pools, placement or the clock.
+ * This file must not depend on pools, on the placement of blocks, or on the clock.
  */
 #include "driver/model/model_inside.h"
 
@@ -69,7 +69,7 @@ CUresult weir__model_cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
         return CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         memcpy(uuid->bytes, "weir-model-gpu-", 15);
-        if (key != 0) /* if processes share devices by a file, the UUID depends on the file */
+        if (key != 0) /* processes that share the modelled devices by a file get equal UUIDs */
             memcpy(uuid->bytes + 5, &key, sizeof key);
         uuid->bytes[15] = (char)device;
     }
@@ -112,7 +112,7 @@ CUresult weir__model_cuDeviceGetAttribute(int *value, CUdevice_attribute attribu
     case ATTRIBUTE_MAJOR:
         *value = 9;
         break;
-    default: /* also 0 for all attributes of features that the model lacks */
+    default: /* 0 also means that the model lacks a feature */
         *value = 0;
         break;
     }
@@ -125,8 +125,8 @@ static int is_alive(const struct model_context *context) {
     return atomic_load_explicit(&context->retained, memory_order_acquire) > 0;
 }
 
-/* Returns the context that the handle names, even if the context is destroyed.  Returns NULL if the handle names no
- * context. */
+/* Returns the context with this handle, even if the context was destroyed.  Returns NULL if no context has the
+ * handle. */
 static struct model_context *find_context(CUcontext handle) {
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)weir__model.devices;
     size_t device = offset / sizeof weir__model.devices[0];
@@ -152,7 +152,7 @@ struct model_context *weir__model_current(CUresult *why) {
     return NULL;
 }
 
-/* Allocates the memory and the legacy stream of a primary context.  The caller holds the lock. */
+/* Allocates the device memory of a context, and makes its legacy stream.  The caller holds the lock. */
 static CUresult make_context(struct model_context *context) {
     struct model_device *device = &weir__model.devices[context->device];
 
@@ -238,8 +238,8 @@ CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-/* Replaces the current context, which is on top of the thread's stack, or pushes the context if the stack is empty.
- * A NULL handle only pops the current context. */
+/* Replaces the top of the thread's stack of contexts, which is the current context.  If the stack is empty, pushes
+ * the context.  If `handle` is NULL, only pops the current context. */
 CUresult weir__model_cuCtxSetCurrent(CUcontext handle) {
     struct model_thread *self = weir__model_thread();
     int depth = self->depth;
@@ -264,8 +264,8 @@ CUresult weir__model_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *f
     return result;
 }
 
-/* Returns 1 if `device` and `other` are one device, or if they are peers according to the profile.  Otherwise
- * returns 0. */
+/* Returns 1 if `device` can access the memory of device `other`, because they are equal or are peers in the profile;
+ * else 0. */
 int weir__model_reaches(int device, int other) {
     uint64_t together = weir__model.profile.peers;
 
@@ -301,7 +301,7 @@ CUresult weir__model_cuCtxPopCurrent(CUcontext *handle) {
 
 /* ---- Results ---- */
 
-/* Finds the name of a result in the list of constants.  The list also has constants that are no results. */
+/* Finds the name of a result.  The list of constants also contains other constants, which the function skips. */
 CUresult weir__model_cuGetErrorName(CUresult result, const char **name) {
     static const struct {
         const char *name;

@@ -24,7 +24,8 @@
  * not allocated is an invalid value.  The capture of a launch of a graph with memory is error 801.  If a step accesses
  * memory that does not exist, the launch returns error 700, but no context becomes unusable.
  *
- * This file submits work to streams and adds steps to captures.  It must know nothing else of streams and captures.
+ * This file submits work to streams and adds steps to captures.  It must not depend on streams and captures in any
+ * other way.
  */
 #include "driver/model/model_inside.h"
 
@@ -35,23 +36,23 @@
 struct model_plan {
     struct model_step *step;
     size_t count, room;
-    /* The number of captures, graphs and executables that use the plan.  At 0 the plan is freed. */
+    /* The number of captures, graphs and executables that use these steps.  At 0 the steps are freed. */
     int holders;
-    int executable; /* the number of executables that use the plan */
+    int executable; /* the number of executables that run these steps */
     int has_memory;
 };
 
 struct model_graph_block {
-    /* Must be the first member.  Its node is in weir__model.blocks while the memory is allocated. */
+    /* Must be the first member.  Its node is in the tree of allocated blocks while the memory is allocated. */
     struct model_block block;
-    struct model_node all; /* the node in weir__model.graph_blocks; `key` is the address */
+    struct model_node all; /* the node in the tree of all memory of graphs; `key` is the address */
     struct model_device *device;
-    /* The plan that allocates the block, or NULL once the plan was freed. */
+    /* The steps of the graph that allocates the block, or NULL once these steps were freed. */
     const struct model_plan *owner;
-    uint64_t mapped; /* the bytes of the mapping, in whole pages */
-    int holders; /* the number of steps that name the block, plus 1 while the memory is allocated */
+    uint64_t mapped; /* the size of the block's own mapping, in whole pages */
+    int holders;     /* the number of graph steps for the block, plus 1 while it is allocated */
     int allocated;
-    int has_free; /* set if a step of any graph frees the block */
+    int has_free; /* set if any graph has a step that frees the block */
 };
 
 struct model_graph {
@@ -62,7 +63,7 @@ struct model_graph {
 struct model_exec {
     struct model_graph graph; /* must be the first member */
     int frees_on_launch;
-    uint64_t end_ns; /* the time when the work of the last launch is completed */
+    uint64_t end_ns; /* the virtual time when the work of the last launch is completed */
 };
 
 _Static_assert(sizeof(struct model_graph) <= 64, "a graph fits its slot");
@@ -70,7 +71,7 @@ _Static_assert(sizeof(struct model_exec) <= 64, "an executable fits its slot");
 
 /* ---- Memory ---- */
 
-/* Returns the last allocation of a graph that begins at `address` or before it, or NULL if there is none. */
+/* Returns the last memory of a graph that begins at `address` or before it, or NULL if there is none. */
 static struct model_graph_block *block_before(uint64_t address) {
     struct model_node *node = weir__model_tree_floor(weir__model.graph_blocks, address, 0);
 
@@ -126,8 +127,8 @@ static void drop_holder(struct model_graph_block *block) {
         drop_block(block);
 }
 
-/* Changes the protection of memory by a new mapping.  (Valgrind would examine memory byte by byte after mprotect.)
- * Returns 0 on success, else -1. */
+/* Changes the protection of a block's memory by mapping it again.  (After mprotect, Valgrind would examine the memory
+ * byte by byte.)  Returns 0 on success, else -1. */
 static int remap(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED
@@ -139,7 +140,7 @@ static int make_accessible(const struct model_graph_block *block) {
     return remap(block, MODEL_ACCESSIBLE);
 }
 
-/* Removes the memory of a block from its mapping.  The contents are lost, and a later access to the block faults. */
+/* Discards the memory of a block, so that a later access to the block is a memory fault. */
 static void make_inaccessible(const struct model_graph_block *block) {
     (void)!remap(block, PROT_NONE);
 }
@@ -165,8 +166,8 @@ void weir__model_graph_block_free(struct model_block *freed, const struct model_
     drop_holder(block);
 }
 
-/* Returns the unused graph memory to the device.  Freed graph memory counts as used until the work before its free
- * is completed. */
+/* Returns the unused memory of graphs to the device.  Freed memory counts as unused only after the work before the
+ * free is completed. */
 CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     CUresult result = weir__model_device_check(number);
     struct model_device *device;
@@ -183,7 +184,8 @@ CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     return CUDA_SUCCESS;
 }
 
-/* Reads the used or the reserved graph memory.  All other attributes are an invalid value in the model. */
+/* Reads the used or the reserved memory of graphs.  The model supports no other attribute, and returns an invalid
+ * value. */
 CUresult weir__model_cuDeviceGetGraphMemAttribute(CUdevice number, CUgraphMem_attribute attribute,
                                                   void *value) {
     CUresult result = weir__model_device_check(number);
@@ -322,7 +324,7 @@ CUresult weir__model_cuGraphDestroy(CUgraph handle) {
     return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Makes an executable that runs the plan.  The caller holds the lock. */
+/* Makes an executable graph that runs these steps.  The caller holds the lock. */
 static CUresult instantiate(struct model_plan *plan, unsigned long long flags,
                             CUgraphExec *handle) {
     struct model_exec *exec;
@@ -371,8 +373,8 @@ CUresult weir__model_cuGraphExecDestroy(CUgraphExec handle) {
 
 /* ---- Launches ---- */
 
-/* Frees the allocations of the last launch that are still allocated.  Returns an error instead if the executable was
- * instantiated without AUTO_FREE_ON_LAUNCH. */
+/* Frees memory that the last launch has allocated and nobody has freed.  Without AUTO_FREE_ON_LAUNCH, returns an
+ * error instead. */
 static CUresult clear_allocations(const struct model_exec *exec,
                                   const struct model_stream *stream) {
     const struct model_plan *plan = exec->graph.plan;
@@ -390,7 +392,7 @@ static CUresult clear_allocations(const struct model_exec *exec,
     return CUDA_SUCCESS;
 }
 
-/* Returns the largest number of bytes by which the used graph memory of a device rises while the launch runs. */
+/* Returns by how many bytes the launch will raise the used graph memory of a device at most, while its steps run. */
 static uint64_t peak_growth(const struct model_plan *plan, const struct model_device *device) {
     int64_t used = 0, most = 0;
     size_t i;
@@ -432,8 +434,8 @@ static CUresult take_memory(const struct model_plan *plan) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Checks that all allocations of other graphs that the launch frees are allocated.  Maps and reserves the memory for
- * the launch.  After this function, only steps can fail. */
+/* Prepares a launch: checks that memory of other graphs which the launch frees is allocated, and reserves and maps
+ * the memory for the launch. */
 static CUresult prepare(const struct model_plan *plan) {
     size_t i, mapped;
 
@@ -498,7 +500,7 @@ static CUresult run(struct model_exec *exec, struct model_stream *stream) {
     return result;
 }
 
-/* Adds the steps of a graph to the capture in which the graph is launched. */
+/* Adds the steps of a graph to a capture, since the graph is launched on a captured stream. */
 static CUresult capture_launch(const struct model_plan *plan, struct model_branch *branch) {
     CUresult result = plan->has_memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
     size_t i;
@@ -526,7 +528,7 @@ CUresult weir__model_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
 
 /* ---- Dropping and checking graphs ---- */
 
-/* Frees all graphs and executables.  The caller has ended all captures. */
+/* Frees all graphs and executable graphs.  The caller has ended all captures before. */
 void weir__model_graphs_drop(void) {
     const struct model_slab *slabs[] = {&weir__model.graphs, &weir__model.execs};
     size_t i, used;
@@ -542,7 +544,7 @@ void weir__model_graphs_drop(void) {
         drop_block(block_before(UINT64_MAX));
 }
 
-/* Returns the bytes of all graph allocations in this subtree that are allocated on the device. */
+/* Returns the bytes that graphs have allocated on the device, counting this subtree only. */
 static uint64_t count_used(const struct model_node *node, const struct model_device *device) {
     const struct model_graph_block *block;
     uint64_t used;

@@ -11,7 +11,7 @@
  * The caller of a function holds the lock, unless a comment says otherwise.  The functions that implement the entry
  * points of the table take the lock themselves.
  *
- * This file must not know anything above driver.h.
+ * This file must not depend on the layers above driver.h.
  */
 #ifndef WEIR_MODEL_INSIDE_H
 #define WEIR_MODEL_INSIDE_H
@@ -29,14 +29,14 @@
 
 enum { MODEL_DEVICES = 16, MODEL_CONTEXT_DEPTH = 64, MODEL_MEMORY_STRIDE = 64 };
 
-/* The bits of weir__model.state.  The higher bits are the generation, which each reset increments by
- * MODEL_GENERATION. */
+/* The bits of weir__model.state, which each driver call reads first.  The bits from MODEL_GENERATION on are the
+ * number of the last reset. */
 enum {
     MODEL_INITIALISED = 1, /* set once cuInit was called */
-    MODEL_FAULTS = 2,      /* set while a fault plan exists */
-    MODEL_MEASURED = 4,    /* set while the model measures the real time of its calls */
-    MODEL_FORKED = 8,      /* set in a child of the process that made the model */
-    MODEL_SEQUENCED = 16,  /* set while the model records the sequence of calls */
+    MODEL_FAULTS = 2,      /* set while the failure of a driver call is planned */
+    MODEL_MEASURED = 4,    /* set while the model measures the real time of driver calls */
+    MODEL_FORKED = 8,      /* set in a child of fork() of the process that made the model */
+    MODEL_SEQUENCED = 16,  /* set while the model records the driver calls for a test */
     MODEL_GENERATION = 32
 };
 
@@ -74,7 +74,7 @@ enum { MODEL_ARGUMENTS = 11 };
 
 struct model_argument {
     enum model_kind kind;
-    uintptr_t value; /* the number itself, or the pointer as an integer */
+    uintptr_t value; /* a number, or a pointer as an integer */
 };
 
 void weir__model_sequence_add(enum weir_driver_entry entry,
@@ -83,59 +83,59 @@ void weir__model_sequence_add(enum weir_driver_entry entry,
 
 /* ---- Ordered sets (model_tree.c) ---- */
 
-/* A node of an ordered set.  The node is a member of another structure.  The nodes are sorted by the pair (`key`,
- * `tie`), and no two nodes of a set have equal pairs.  The set is a treap.  The priorities of the treap are hashes
- * of these pairs, so the shape of the treap does not depend on the order of insertions. */
+/* A node of an ordered set, inside the struct that is in the set.  The nodes are sorted by `key` and then by `tie`,
+ * and no two nodes are equal in both.  The set is a treap: a search tree that is also a heap by a hash of the node,
+ * so its shape does not depend on the order of insertions. */
 struct model_node {
     struct model_node *left, *right;
     uint64_t key, tie;
 };
 
 void weir__model_tree_insert(struct model_node **root, struct model_node *node);
-/* Removes a node, which must be in the tree. */
+/* Removes a node from the tree.  The node must be in the tree. */
 void weir__model_tree_remove(struct model_node **root, struct model_node *node);
-/* Returns the first node whose pair is at least (key, tie), or NULL if there is none. */
+/* Returns the first node with (key, tie) or more, or NULL if there is none. */
 struct model_node *weir__model_tree_ceiling(struct model_node *root, uint64_t key, uint64_t tie);
-/* Returns the last node whose pair is at most (key, tie), or NULL if there is none. */
+/* Returns the last node with (key, tie) or less, or NULL if there is none. */
 struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key, uint64_t tie);
 
 /* ---- Handles ---- */
 
-/* The first member of each object that has a handle. */
+/* The first member of each object that has a handle (stream, event, pool and so on). */
 struct model_slot {
-    /* A unique id, or 0 while the slot is free; the id of a stream is its stream id. */
+    /* A unique id of the object, or 0 while the slot is free.  The id of a stream is its stream id (cuStreamGetId). */
     _Atomic uint64_t id;
-    struct model_slot *spare; /* the next free slot of the slab if this slot is free */
-    /* The number of the object in the recorded sequence of calls, or 0 if it has no number yet. */
+    struct model_slot *spare; /* while the slot is free: the next free slot */
+    /* The number of the object in a recording of driver calls, or 0 if it has no number yet. */
     uint64_t ordinal;
 };
 
 struct model_slab {
-    char *base; /* the memory of all slots, whose address never changes */
-    /* The bytes of a slot (a power of two), the number of slots, the slots ever used. */
+    char *base; /* the memory of all slots, which never moves */
+    /* The bytes of a slot (a power of two), the number of slots, and the number of slots that were ever used. */
     size_t stride, limit, used;
-    /* The free slots that were used before; the slot that was freed last is the first. */
+    /* The list of free slots that were used before; the last freed slot is the first in the list. */
     struct model_slot *spare;
 };
 
-/* Allocates a slot for an object with the id `id`.  Returns the slot, whose bytes after the header are zero, or NULL
- * if all slots are in use. */
+/* Allocates a slot for an object with this id.  Returns the slot, whose other bytes are zero, or NULL if all slots
+ * are in use. */
 void *weir__model_slab_take(struct model_slab *slab, uint64_t id);
 void weir__model_slab_give(struct model_slab *slab, void *slot);
-/* Returns the live object that the handle names, or NULL if there is none.  Takes no lock. */
+/* Returns the existing object with this handle, or NULL if there is none.  The caller need not hold the lock. */
 void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* One order of a list: the stream, the event or the branch that has the list is ordered after operation `seq` of
- * stream `id`. */
+/* An element of a list that says what a stream waits for: all operations of stream `id` up to number `seq` are
+ * completed before the next operation of the waiting stream begins. */
 struct model_order {
     uint64_t id, seq;
 };
 struct model_orders {
-    struct model_order *item; /* the entries, sorted by stream id */
+    struct model_order *item; /* the elements, sorted by stream id */
     size_t count, room;
-    int lost; /* set once an entry is missing because there was no host memory for it */
+    int lost; /* set if an element is missing because there was no host memory */
 };
 
 struct model_stream {
@@ -143,38 +143,40 @@ struct model_stream {
     struct model_context *context; /* `context` and `flags` never change while the stream lives */
     unsigned flags;
     _Atomic CUstreamCaptureStatus capture_status;
-    /* The part of the stream in a running capture, or NULL if the stream is not captured. */
+    /* This stream's part of a running capture, or NULL if the stream is not being captured. */
     struct model_branch *branch;
-    /* The number of operations that were submitted to the stream so far. */
+    /* The number of operations that were submitted to this stream until now. */
     uint64_t seq;
-    /* The time when all work that was submitted to the stream so far is completed. */
+    /* The virtual time when all work that was submitted until now is completed. */
     uint64_t end_ns;
-    /* The work of other streams that the next operation of this stream is ordered after. */
+    /* The operations of other streams that must be completed before the next operation of this stream begins. */
     struct model_orders after;
-    struct model_stream *prev, *next; /* links in the list of the streams of the context */
+    struct model_stream *prev, *next; /* links in the context's list of streams */
 };
 
 struct model_event {
     struct model_slot slot;
     struct model_context *context; /* `context` and `flags` never change while the event lives */
     unsigned flags;
-    /* The stream and the operation up to which the last record of the event covers work.  Both are 0 before the
-     * first record. */
+    /* What the last cuEventRecord of the event covers: the operations of this stream up to number `seq`.  Both are 0
+     * before the first record. */
     uint64_t stream_id, seq;
     uint64_t end_ns;
-    /* The capture in which the event was recorded, or 0.  If it is not 0, `after` counts steps of the capture. */
+    /* The id of the capture in which the event was recorded, or 0.  If it is not 0, `after` contains numbers of
+     * captured steps instead of numbers of operations. */
     uint64_t capture_id;
     struct model_orders after;
-    struct model_event *prev, *next; /* links in the list of the events of the context */
+    struct model_event *prev, *next; /* links in the context's list of events */
 };
 
 /* ---- Devices and contexts ---- */
 
-/* A context of one device.  The address of the struct is the CUcontext handle. */
+/* A CUDA context.  Its CUcontext handle is the address of the struct. */
 struct model_context {
-    /* The number of retains; 0 if the context was not made yet or is destroyed. */
+    /* How often the context was retained and not yet released; 0 before its creation and after its destruction. */
     _Atomic int retained;
-    /* The number of blocking streams that are being captured.  While it is not 0, calls on the legacy stream fail. */
+    /* The number of blocking streams that are being captured.  If it is not 0, calls on the legacy stream fail, as
+     * with a real driver. */
     _Atomic int capturing;
     int device;
     struct model_stream *legacy;  /* the legacy stream; set before `retained` becomes 1 */
@@ -184,41 +186,41 @@ struct model_context {
 
 struct model_device {
     struct model_context context; /* the primary context of the device */
-    /* The green context of the device, if a program makes one.  CUDA makes a green context for a part of a device.
-     * In the model this part is the whole device. */
+    /* A green context, which CUDA makes for a part of a device.  In the model it covers the whole device.  Not used
+     * before a program makes one. */
     struct model_context green;
-    uint64_t capacity;      /* the physical bytes of the device; never changes */
-    uint64_t context_bytes; /* the physical bytes that a context takes; never changes */
-    /* The physical bytes that contexts, cuMemAlloc, pools, graphs and physical allocations use now. */
+    uint64_t capacity;      /* the memory of the device in bytes; never changes */
+    uint64_t context_bytes; /* the memory that a context uses in bytes; never changes */
+    /* The memory in use, in bytes, by contexts, cuMemAlloc, pools, graphs and physical allocations. */
     uint64_t physical;
-    uint64_t graph_bytes; /* the part of `physical` that graphs have reserved */
-    uint64_t graph_used;  /* the part of `graph_bytes` that is in live allocations of graphs */
-    /* The time when all work before the last free of graph memory is completed. */
+    uint64_t graph_bytes; /* the part of `physical` that is reserved for graphs */
+    uint64_t graph_used;  /* the part of `graph_bytes` in allocated memory of graphs */
+    /* The virtual time when all work before the last free of graph memory is completed. */
     uint64_t graph_end_ns;
-    /* The time when all work that was submitted to the device so far is completed. */
+    /* The virtual time when all work that was submitted to the device until now is completed. */
     uint64_t work_end_ns;
-    struct model_page *pages; /* the pages with small cuMemAlloc blocks and with free space */
-    /* The number of all pages with small cuMemAlloc blocks, including full pages. */
+    struct model_page *pages; /* the pages of small cuMemAlloc blocks that have free space */
+    /* The number of all pages of small cuMemAlloc blocks, including full pages. */
     uint64_t page_count;
-    struct model_direct *blocks; /* all live cuMemAlloc blocks */
-    /* The cuMemAlloc blocks that were freed by cuMemFreeAsync, while work before the free is not completed. */
+    struct model_direct *blocks; /* all allocated blocks of cuMemAlloc */
+    /* Blocks of cuMemAlloc that cuMemFreeAsync has freed, while earlier work on the stream is not completed. */
     struct model_direct *leaving;
-    struct model_pool *default_pool; /* NULL before the program first uses the default pool */
-    /* The pool that cuMemAllocAsync uses, or NULL for the default pool. */
+    struct model_pool *default_pool; /* NULL until the program first uses the pool */
+    /* The pool that cuMemAllocAsync uses (cuDeviceSetMemPool); NULL means the default pool. */
     struct model_pool *current_pool;
     struct model_host_block *host_blocks;
 };
 
 /* ---- Blocks ---- */
 
-/* A live block.  The tree weir__model.blocks contains all live blocks, sorted by address.  The structs of all kinds
- * of blocks begin with this struct. */
+/* An allocated block of device memory.  All such blocks are in the tree weir__model.blocks, sorted by address.  The
+ * structs for blocks of pools, cuMemAlloc and graphs begin with this struct. */
 struct model_block {
     struct model_node node; /* `key` is the start address of the block */
-    uint64_t bytes;         /* the bytes that the program requested */
-    /* The pool of the block, or NULL for a block of cuMemAlloc or of a graph. */
+    uint64_t bytes;         /* the size that the program requested */
+    /* The pool of the block, or NULL if cuMemAlloc or a graph has allocated the block. */
     struct model_pool *pool;
-    int of_graph; /* set if a graph has allocated the block */
+    int of_graph; /* set if the launch of a graph has allocated the block */
     int device;
     uint64_t id; /* a number that no other allocation has */
 };
@@ -227,47 +229,49 @@ struct model_block {
 
 enum model_step_kind { STEP_KERNEL, STEP_USE, STEP_FILL, STEP_COPY, STEP_ALLOC, STEP_FREE };
 
-/* One operation on a stream.  The model runs the operation at once or, if the stream is being captured, at each
- * launch of the graph. */
+/* One operation on a stream.  If the stream is being captured, the operation becomes a step of a graph, which each
+ * launch of the graph runs.  Otherwise the model runs the operation at once. */
 struct model_step {
     enum model_step_kind kind;
-    uint32_t value; /* the value that a fill writes into each four bytes */
-    /* The time that the step takes on the device; 0 for an allocation and a free. */
+    uint32_t value; /* for a fill: the value of each four bytes */
+    /* The virtual time that the operation takes; 0 for an allocation or a free. */
     uint64_t duration_ns;
-    uint64_t address, bytes;         /* the device memory of a use, a fill or a copy */
-    uint64_t owner;                  /* the owner for whom a use happens (weir__model_use) */
-    const void *from;                /* the source of a copy */
-    void *to;                        /* the target of a fill or a copy */
-    struct model_graph_block *block; /* the block that the step allocates or frees */
+    uint64_t address, bytes;         /* the device memory that the operation uses */
+    uint64_t owner;                  /* for weir__model_use: the number of the owner */
+    const void *from;                /* for a copy: the source */
+    void *to;                        /* for a copy or a fill: the target */
+    struct model_graph_block *block; /* for an allocation or a free: the block */
 };
 
-struct model_plan;   /* the captured steps of a graph; model_graph.c defines the struct */
-struct model_branch; /* the part of one stream in a capture; model_capture.c defines the struct */
+struct model_plan;   /* the captured operations of a graph; defined in model_graph.c */
+struct model_branch; /* one stream's part of a capture; defined in model_capture.c */
 
 /* ---- Threads ---- */
 
 struct model_thread {
-    /* If weir__model.state has this value, the thread takes the fast path of begin(). */
+    /* The value of weir__model.state with which a driver call of this thread takes the fast path. */
     uint64_t state;
-    int depth; /* the number of contexts in `stack` */
+    int depth; /* the number of contexts on the thread's context stack */
     CUstreamCaptureMode capture_mode;
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
-    /* The per-thread default streams of the thread, one for each device.  Such a stream ends with its context. */
+    /* The thread's per-thread default stream on each device.  It is destroyed with its context. */
     struct model_stream *own[MODEL_DEVICES];
-    /* The stream ids of `own`; an id that differs shows that the handle was reused. */
+    /* The stream ids of the per-thread default streams.  If the stream in the slot now has another id, the thread's
+     * stream was destroyed. */
     uint64_t own_id[MODEL_DEVICES];
-    /* The calls of each entry point; only this thread writes the numbers. */
+    /* How often this thread has called each driver function.  Only this thread writes the numbers. */
     _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
-    /* Links in the list of threads, guarded by the lock. */
+    /* Links in the list of all threads, guarded by the model's lock. */
     struct model_thread *prev, *next;
 };
 
 /* ---- The model ---- */
 
 struct model_fault {
-    /* The number of the call that fails, counted from now (1 is the next call), or 0. */
+    /* The planned failure: 1 means that the next call fails, 2 the call after it, and so on; 0 means that no failure
+     * is planned. */
     uint64_t countdown;
-    uint64_t then; /* the countdown to a second fault after the first one, or 0 */
+    uint64_t then; /* the number of calls from the first failure to a second one, or 0 */
     CUresult result;
     int for_good;
 };
@@ -275,34 +279,39 @@ struct model_fault {
 struct model {
     _Atomic uint64_t state;
     _Atomic uint64_t clock_ns;
-    _Atomic uint64_t host_ns; /* the real time inside calls, while the model measures it */
-    /* The overhead of measuring one call, which finish() adds to host_ns (see measuring_cost() in model.c). */
+    /* The real time that threads have spent in driver calls, while it is measured. */
+    _Atomic uint64_t host_ns;
+    /* The overhead of measuring one call in ns (measuring_cost() in model.c), which is added to host_ns for each
+     * call. */
     uint64_t measure_ns;
-    struct model_profile profile; /* the figures of the devices; change only at a reset */
+    struct model_profile profile; /* the sizes and times of the device; changes only at a reset */
     int device_count;             /* the number of devices; changes only at a reset */
     struct model_device devices[MODEL_DEVICES];
 
     pthread_mutex_t lock;
     struct model_slab streams, events, pools, graphs, execs, memories;
-    int pools_grew; /* set once a pool has grown after the last reset */
-    /* The number of physical allocations that were made since the last reset. */
+    int pools_grew; /* set if a pool has grown since the last reset */
+    /* The number of physical allocations since the last reset. */
     uint64_t handles_made;
-    /* The pools in the order of their creation, including destroyed pools that still have live blocks. */
+    /* All pools in the order of their creation.  A pool that was destroyed stays in the list while it has allocated
+     * blocks. */
     struct model_pool *live_pools;
-    struct model_node *blocks; /* all live blocks, sorted by address */
+    struct model_node *blocks; /* all allocated blocks, sorted by address */
     struct model_capture *captures;
-    /* All allocations of all graphs, live or not, sorted by address. */
+    /* All memory of graphs, sorted by address, whether it is allocated now or not. */
     struct model_node *graph_blocks;
     uint64_t next_stream_id, next_object_id;
-    /* The next stream id at which the model removes useless orders (model_orders.c). */
+    /* When a new stream gets this id, the model removes list elements that can have no effect any more
+     * (model_orders.c). */
     uint64_t collect_at_id;
     struct model_thread *threads;
-    /* The calls of threads that have ended, by entry point. */
+    /* How often threads that have ended called each driver function. */
     uint64_t retired_calls[WEIR_ENTRY_COUNT];
-    /* One plan for each entry point; the last plan counts calls of all entry points. */
+    /* The planned failures of each driver function, and last the planned failures of any driver function. */
     struct model_fault faults[WEIR_ENTRY_COUNT + 1];
     uint64_t faults_met;
-    enum weir_driver_entry last_fault; /* the entry point of the last call that failed by plan */
+    /* The driver function whose call failed last because of a plan. */
+    enum weir_driver_entry last_fault;
 };
 
 extern struct model weir__model;
@@ -313,22 +322,21 @@ static inline void weir__model_lock(void) {
 static inline void weir__model_unlock(void) {
     pthread_mutex_unlock(&weir__model.lock);
 }
-/* Unlocks the model and returns `result`, which the caller has found under the lock. */
+/* Unlocks the model, and returns `result`.  So a function can end with one statement. */
 static inline CUresult weir__model_unlocked(CUresult result) {
     weir__model_unlock();
     return result;
 }
-/* The time of this thread's calls that the thread has not yet added to the shared clock.  The thread adds the time
- * when it next reads the clock, and other threads see the time only then.  An atomic addition in every call would
- * cost more than the fastest calls cost. */
+/* The virtual time of this thread's calls that is not yet added to the shared clock.  The thread adds it when it next
+ * reads the clock.  An atomic addition in each call would cost more than the fastest calls. */
 extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 
-/* The state of a thread while it does the work of another thread (`aside` in driver.h).  In this period the shared
- * clock does not contain the time of the thread's calls. */
+/* A period in which this thread does work for which a real system would use another thread at the same time.  In the
+ * period, the thread's driver calls do not advance the shared virtual clock. */
 struct model_aside {
     int on;
-    uint64_t ns; /* the time of the calls in the period, or 0 if `on` is 0 */
-    /* The real time when the period began, or 0 if the model does not measure real time. */
+    uint64_t ns; /* the virtual time of the thread's calls in the period */
+    /* The real time when the period began, or 0 if real time is not measured. */
     uint64_t start_ns;
     uint64_t host_ns; /* the value of weir__model.host_ns when the period began */
 };
@@ -348,28 +356,29 @@ static inline uint64_t weir__model_now(void) {
 static inline void weir__model_charge(uint64_t ns) {
     weir__model_owed_ns += ns;
 }
-/* Makes the calling thread wait until the virtual clock has reached `ns`. */
+/* Makes the calling thread wait until the virtual time is `ns`. */
 void weir__model_wait_until(uint64_t ns);
 
-/* Returns the state of the calling thread.  The state is never NULL inside an entry point of the table. */
+/* Returns the model's data of the calling thread.  The result is never NULL inside a driver call. */
 struct model_thread *weir__model_thread(void);
-/* Returns the state of the calling thread, and makes the state if there is none.  Returns NULL if there is no host
- * memory.  Functions outside of the driver table call it, such as weir__model_kernel(). */
+/* Returns the model's data of the calling thread, and makes it if necessary.  Returns NULL if there is no host
+ * memory.  Called by functions that tests call directly, such as weir__model_kernel(). */
 struct model_thread *weir__model_join(void);
 
-/* Returns the current context of the thread, or NULL with the error code in *why. */
+/* Returns the current context of the calling thread, or NULL with the error code in *why. */
 struct model_context *weir__model_current(CUresult *why);
 CUresult weir__model_device_check(CUdevice device);
 
-/* Returns the stream that the handle names, or NULL with the error code in *why.  Takes the lock only if it makes a
- * per-thread default stream. */
+/* Returns the stream with this handle, or NULL with the error code in *why.  The caller need not hold the lock; the
+ * function takes it to make a per-thread default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
-/* Returns the free physical bytes of a device.  Memory that other processes have allocated is not free. */
+/* Returns the free memory of a device in bytes.  Memory that other processes have allocated on the modelled device is
+ * not free. */
 uint64_t weir__model_room(const struct model_device *device);
-/* Allocates physical bytes of a device.  Returns 0 on success, -1 if the device has fewer free bytes. */
+/* Marks bytes of a device as allocated.  Returns 0 on success, -1 if fewer bytes are free. */
 int weir__model_take(struct model_device *device, uint64_t bytes);
-/* Frees physical bytes of a device. */
+/* Marks bytes of a device as free. */
 void weir__model_give(struct model_device *device, uint64_t bytes);
 
 static inline uint64_t weir__model_stream_id(const struct model_stream *stream) {
@@ -378,173 +387,171 @@ static inline uint64_t weir__model_stream_id(const struct model_stream *stream) 
 struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags);
 void weir__model_stream_drop(struct model_stream *stream);
 /* Returns the per-thread default stream of the thread on the device.  Returns NULL if the stream does not exist yet,
- * or if it has ended with its context. */
+ * or if it was destroyed with its context. */
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device);
-/* Also destroys the events of the context. */
+/* Destroys all streams and events of the context. */
 void weir__model_streams_drop(struct model_context *context);
-/* Orders the next operation of a stream after the work of the streams for which the stream waits implicitly (legacy
- * and blocking streams).  Counts the operation. */
+/* Begins a new operation on a stream: increments the number of its operations, and makes it wait for the other
+ * streams as CUDA requires for the legacy stream and blocking streams. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
 
-/* Returns the number of the last operation of stream `id` in the list of orders, or 0 if the list does not contain
- * the stream. */
+/* Returns the number of the last operation of stream `id` in the list, or 0 if the list does not contain the stream. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
-/* Adds operation `seq` of stream `id` to the list of orders.  If the list already contains the stream, raises its
- * number to `seq`. */
+/* Adds the operations of stream `id` up to number `seq` to the list.  If the list contains the stream already, keeps
+ * the larger number. */
 void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq);
 void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from);
 void weir__model_forget_all(struct model_orders *orders);
-/* Removes the orders of all streams that `named` does not contain. */
+/* Removes all streams from the list that are not in the list `named`. */
 void weir__model_keep_named(struct model_orders *orders, const struct model_orders *named);
-/* Removes the orders that can have no effect any more (see model_orders.c).  Does nothing if few streams were made
- * since the last call that removed orders. */
+/* Removes elements from all lists of orders that can have no effect any more (see model_orders.c).  Does nothing if
+ * few streams were created since the last time. */
 void weir__model_orders_collect(void);
 
-/* Checks whether an operation on a stream is allowed.  Sets *branch to NULL if the operation must run now.  If the
- * stream is being captured, sets *branch to the branch to which the operation is added. */
+/* Checks whether an operation on a stream is allowed, and whether it is captured.  If the stream is being captured,
+ * sets *branch to its part of the capture, to which the caller adds the operation.  Otherwise sets *branch to NULL,
+ * and the caller runs the operation. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
-/* Check whether the host may query, or wait for, the work of a stream, an event or a context while a capture runs. */
+/* Check whether the host may query, or wait for, a stream, an event or a context while streams are being captured. */
 CUresult weir__model_capture_asks(struct model_stream *stream);
 CUresult weir__model_capture_asks_event(const struct model_event *event);
 CUresult weir__model_capture_asks_context(const struct model_context *context);
-/* Checks whether a call is allowed that is unsafe while any stream is being captured.  The caller has checked
- * already that the stream of the call, if there is one, is not being captured. */
+/* Checks whether a call that CUDA forbids during captures, such as cuMemAlloc, is allowed now.  If the call has a
+ * stream, the caller has already checked that this stream is not being captured. */
 CUresult weir__model_capture_unsafe(void);
 struct model_plan *weir__model_capture_plan(const struct model_branch *branch);
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step);
 void weir__model_capture_record(struct model_branch *branch, struct model_event *event);
-/* Makes the stream wait for an event.  `branch` is the branch of the stream if the stream is being captured, else
- * NULL. */
+/* Makes the stream wait for an event.  `branch` is the stream's part of a capture, or NULL if the stream is not being
+ * captured. */
 CUresult weir__model_capture_wait(struct model_stream *stream, struct model_branch *branch,
                                   const struct model_event *event);
-/* Removes a stream, which the program destroys, from its capture. */
+/* Ends a stream's part in a capture, because the program destroys the stream. */
 void weir__model_capture_drop_stream(struct model_stream *stream);
-/* Clears the field `thread` of all captures that the thread, which ends, has begun. */
+/* Records in all captures which this thread has begun that the thread has ended. */
 void weir__model_capture_drop_thread(const struct model_thread *thread);
 const char *weir__model_capture_check(const struct model_context *context);
 
 struct model_plan *weir__model_plan_make(void);
 void weir__model_plan_drop(struct model_plan *plan);
-/* Adds a step to a plan.  Returns 0 on success, -1 if there is no host memory. */
+/* Adds an operation to the steps of a graph.  Returns 0 on success, -1 if there is no host memory. */
 int weir__model_plan_add(struct model_plan *plan, const struct model_step *step);
-/* Makes a graph with the steps of the plan.  The graph owns the plan.  Returns NULL if all graph handles are in use. */
+/* Makes a graph with the steps in `plan`.  The graph owns the plan.  Returns NULL if all graph handles are in use. */
 CUgraph weir__model_graph_make(struct model_plan *plan);
 CUresult weir__model_graph_alloc(struct model_branch *branch, int device, uint64_t bytes,
                                  CUdeviceptr *address);
-/* Adds an allocation step to an existing graph, as its last step. */
+/* Adds the allocation of memory to an existing graph, as its last step. */
 CUresult weir__model_graph_add(CUgraph graph, int device, uint64_t bytes, CUdeviceptr *address);
 CUresult weir__model_graph_free(struct model_branch *branch, CUdeviceptr address);
-/* Returns 1 if one allocation of a graph contains all of these bytes, whether the allocation is live or not.
- * Otherwise returns 0. */
+/* Returns 1 if one allocation of a graph contains all of these bytes, whether it is allocated now or not; else 0. */
 int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
 const char *weir__model_graph_check(int device, uint64_t *physical);
-/* Returns the access to device memory that a fill or a copy needs. */
+/* Returns the kind of access (read, or read and write) that a fill or a copy needs to the device memory. */
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
-/* Runs a fill or a copy in the memory of the device.  The work counts as work of the stream. */
+/* Runs a fill or a copy now.  For the check of the order of work, this counts as work on the stream. */
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
-/* The protection of host memory that the device may access; the host does the work of the device.  On Linux, memory
- * with PROT_WRITE can also be read.  PROT_READ is not set, because Valgrind would then search gigabytes of this
- * memory for leaks. */
+/* The protection of host memory that stands for accessible device memory.  On Linux, memory with PROT_WRITE can also
+ * be read.  Without PROT_READ, Valgrind does not search gigabytes of this memory for leaks. */
 enum { MODEL_ACCESSIBLE = PROT_WRITE };
-/* Maps `bytes` bytes of host memory.  `bytes` and the address are multiples of the page size of the device.  Returns
- * the address, or NULL on failure. */
+/* Maps host memory.  `bytes` must be a multiple of the device's page size, and so is the returned address.  Returns
+ * NULL on failure. */
 char *weir__model_map_pages(size_t bytes, int protection);
 
-/* Frees the cuMemAlloc blocks that were freed by cuMemFreeAsync and whose work is completed. */
+/* Frees the blocks of cuMemAlloc which cuMemFreeAsync has freed and whose earlier work is completed now. */
 void weir__model_direct_settle(struct model_device *device);
 void weir__model_direct_drop(void);
 void weir__model_direct_drop_device(struct model_device *device);
-/* Frees all page-locked host memory of the device's context. */
+/* Frees all page-locked host memory, because the device's context is destroyed. */
 void weir__model_host_drop(struct model_device *device);
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical);
 
-/* Records that the host has observed the completion of the work of stream `id` up to operation `seq`, and of all
- * work in the list `after`. */
+/* Tells the pools that the host has waited for the work of stream `id` up to operation `seq`, and for all operations
+ * in the list `after`. */
 void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
-/* Records that the host has observed the completion of all work of a device. */
+/* Tells the pools that the host has waited for all work of a device. */
 void weir__model_pools_observe_device(int device);
-/* Shrinks the pools of a device to their release thresholds.  Called after the host has synchronised with the
- * device. */
+/* Returns free memory of the device's pools above their release thresholds.  Called after the host has synchronised
+ * with the device, as with a real driver. */
 void weir__model_pools_synchronised(int device);
-/* Records in all pools that operation `seq` of stream `id` is a launch, whose work begins at `begin_ns`.  A block
- * that was freed on the stream before the launch is completed at `begin_ns` at the earliest. */
+/* Tells all pools that operation `seq` of stream `id` is a launch whose work begins at the time `begin_ns`.  Other
+ * streams cannot reuse blocks before this time that were freed on the stream before the launch. */
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns);
-/* Removes stream `id`, which has ended, from all pools. */
+/* Tells all pools that stream `id` was destroyed. */
 void weir__model_pools_forget(uint64_t id);
-/* Adds each stream that has pending frees in a pool to the list `named`. */
+/* Adds all streams to the list `named` on which a pool has frees that are not completed. */
 void weir__model_pools_name(struct model_orders *named);
 void weir__model_pool_free_now(struct model_block *block);
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream);
 void weir__model_pools_drop(void);
 
-/* Makes a block live: sets its unique id, and adds it to the tree of blocks. */
+/* Adds a newly allocated block to the tree of blocks, and gives it a unique id. */
 void weir__model_block_enter(struct model_block *block, int device);
-/* Returns the live block that contains all of [address, address + bytes), or NULL if there is none. */
+/* Returns the allocated block that contains all of [address, address + bytes), or NULL if there is none. */
 const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
-/* Returns 1 if the driver version of the profile accepts `usage` as a usage of memory, else 0. */
+/* Returns 1 if the driver version of the profile accepts this `usage` of memory (such as decompression), else 0. */
 int weir__model_usage_is_known(unsigned usage);
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool);
 int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access);
 
-/* Returns 1 if `device` can access the memory of the device `other`, else 0.  Every device can access its own
- * memory. */
+/* Returns 1 if `device` can access the memory of device `other`, else 0.  A device can access its own memory. */
 int weir__model_reaches(int device, int other);
-/* Returns 1 if work on the device may access all of [address, address + bytes) with the access `access`, else 0.
- * The bytes must lie in one live block of the device, in one live block of a pool that allows the access, or in
- * adjacent mappings. */
+/* Returns 1 if work on the device may access all of [address, address + bytes), else 0.  The bytes must lie in one
+ * allocated block to which the device has access, or in adjacent mappings of physical allocations. */
 int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access);
 
-/* Returns 1 if adjacent mappings contain all of [address, address + bytes) and allow the device the access, else 0. */
+/* Returns 1 if mappings without gaps contain all of [address, address + bytes) and the device has the access to all
+ * of them; else 0. */
 int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
                                CUmemAccess_flags access);
-/* Finds the mapping that contains `address`, and the device whose memory is mapped.  Returns 1 on success, 0 if
- * there is no such mapping. */
+/* Finds the mapping of a physical allocation at `address`.  Sets *device to the device of the memory.  Returns 1 on
+ * success, 0 if no mapping contains the address. */
 int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device,
                              int *decompresses);
-/* Finds the block of page-locked host memory that contains `address`.  Returns 1 on success, 0 if there is no such
- * block. */
+/* Finds the block of page-locked host memory that contains `address`.  Returns 1 on success, 0 if there is none. */
 int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device);
-/* Records that the latest work of the stream fills or copies these bytes. */
+/* Records that a fill or a copy, the last operation of the stream, has used these bytes. */
 void weir__model_virtual_touch(uint64_t address, uint64_t bytes, const struct model_stream *stream);
-/* Calls `visit` for each other address at which the memory in [address, address + bytes) is mapped, too. */
+/* Calls `visit` for each other address at which the physical memory of these bytes is mapped, too. */
 void weir__model_each_alias(uint64_t address, uint64_t bytes,
                             void (*visit)(void *context, uint64_t address, uint64_t bytes),
                             void *context);
 void weir__model_virtual_drop(void);
 const char *weir__model_virtual_check(int device, uint64_t *physical);
 
-/* Records for the oracle that the latest work of the stream uses these bytes for the owner `owner`.  (The oracle
- * checks the order of uses; see model_oracle.c.) */
+/* Records that the last operation of the stream uses these bytes for this owner, and checks that the operation is
+ * ordered after the uses by the former owner (model_oracle.c). */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
-/* Records that the program returns these bytes to the driver.  The free is ordered after the work of `stream`.  If
- * `stream` is NULL, the free is ordered after all work whose completion the host has observed. */
+/* Checks that a free of these bytes is ordered after all their uses.  The free is an operation of `stream`.  If
+ * `stream` is NULL, the host frees the bytes, and must have observed the completion of all uses. */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
-/* Records that the latest work of the stream used a whole mapping, for no owner. */
+/* Records that the last operation of the stream uses a whole mapping.  Such a use has no owner. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
                                 uint64_t bytes);
-/* Records that the driver removes the mappings of these bytes at once, without waiting for work on them. */
+/* Checks that the host has observed the completion of all uses of these bytes, because the driver unmaps them at
+ * once. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
-/* Records that the driver removes the access to the mappings of these bytes at once, without waiting for work on
- * them. */
+/* Checks that the host has observed the completion of all uses of these bytes, because the driver removes the access
+ * to them at once. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 /* Records that the host has observed the completion of the work of stream `id` up to operation `seq`, and of all
- * work in the list `after`. */
+ * operations in the list `after`. */
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after);
 /* Records that the host has observed the completion of all work of a device. */
 void weir__model_oracle_seen_device(int device);
-/* Removes the uses whose completion the host has observed.  Adds the streams of all other uses to the list `named`. */
+/* Removes all recorded uses of memory whose completion the host has observed.  Adds the streams of the remaining uses
+ * to the list `named`. */
 void weir__model_oracle_collect(struct model_orders *named);
 void weir__model_oracle_forget(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);
 
 /* ---- Memory that several processes share (model_ipc.c) ---- */
 
-/* The identity of a pool or of a physical allocation.  No other process has an object with an equal identity. */
+/* Identifies a pool or a physical allocation among all objects of all processes. */
 struct model_identity {
     uint64_t process, object;
 };
@@ -553,39 +560,40 @@ enum model_file { MODEL_FILE_POOL, MODEL_FILE_MEMORY };
 
 struct model_import;
 
-/* Makes a file that has `bytes` bytes of memory.  Returns its descriptor, or -1 on failure. */
+/* Makes a file without a name, for memory that other processes can map.  Returns its descriptor, or -1 on failure. */
 int weir__model_ipc_file(uint64_t bytes);
-/* Returns a new descriptor of the file, which other processes may open, or -1 on failure. */
+/* Returns a new descriptor of the file with which another process can import the memory, or -1 on failure. */
 int weir__model_ipc_export(int file, enum model_file what, uint64_t bytes, int device,
                            const struct model_identity *identity);
-/* Reads the size, the device and the identity that belong to an exported file.  Returns 1 on success, 0 if the file
- * is no exported file of the kind `what`. */
+/* Reads the size, the device and the identity from an exported file.  Returns 1 on success, 0 if another kind of file
+ * was passed. */
 int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *device,
                          struct model_identity *identity);
-/* Maps the memory of an exported pool, and sets *device to the device of the pool.  Returns NULL on failure. */
+/* Maps the memory of a pool that another process has exported, and sets *device to its device.  Returns NULL on
+ * failure. */
 struct model_import *weir__model_import_open(int file, int *device);
-/* Unmaps the memory of an exported pool, and frees all blocks that were imported from the pool.  The caller has
- * removed these blocks from the tree of blocks. */
+/* Unmaps the memory of an imported pool, and frees the structs of all blocks that were imported from it.  The caller
+ * has removed these blocks from the tree of blocks. */
 void weir__model_import_close(struct model_import *import);
 
-/* Writes the export data of a pointer.  The pointer is `before` bytes behind the start of its block, and the block
- * is at `offset` in its pool. */
+/* Writes the export data of a pointer into a block.  `offset` is the offset of the block in its pool, and `before` is
+ * the distance from the start of the block to the pointer. */
 void weir__model_ipc_describe(const struct model_identity *identity, uint64_t offset,
                               uint64_t bytes, uint64_t before, CUmemPoolPtrExportData *data);
-/* Makes the block that `data` describes, and sets its address and its size.  The caller adds the block to the tree
- * of blocks.  Returns NULL if the block belongs to another pool, if the block was imported already, or if there is
- * no host memory. */
+/* Makes a struct for the block that the export data `data` describes.  The caller adds the block to the tree of
+ * blocks.  Returns NULL if the block belongs to another pool, if it was imported already, or if there is no host
+ * memory. */
 struct model_block *weir__model_import_add(struct model_import *import,
                                            const CUmemPoolPtrExportData *data, uint64_t *before);
 void weir__model_import_drop(struct model_import *import, struct model_block *block);
 
-/* The functions that do the work of the entry points.  Before the table calls such a function, the table has counted
- * the call, applied a planned fault, and charged the fixed cost. */
+/* The functions that implement the driver calls.  The driver table does not call them directly: it first counts the
+ * call, returns a planned failure, and advances the clock by the fixed cost. */
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* The functions that do the work of the entry points that only programs call. */
+/* The functions that implement driver calls which programs make, but weir never makes. */
 #define WEIR_PROGRAM(name, like, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM

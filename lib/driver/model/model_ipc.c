@@ -13,7 +13,7 @@
  *
  * A physical allocation that can be exported also has its own file with such a tail.
  *
- * This file must not know streams.  It knows only the files of pools and of physical allocations.
+ * This file must not depend on streams.  It handles only the files of pools and of physical allocations.
  */
 #include "driver/model/model_inside.h"
 
@@ -27,17 +27,17 @@
 
 #define MAGIC UINT64_C(0x77656972706f6f6c)
 
-/* The data behind the memory, at the end of an exported file. */
+/* The data that an exported file has behind the memory itself, at the end of the file. */
 struct tail {
     uint64_t magic, bytes;
     struct model_identity identity;
     int64_t device; /* the device; the field has 64 bits so that the struct has no padding */
 };
 
-/* The contents of CUmemPoolPtrExportData: the place of a block in the file of its pool. */
+/* What CUmemPoolPtrExportData contains in the model: where a block lies in the file of its pool. */
 struct place {
     struct model_identity identity;
-    /* `offset` is the place of the block in the file, and `bytes` is its size.  `before` is the distance from the
+    /* `offset` is the offset of the block in the file, and `bytes` is its size.  `before` is the distance from the
      * start of the block to the exported pointer. */
     uint64_t offset, bytes, before;
 };

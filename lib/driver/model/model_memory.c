@@ -17,7 +17,7 @@
  * capture, the model runs them when the graph is launched.  The device memory must lie in one live block, or in
  * mappings (model_virtual.c) that allow the access.
  *
- * This file must not know how a pool places its blocks or what a capture does.
+ * This file must not depend on how a pool places its blocks, or on how captures work.
  */
 #include "driver/model/model_inside.h"
 
@@ -29,26 +29,26 @@
 
 enum { GRAIN = 512, MOST_GRAINS = 8192, GRAIN_WORDS = MOST_GRAINS / 64 };
 
-/* A page that small blocks share.  The page is divided into grains of 512 bytes, and a small block has one or
- * several grains.  The page is in the list device->pages while it has free grains. */
+/* A page of device memory that several small blocks share.  It is divided into grains of 512 bytes, and a block has
+ * one or more grains.  The device has a list of the pages with free grains. */
 struct model_page {
     char *base;
-    size_t live; /* the number of blocks in the page */
+    size_t live; /* the number of allocated blocks in the page */
     size_t free_grains;
     struct model_page *prev, *next;
-    uint64_t taken[GRAIN_WORDS]; /* one bit for each grain, set if a block has the grain */
+    uint64_t taken[GRAIN_WORDS]; /* one bit for each grain; set if the grain belongs to a block */
 };
 
 struct model_direct {
     struct model_block block; /* must be the first member */
     struct model_device *device;
-    /* The page of a small block, or NULL if the block has its own mapping. */
+    /* The page that contains the block, or NULL if the block is large and has its own mapping. */
     struct model_page *page;
     char *base;
-    size_t mapped; /* the bytes of the block's own mapping, if it has no page */
-    /* For a block in the list `leaving`: the time when the work before its free is completed. */
+    size_t mapped; /* for a large block: the size of its own mapping */
+    /* For a block that cuMemFreeAsync has freed: the virtual time when the work before the free is completed. */
     uint64_t end_ns;
-    /* Links in the list `blocks` or in the list `leaving` of the device. */
+    /* Links in the device's list of allocated blocks, or in its list of blocks that cuMemFreeAsync has freed. */
     struct model_direct *prev, *next;
 };
 
@@ -107,8 +107,7 @@ static void mark_grains(struct model_page *page, size_t first, size_t count, int
     page->free_grains = taken ? page->free_grains - count : page->free_grains + count;
 }
 
-/* Returns the number of the first grain in the first run of `count` free grains, or `grains` if there is no such
- * run. */
+/* Returns the first grain of the first run of `count` free grains in a page, or `grains` if there is no such run. */
 static size_t find_grains(const struct model_page *page, size_t count, size_t grains) {
     size_t i, run = 0;
 
@@ -150,8 +149,8 @@ static void drop_page(struct model_device *device, struct model_page *page) {
 
 /* ---- Blocks ---- */
 
-/* Finds `count` free grains in a page for a small block.  If no page has enough free grains, makes a new page and
- * sets *fresh.  Returns 0 on success, -1 if the device is full. */
+/* Finds place for a small block of `count` grains (512 bytes each) in a page.  If no page has enough adjacent free
+ * grains, makes a new page and sets *fresh to 1.  Returns 0 on success, -1 if the device is full. */
 static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     struct model_device *device = direct->device;
     size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
@@ -196,7 +195,7 @@ static int place_large(struct model_direct *direct, uint64_t bytes) {
     return 0;
 }
 
-/* Frees the memory and the struct of a block that the caller has removed from its list. */
+/* Frees the memory and the struct of a block.  The caller has removed the block from all lists. */
 static void release_direct(struct model_direct *direct) {
     struct model_device *device = direct->device;
     struct model_page *page = direct->page;
@@ -251,8 +250,8 @@ void weir__model_direct_drop(void) {
         weir__model_direct_drop_device(&weir__model.devices[i]);
 }
 
-/* Checks the blocks of a device.  Adds the physical bytes of its cuMemAlloc blocks to *physical.  Returns NULL, or a
- * text about an error. */
+/* Checks the cuMemAlloc blocks of a device, and adds their physical bytes to *physical.  Returns NULL, or a text
+ * about an error. */
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical) {
     const struct model_direct *lists[2] = {device->blocks, device->leaving}, *direct;
     const struct model_page *page;
@@ -294,7 +293,7 @@ int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess
     if (block && block->pool)
         return weir__model_pool_allows(block->pool, device, access);
     if (block)
-        /* No other device may access the block, since the model has no cuCtxEnablePeerAccess. */
+        /* No other device may access a cuMemAlloc block, since the model lacks cuCtxEnablePeerAccess. */
         return block->device == device;
     return weir__model_virtual_allows(device, address, bytes, access);
 }
@@ -307,7 +306,7 @@ static struct model_block *find_block(CUdeviceptr address) {
 
 /* ---- Entries ---- */
 
-/* Allocates a block of device memory for cuMemAlloc, and stores its address in *address.  The caller holds the lock. */
+/* Allocates a block for cuMemAlloc, and stores its address in *address.  The caller holds the lock. */
 static CUresult alloc_direct(struct model_device *device, size_t bytes, void *address) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_direct *direct = calloc(1, sizeof *direct);
@@ -333,8 +332,8 @@ static CUresult alloc_direct(struct model_device *device, size_t bytes, void *ad
     return CUDA_SUCCESS;
 }
 
-/* Calls `alloc` for the device of the current context, if no capture forbids the call.  `alloc` allocates device
- * memory or host memory, and stores the address in *address. */
+/* Calls `alloc` for the device of the current context, unless a stream capture forbids the call.  `alloc` allocates
+ * device memory or page-locked host memory, and stores the address in *address. */
 static CUresult alloc_in_context(CUresult (*alloc)(struct model_device *device, size_t bytes,
                                                    void *address),
                                  size_t bytes, void *address) {
@@ -365,8 +364,8 @@ static uint64_t free_cost(const struct model_direct *direct) {
     return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
 }
 
-/* Frees a cuMemAlloc block as soon as the present work of `stream` is completed.  If `stream` is NULL, first waits
- * for all work of the device. */
+/* Frees a block of cuMemAlloc when the present work of `stream` is completed.  If `stream` is NULL, waits for all
+ * work of the device and frees the block at once, as cuMemFree does. */
 static void free_direct(struct model_direct *direct, struct model_stream *stream) {
     struct model_device *device = direct->device;
 
@@ -385,8 +384,9 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     release_direct(direct);
 }
 
-/* Frees a block of any kind after the present work of `stream`.  If `stream` is NULL, the host frees the block, and
- * the program must know that all uses of the block are completed. */
+/* Frees a block that cuMemAlloc, a pool or a graph has allocated.  If `stream` is not NULL, the free is ordered after
+ * the present work of the stream.  If `stream` is NULL, the host frees the block, after it has observed the
+ * completion of all uses. */
 static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
     struct model_block *block = find_block(address);
 
@@ -399,7 +399,8 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
         return CUDA_SUCCESS;
     }
     if (!block->pool && !stream)
-        /* cuMemFree of a cuMemAlloc block waits for all uses of the block, so no use can be a fault. */
+        /* cuMemFree of a cuMemAlloc block waits for all uses of the block.  So the oracle, which checks the order of
+         * uses, need not check them. */
         weir__model_oracle_forget(address, block->bytes);
     else
         weir__model_oracle_freed(address, block->bytes, stream);
@@ -444,8 +445,8 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return weir__model_unlocked(why);
 }
 
-/* Finds the block that contains `address`.  Sets *base to the start of the block, and *bytes to its requested size,
- * as a driver does (measured). */
+/* Sets *base to the start of the block that contains `address`, and *bytes to the size that the program requested, as
+ * a real driver does (measured). */
 CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUresult result = CUDA_SUCCESS;
     const struct model_block *block;
@@ -491,7 +492,7 @@ static void fill(void *to, uint32_t value, uint64_t bytes) {
     uint32_t *word = to;
     uint64_t i;
 
-    /* Large pages are faster here, since the fill writes every page. */
+    /* The fill writes to every page, and large pages make this faster. */
     weir__hostmem_prefer_large_pages(to, bytes);
     if (value == (value & 0xff) * 0x01010101u) {
         memset(to, (int)(value & 0xff), bytes);
@@ -511,8 +512,8 @@ void weir__model_step_run(const struct model_step *step, const struct model_stre
         memcpy(step->to, step->from, step->bytes);
 }
 
-/* Runs a fill or a copy, or adds it to a capture.  A captured step may use memory that a step of its graph allocates
- * later. */
+/* Runs a fill or a copy, or adds it to a capture.  A captured one may use memory that its graph allocates only at the
+ * launch. */
 static CUresult submit(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult result = weir__model_capture_enter(stream, &branch);
@@ -571,8 +572,7 @@ CUresult weir__model_cuMemsetD32Async(CUdeviceptr address, unsigned int value, s
     return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
 }
 
-/* Copies between host memory and device memory.  Either `to` or `from` points to the device memory, whose address is
- * `address`. */
+/* Copies between host memory and device memory.  `address` is the device memory; it equals either `to` or `from`. */
 static CUresult copy(void *to, const void *from, CUdeviceptr address, size_t bytes,
                      CUstream handle) {
     struct model_step step = {
@@ -598,10 +598,11 @@ CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t b
 struct model_host_block {
     void *base;
     size_t bytes;
-    struct model_host_block *next; /* the next block of host memory of the device */
+    /* The next block in the device's list of page-locked host memory. */
+    struct model_host_block *next;
 };
 
-/* Allocates ordinary host memory as page-locked memory.  The caller holds the lock. */
+/* Allocates page-locked host memory, which is ordinary host memory in the model.  The caller holds the lock. */
 static CUresult alloc_host(struct model_device *device, size_t bytes, void *host) {
     struct model_host_block *block = malloc(sizeof *block);
 
@@ -645,7 +646,8 @@ int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int
     return 0;
 }
 
-/* Waits for all work of the device, and frees a block of page-locked memory.  The caller holds the lock. */
+/* Waits for all work of the device, as a real driver does, and frees a block of page-locked host memory.  The caller
+ * holds the lock. */
 static CUresult free_host(struct model_device *device, const void *host) {
     struct model_host_block **link = &device->host_blocks;
 

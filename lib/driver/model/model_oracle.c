@@ -22,7 +22,7 @@
  * If a use is not ordered, the oracle keeps a text about this fault, with the orders of both uses.  It keeps only the
  * first fault.
  *
- * This file must not know why memory is used, or how a pool places blocks.
+ * This file must not depend on why memory is used, or on how a pool places blocks.
  */
 #include "driver/model/model_inside.h"
 
@@ -31,23 +31,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A range of bytes that have one last owner and one list of uses. */
+/* A range of bytes that was last used by one owner (a block of the program), with the operations that used it. */
 struct model_share {
     struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
     uint64_t owner;
-    /* The uses that the first use by a new owner must be ordered after.  Uses whose completion the host has observed
-     * may be missing. */
+    /* The operations that used the bytes, as the last operation on each stream.  The first use by another owner must
+     * be ordered after them.  Operations whose completion the host has observed may be missing. */
     struct model_orders uses;
 };
 
 static struct {
     struct model_node *shares;
-    /* The shares of mappings that fills and copies have used.  The owner of these shares is 0. */
+    /* The ranges that fills and copies have used in mappings of physical memory.  The owner of these ranges is 0. */
     struct model_node *touched;
-    /* The work whose completion the host has observed, for streams that have uses in a share. */
+    /* The operations whose completion the host has observed, for streams with recorded uses. */
     struct model_orders seen;
-    /* For each stream with uses in a share: the number of the stream's device, plus 1. */
+    /* For each stream with recorded uses: the number of its device, plus 1. */
     struct model_orders homes;
     uint64_t uses;
     char fault[1024]; /* the text about the first fault; empty if there was none */
@@ -78,8 +78,9 @@ static void append_fault_orders(size_t *length, const struct model_orders *order
         append_fault_text(length, "none");
 }
 
-/* Stores the text about a fault.  `stream` is the stream of the new use, or NULL for the host.  Does nothing if an
- * order was lost, because the lost order might show that there is no fault. */
+/* Stores a text about a use that is not ordered after an earlier use.  `stream` is the stream of the new use, or NULL
+ * for the host.  Does nothing if part of the recorded order was lost for lack of host memory, because then the report
+ * might be false. */
 static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
@@ -154,8 +155,8 @@ static void drop_share(struct model_share *share) {
     drop_from(&oracle.shares, share);
 }
 
-/* Adds a share to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault, but does not
- * report a false fault. */
+/* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault,
+ * but reports no false fault. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
@@ -172,7 +173,8 @@ static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t 
     return add_to(&oracle.shares, address, bytes, owner);
 }
 
-/* Splits the share that contains both the byte before `address` and the byte at `address`, if there is such a share. */
+/* Splits the recorded range that contains both the byte before `address` and the byte at `address`, if there is such
+ * a range. */
 static void cut_at(uint64_t address) {
     struct model_share *left, *right;
 
@@ -185,8 +187,8 @@ static void cut_at(uint64_t address) {
     left->bytes = address - left->node.key;
 }
 
-/* Returns 1 if the next work of the stream is ordered after the use, else 0.  If `stream` is NULL, checks the order
- * of the host instead. */
+/* Returns 1 if the next operation of the stream is ordered after the use, else 0.  If `stream` is NULL, returns 1 if
+ * the host has observed the completion of the use, else 0. */
 static int is_behind(const struct model_stream *stream, const struct model_order *use) {
     return has_seen(use->id, use->seq) ||
            (stream && (weir__model_stream_id(stream) == use->id ||
@@ -202,8 +204,8 @@ static int all_behind(const struct model_stream *stream, const struct model_orde
     return 1;
 }
 
-/* Checks that the stream (or the host, if `stream` is NULL) is ordered after all uses of these bytes by other
- * owners.  Then removes these uses. */
+/* Checks that the next operation of the stream is ordered after all uses of these bytes by other owners, and removes
+ * these uses.  If `stream` is NULL, the host must have observed the completion of the uses. */
 static void check_other_owners(uint64_t address, uint64_t bytes, const char *what,
                                const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
@@ -225,7 +227,8 @@ struct alias {
     uint64_t owner;
 };
 
-/* Checks that the new use is ordered after the uses at another address at which the memory is mapped. */
+/* Called for each other address at which the used memory is mapped.  Checks that the new use is ordered after the
+ * uses at this address. */
 static void check_alias(void *context, uint64_t address, uint64_t bytes) {
     const struct alias *a = context;
     struct model_share *share =
@@ -242,8 +245,7 @@ static void check_alias(void *context, uint64_t address, uint64_t bytes) {
 
 /* ---- Uses ---- */
 
-/* Stores the text about a use of memory that the driver has not allocated, or to which the stream's device has no
- * access. */
+/* Stores a text about a use of bytes that are not allocated, or that the stream's device must not access. */
 static void store_access_fault(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                                uint64_t owner) {
     int device = stream->context->device, i;
@@ -283,7 +285,8 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     check_other_owners(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* Now the range contains only shares of the owner.  The loop adds shares in the gaps between them. */
+    /* Now all recorded ranges in these bytes belong to the owner.  Adds ranges for the gaps between them, and records
+     * the new use. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {
@@ -315,8 +318,8 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
         learn_use(share, stream);
 }
 
-/* Checks that the host has observed the completion of all uses of whole mappings, which nobody can access any more.
- * Then removes these uses. */
+/* Checks that the host has observed the completion of all uses of mappings that nobody can access from now on.  Then
+ * removes these uses. */
 static void check_lost_mappings(uint64_t address, uint64_t bytes, const char *what) {
     struct model_share *share;
 
@@ -332,7 +335,7 @@ void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
     check_lost_mappings(address, bytes, "unmapped before the host saw its uses done");
 }
 
-/* Removing the uses loses no fault, because the host has observed their completion, and later work comes after. */
+/* Later uses need not be compared with the removed ones, because the host has observed the completion of those. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
     check_lost_mappings(address, bytes, "access taken before the host saw its uses done");
 }
@@ -348,8 +351,8 @@ void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
 
 /* ---- Forgetting completed uses, and dropping all uses ---- */
 
-/* Removes the uses in a tree whose completion the host has observed, and all uses by streams of the device.
- * `device` is -1 for no device.  Adds the streams of all other uses to the list `named`. */
+/* Removes from a tree all uses whose completion the host has observed, and all uses by streams of `device` (-1 for no
+ * device).  Adds the streams of the remaining uses to the list `named`. */
 static void drop_completed(struct model_node **tree, int device, struct model_orders *named) {
     struct model_share *share = first_from(*tree, 0), *next;
 
@@ -373,8 +376,8 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
     }
 }
 
-/* Removes all uses whose completion the host has observed, in both trees.  Then clears `seen`, because later uses
- * have higher operation numbers. */
+/* Removes from both trees all uses whose completion the host has observed.  Then forgets what the host has observed,
+ * since it concerned only the removed uses. */
 static void forget_completed(int device, struct model_orders *named) {
     drop_completed(&oracle.shares, device, named);
     drop_completed(&oracle.touched, device, named);
@@ -386,8 +389,8 @@ void weir__model_oracle_collect(struct model_orders *named) {
     forget_completed(-1, named);
 }
 
-/* Records that the host has observed the completion of all work of the device, and of work on other devices if the
- * streams of the device have waited for this work. */
+/* Records that the host has observed the completion of all work of the device.  This includes work on other devices
+ * for which streams of the device have waited. */
 void weir__model_oracle_seen_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};

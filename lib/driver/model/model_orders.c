@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* model_orders.c: lists of orders.  An order says that some work is ordered after operation q of stream X.  The lists
- * are sorted by the id of the stream.
+/* model_orders.c: lists of orders.  An order is an element (X, q) of a list: some work waits for operation q of stream
+ * X.  The lists are sorted by the id of the stream.
  *
  * Streams, events and the oracle have such lists.  If a list lacks an order, the oracle may report a fault that does
  * not exist, or may miss a fault.  Stream ids are never used again.  So if a program makes new streams again and again,
@@ -9,18 +9,18 @@
  * completion the host has not observed.  A later use or free on this stream has a higher operation number than the
  * removed order.
  *
- * This file must not know what orders are used for.
+ * This file must not depend on what the lists are used for.
  */
 #include "driver/model/model_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* At least this number of streams are made between two removals of useless orders. */
+/* Elements without effect are removed from the lists only after this number of new streams, since the removal is
+ * slow. */
 enum { COLLECT_AFTER = 64 };
 
-/* Returns the index of the stream's order in the list.  If the list has no order of the stream, returns the index at
- * which the order would be inserted. */
+/* Returns the index of the stream's element in the list, or the index at which such an element must be inserted. */
 static size_t position_of(const struct model_orders *orders, uint64_t id) {
     size_t low = 0, high = orders->count;
 
@@ -89,8 +89,9 @@ void weir__model_keep_named(struct model_orders *orders, const struct model_orde
     orders->count = kept;
 }
 
-/* Removes the useless orders from the streams and events of a context: the orders of streams that `named` does not
- * contain.  Keeps the orders of captured events, because these orders count steps and not operations. */
+/* Removes elements without effect from the lists of all streams and events of a context: the elements for streams
+ * that are not in `named`.  Keeps the lists of events that were recorded in a capture, because these lists contain
+ * numbers of captured steps. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

@@ -17,7 +17,7 @@
  * destroyed, its completed frees become free for every stream.  A trim does not wait for a kernel.  A program can set a
  * high-water mark only to 0, and the mark then becomes the current value.
  *
- * This file must not know its callers, or how spans are cut.
+ * This file must not depend on how a pool selects and splits its spans.
  */
 #include "driver/model/model_pool.h"
 
@@ -28,9 +28,8 @@
 
 /* ---- life ---- */
 
-/* Returns 1 if `usage` is 0, or if it is hardware decompression and the driver version is 12.8 or later.  Otherwise
- * returns 0.  A device without such hardware accepts this usage, too (measured for pools, assumed for physical
- * allocations). */
+/* Returns 1 if the driver accepts this `usage` of memory, else 0.  It accepts 0 and, from version 12.8 on, hardware
+ * decompression, even on a device without such hardware (measured for pools, assumed for physical allocations). */
 int weir__model_usage_is_known(unsigned usage) {
     _Static_assert(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS == CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
                    "one number");
@@ -38,17 +37,17 @@ int weir__model_usage_is_known(unsigned usage) {
                           weir__model.profile.driver_version >= 12080);
 }
 
-/* Returns 1 if the location is a locality domain that consists of the whole device, else 0.  In the model, devices
- * with odd numbers have two domains, and all other devices have one (assumed), so that tests cover both kinds.  The
- * model has no separate memory for a domain. */
+/* Returns 1 if the location is a locality domain of a device that has only one domain, else 0.  Devices with odd
+ * numbers have two domains and all others one (assumed), so that tests cover both kinds.  A domain has no separate
+ * memory in the model. */
 static int is_whole(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
            weir__model.profile.driver_version >= 13040 && location->id / 256 == 0 &&
            location->id % 2 == 0;
 }
 
-/* Returns the device of the memory at a location, or -1 if there is no such memory.  In the model, host memory and
- * memory without a location belong to the first device. */
+/* Returns the device whose memory the model uses for a location, or -1 if the location is invalid.  For host memory
+ * and for memory without a location, the model uses the first device. */
 static int device_at(const CUmemLocation *location, int is_managed) {
     uint64_t version = weir__model.profile.driver_version;
     int id = location->id;
@@ -56,7 +55,7 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         break;
-    case 0: /* no location, which is valid only for managed memory */
+    case 0: /* no location, which CUDA allows only for managed memory */
         id = is_managed ? 0 : -1;
         break;
     case CU_MEM_LOCATION_TYPE_HOST:
@@ -74,8 +73,8 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     return weir__model_device_check(id) == CUDA_SUCCESS ? id : -1;
 }
 
-/* Checks the properties of a new pool.  All reserved bytes must be zero; from driver version 13.4 on, the first
- * reserved byte may be 1. */
+/* Checks the properties of a new pool.  All reserved bytes must be zero, except that reserved[0] may be 1 from driver
+ * version 13.4 on. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
     int is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     size_t i = weir__model.profile.driver_version >= 13040 && properties->reserved[0] == 1;
@@ -103,8 +102,7 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
                : CUDA_SUCCESS;
 }
 
-/* Makes a pool with the given properties.  Returns NULL if there is no host memory, or if all pool handles are in
- * use. */
+/* Makes a pool with these properties.  Returns NULL if there is no host memory, or if all pool handles are in use. */
 static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_pool *pool =
@@ -168,10 +166,9 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
     return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Ends the process if a real driver would crash because of this handle.  It was measured that the handle of a
- * destroyed pool is an invalid value until the driver reuses the memory of the pool; after that the driver crashes.
- * The model assumes such a reuse once a physical allocation was made after the end of the pool.  The caller holds
- * the lock. */
+/* Ends the process if a real driver would crash because of the handle of a destroyed pool.  A real driver returns an
+ * invalid value until it reuses the pool's host memory, and then crashes (measured).  The model assumes a reuse as
+ * soon as a physical allocation was made after the end of the pool.  The caller holds the lock. */
 static void crash_if_gone(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
@@ -224,8 +221,8 @@ CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
 
 /* ---- the pools of a device ---- */
 
-/* Returns the default pool of the device, and makes the pool at the first call.  Returns NULL if there is no memory
- * for the pool.  The caller holds the lock. */
+/* Returns the default pool of the device.  Makes the pool at the first call.  Returns NULL if there is no host memory
+ * for it.  The caller holds the lock. */
 static struct model_pool *default_pool(struct model_device *device) {
     CUmemPoolProps properties = {
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -280,7 +277,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return weir__model_unlocked(result);
 }
 
-/* Checks the location of a default or current pool.  In the model, only a whole device has such pools. */
+/* Checks the location for the default pool or the current pool.  In the model, only a whole device has such pools. */
 static CUresult check_pool_location(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
@@ -339,8 +336,8 @@ static CUresult check_access(const struct model_pool *pool, const CUmemAccessDes
                : CUDA_SUCCESS;
 }
 
-/* Sets the access of a device to the pool.  Charges the time to map or unmap the present memory of the pool for the
- * device.  Later growth of the pool takes no extra time for the device (assumed). */
+/* Sets the access of a device to the pool.  Charges the time to map (or unmap) all present memory of the pool for the
+ * device.  Later growth of the pool takes no more time than without this access (assumed). */
 static void set_access(struct model_pool *pool, int device, CUmemAccess_flags access) {
     if (pool->access[device] == access)
         return;
@@ -348,7 +345,7 @@ static void set_access(struct model_pool *pool, int device, CUmemAccess_flags ac
     weir__model_charge(pool->range.units * weir__model.profile.pool_peer_unit_ns);
 }
 
-/* Sets the access of several devices to the pool.  If one description is invalid, changes the access of no device. */
+/* Sets the access of several devices to the pool.  If one of the descriptors is invalid, changes nothing. */
 CUresult weir__model_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *access,
                                         size_t count) {
     struct model_pool *pool;
@@ -436,7 +433,7 @@ void weir__model_pools_observe_device(int device) {
     }
 }
 
-/* Returns free units to the device until the pool has at most `keep` units or has no free unit left. */
+/* Returns free memory of the pool to the device until the pool has at most `keep` units, or until no unit is free. */
 static void shrink_to(struct model_pool *pool, uint64_t keep) {
     uint64_t released;
 
@@ -482,7 +479,7 @@ static int *policy_of(struct model_pool *pool, CUmemPool_attribute attribute) {
     }
 }
 
-/* Sets an attribute of a pool to the value at `value`.  The caller holds the lock. */
+/* Sets an attribute of a pool.  `value` points to the new value.  The caller holds the lock. */
 static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attribute,
                               const void *value) {
     int *policy = policy_of(pool, attribute), on;
@@ -511,7 +508,7 @@ static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attri
     }
 }
 
-/* Returns 1 if the driver version of the profile has the attribute, else 0. */
+/* Returns 1 if the simulated driver version has this attribute of pools, else 0. */
 static int is_attribute(CUmemPool_attribute attribute) {
     uint64_t version = weir__model.profile.driver_version;
     CUmemPool_attribute last = version >= 13040   ? CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID
@@ -549,8 +546,8 @@ static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute at
     }
 }
 
-/* Reads an attribute of 4 bytes that never changes after the creation of the pool.  Returns 1 on success, 0 if
- * `attribute` is another attribute. */
+/* Reads an attribute that never changes after the creation of the pool and has 4 bytes.  Returns 1 on success, 0 if
+ * `attribute` is any other attribute. */
 static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
     const CUmemPoolProps *made = &pool->properties;
     int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
@@ -629,8 +626,8 @@ CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool
     return weir__model_unlocked(result);
 }
 
-/* Makes a pool for the memory of a pool of another process.  `file` is the descriptor that the other process has
- * exported. */
+/* Makes a pool whose memory belongs to a pool of another process.  `file` is the descriptor that the other process
+ * has exported. */
 static CUresult import_pool(CUmemoryPool *handle, int file) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},

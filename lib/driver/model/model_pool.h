@@ -12,32 +12,37 @@
 #include "driver/model/model_span.h"
 
 struct model_pool {
-    struct model_slot slot; /* the id in the slot is 0 after the end of the pool */
+    struct model_slot slot; /* the id in the slot is 0 once the pool has ended */
     struct model_device *device;
     struct model_range range;
-    uint64_t most_units; /* maxSize in units, rounded up, or UINT64_MAX if there is no limit */
+    /* The largest size of the pool (maxSize) in units, rounded up, or UINT64_MAX. */
+    uint64_t most_units;
     uint64_t threshold;
     /* The attributes REUSE_FOLLOW_EVENT_DEPENDENCIES, REUSE_ALLOW_OPPORTUNISTIC and
-     * REUSE_ALLOW_INTERNAL_DEPENDENCIES. */
+     * REUSE_ALLOW_INTERNAL_DEPENDENCIES, in this order. */
     int follow_events, opportunistic, internal;
-    /* The access of each device to the blocks of the pool. */
+    /* The access that each device has to the blocks of the pool. */
     CUmemAccess_flags access[MODEL_DEVICES];
-    /* Set if the memory of the pool is a file, which other processes can open. */
+    /* Set if the memory of the pool is in a file, so that the pool can be exported to other processes. */
     int is_shared;
-    struct model_identity identity; /* the identity under which the pool can be exported */
-    /* The imported memory, or NULL if this process has made the pool. */
+    /* Identifies the pool among all exported objects of all processes. */
+    struct model_identity identity;
+    /* The memory of another process's pool, if this pool was imported; else NULL. */
     struct model_import *import;
     int destroyed;
-    /* The properties with which the pool was created.  In the model the host cannot access managed memory. */
+    /* The properties with which the pool was created.  For managed memory, the model does not support access by the
+     * host. */
     CUmemPoolProps properties;
-    uint64_t live;                  /* the number of live blocks */
-    /* The requested bytes of all used blocks, and the maximum of this number. */
+    uint64_t live; /* the number of allocated blocks */
+    /* The requested bytes of all allocated blocks (USED_MEM_CURRENT), and the maximum of this number
+     * (USED_MEM_HIGH). */
     uint64_t used, used_high;
-    /* The bytes of blocks that cuMemFree has freed, which still count as used. */
+    /* The bytes of blocks that cuMemFree has freed.  They stay in `used`, as was measured on a real device. */
     uint64_t unused;
-    uint64_t reserved_high;         /* the maximum of the pool's reserved bytes */
-    struct model_pool *prev, *next; /* links in the list weir__model.live_pools */
-    /* The value of handles_made (model_inside.h) at the end of the pool, plus 1; or 0 while the pool lives. */
+    uint64_t reserved_high;         /* the maximum of the reserved bytes (RESERVED_MEM_HIGH) */
+    struct model_pool *prev, *next; /* links in the list of all pools */
+    /* While the pool exists, 0.  Afterwards the number of physical allocations until the end of the pool, plus 1; the
+     * model uses it to detect calls with the handle of an ended pool. */
     uint64_t gone_after;
 };
 
@@ -53,17 +58,17 @@ static inline int weir__model_can(unsigned capability) {
 }
 
 void weir__model_pool_drop(struct model_pool *pool);
-/* Frees the pool if a program has destroyed the pool and the pool has no live block. */
+/* Frees the pool if the program has destroyed the pool and all its blocks are freed. */
 static inline void drop_if_done(struct model_pool *pool) {
     if (pool->destroyed && pool->live == 0)
         weir__model_pool_drop(pool);
 }
 
-/* Takes the lock of the model and returns the pool that the handle names.  If there is no such pool, returns NULL
- * without the lock. */
+/* Locks the model, and returns the pool with this handle.  If there is no such pool, unlocks the model and returns
+ * NULL. */
 struct model_pool *weir__model_pool_find(CUmemoryPool handle);
-/* Returns the pool that cuMemAllocAsync uses on the device.  Returns NULL if the default pool is needed and cannot
- * be made for lack of memory. */
+/* Returns the pool from which cuMemAllocAsync allocates on the device.  Returns NULL if this is the default pool and
+ * there is no memory to make it. */
 struct model_pool *weir__model_pool_current(struct model_device *device);
 
 #endif

@@ -2,8 +2,8 @@
 /* model_pool_alloc.c: allocates blocks from memory pools and frees blocks.  The file decides which span a request may
  * use.
  *
- * An allocation tries these steps in turn.  A program can switch off the steps for which an attribute is
- * named.
+ * An allocation tries these steps in turn.  A span is a range of pool memory (model_span.h, with the rules R1 to R7).
+ * A program can switch off the steps for which an attribute is named.
  *   own        a span that the stream itself has freed, or a free backed span (R3); neither needs an order
  *   ordered    a span of another stream, if an event orders this stream after the free of the span
  *              (REUSE_FOLLOW_EVENT_DEPENDENCIES, R4); a block never covers spans of two streams
@@ -29,8 +29,8 @@
 
 /* ---- the steps of an allocation ---- */
 
-/* Makes all pending spans of the pool free whose work is completed.  The driver does this when a request needs
- * memory, but not for a trim. */
+/* Makes all memory free for every stream that was freed on some stream whose work is completed now.  The driver does
+ * this when a request needs memory, but not for a trim. */
 static void settle_all(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
@@ -54,8 +54,9 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Selects a span of one stream's queue by rule R4.  The span must have been freed by operation `seq` or before, and
- * be completed at `now_ns`.  Returns NULL if there is no such span. */
+/* Selects memory that was freed on one stream, by rule R4 of model_span.h.  The memory must have been freed by
+ * operation `seq` of the stream or before, and the work must be completed at the time `now_ns`.  Returns NULL if
+ * there is no such memory. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -87,7 +88,7 @@ static int is_child(void) {
     return (atomic_load_explicit(&weir__model.state, memory_order_relaxed) & MODEL_FORKED) != 0;
 }
 
-/* Returns the number of units that the pool may still add, which is 0 in a child of fork(). */
+/* Returns the number of units by which the pool may still grow.  In a child of fork() the number is 0. */
 static uint64_t units_left(const struct model_pool *pool) {
     uint64_t device = weir__model_room(pool->device) / pool->range.unit;
     uint64_t pool_left =
@@ -113,8 +114,8 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
     weir__model.pools_grew = 1;
 }
 
-/* Returns the number of units that the pool may add or move for a block in this span, which is 0 in a child of
- * fork(). */
+/* Returns the number of units that could get memory for a block in this span, by growth or by moving memory of free
+ * units.  In a child of fork() the number is 0. */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child() ? 0 : weir__model_range_movable(&pool->range, span, bytes) + units_left(pool);
@@ -124,8 +125,8 @@ static int is_before(const struct model_span *a, const struct model_span *b) {
     return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
 }
 
-/* Grows the pool for a block by rule R6 of model_span.h.  Returns the span of the block, or NULL if there is not
- * enough memory. */
+/* Allocates a block by growing the pool (rule R6 of model_span.h).  Returns the span of the block, or NULL if there
+ * is not enough memory. */
 static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_range *range = &pool->range;
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
@@ -155,9 +156,9 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     return block;
 }
 
-/* Cuts the block from a pending span of another stream, and makes later work on `stream` wait for the free of the
- * span.  Selects the smallest span that is large enough; among spans of equal size, the span whose work is completed
- * first. */
+/* Allocates a block from memory that was freed on another stream whose work is not completed, and makes later work on
+ * `stream` wait for this work.  Selects the smallest range that is large enough; among equal ones, the one whose work
+ * will be completed first. */
 static struct model_span *cut_pending_span(struct model_pool *pool, struct model_stream *stream,
                                            uint64_t bytes) {
     const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
@@ -197,8 +198,8 @@ static uint64_t pair_ns(const struct model_pool *pool) {
     return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
 }
 
-/* Handles a request for which there is no memory.  The driver adds units before it reaches maxSize or the end of the
- * device memory; the pool keeps these units. */
+/* Handles a request for which there is not enough memory.  A real driver adds units to the pool until maxSize or
+ * until the device is full, before it fails; the pool keeps these units. */
 static void fail_pool_request(struct model_pool *pool, uint64_t bytes) {
     uint64_t units = units_left(pool), taken = units * pool->range.unit;
 
@@ -240,8 +241,8 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     return span;
 }
 
-/* Allocates a block from the pool, or adds the allocation to the capture of the stream.  Stores the address in
- * *address.  The caller holds the lock. */
+/* Allocates a block from the pool.  If the stream is being captured, adds the allocation to the graph instead.
+ * Stores the address in *address.  The caller holds the lock. */
 static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, uint64_t bytes,
                          CUdeviceptr *address) {
     struct model_branch *branch;
@@ -265,8 +266,7 @@ static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, u
     return CUDA_SUCCESS;
 }
 
-/* Allocates a block from the pool *handle.  If `handle` is NULL, allocates from the current pool of the stream's
- * device. */
+/* Allocates a block from the pool *handle or, if `handle` is NULL, from the current pool of the stream's device. */
 static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, size_t bytes,
                            CUstream stream_handle) {
     CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
@@ -286,11 +286,12 @@ static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, siz
         pool = weir__model_pool_current(&weir__model.devices[stream->context->device]);
     }
     if (handle && pool->import)
-        why = CUDA_ERROR_INVALID_VALUE; /* it is assumed that an imported pool cannot allocate */
+        /* It is assumed that a program cannot allocate from an imported pool. */
+        why = CUDA_ERROR_INVALID_VALUE;
     else
         why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
     if (why == CUDA_ERROR_OUT_OF_MEMORY)
-        *address = 0; /* the driver stores a null pointer (measured with driver 580) */
+        *address = 0; /* like a real driver, stores a null pointer (measured, driver 580) */
     return weir__model_unlocked(why);
 }
 
@@ -305,8 +306,8 @@ CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstrea
 
 /* ---- frees ---- */
 
-/* Removes a block from the tree of live blocks and from the counts of its pool.  Returns the span of the block,
- * which the caller makes free or pending. */
+/* Removes a block from the tree of allocated blocks, and subtracts it from the figures of its pool.  The caller must
+ * then free the returned span. */
 static struct model_span *remove_live_block(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -317,7 +318,7 @@ static struct model_span *remove_live_block(struct model_block *block) {
     return (struct model_span *)(void *)block;
 }
 
-/* Frees an imported block.  The process that has exported the block keeps the memory. */
+/* Frees a block whose memory belongs to another process.  The other process keeps the memory. */
 static void free_imported_block(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -327,7 +328,8 @@ static void free_imported_block(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block at once.  The driver relies on the program that all uses of the block are completed. */
+/* Frees a block for use by every stream at once, since the program must free a block only after all uses are
+ * completed. */
 void weir__model_pool_free_now(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -341,8 +343,8 @@ void weir__model_pool_free_now(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block after the present work of `stream`.  If there is no host memory for a queue, waits for this work and
- * frees the block at once. */
+/* Frees a block after the present work of `stream`.  If there is no host memory for the record of this work, waits
+ * for the work and frees the block at once. */
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
     struct model_pool *pool = block->pool;
     struct model_span *span;

@@ -5,7 +5,7 @@
  * a malformed value, or a figure that the model cannot use is an error.  The error message contains the file, the line
  * and the value.
  *
- * This file must not know how the model uses a figure.
+ * This file must not depend on how the model uses a figure.
  */
 #include "driver/model/model_profile.h"
 #include "base/file.h"
@@ -25,7 +25,7 @@ static const char *const call_names[WEIR_ENTRY_COUNT] = {
 #undef WEIR_ENTRY
 };
 
-/* Reads a decimal number at *text and moves *text behind the number.  Returns 0 on success, else -1. */
+/* Reads a decimal number at *text, and moves *text behind it.  Returns 0 on success, else -1. */
 static int read_number(const char **text, uint64_t *value) {
     char *end;
 
@@ -62,8 +62,7 @@ static int parse_curve(const char *text, struct model_curve *curve) {
     return 0;
 }
 
-/* Sets the field of the profile that `key` names.  Returns 0 on success, -1 for a malformed value, -2 for an unknown
- * key. */
+/* Sets the figure that `key` names.  Returns 0 on success, -1 if the value is malformed, -2 if the key is unknown. */
 static int set_key(struct model_profile *profile, const char *key, const char *value) {
     size_t i;
 
@@ -102,8 +101,8 @@ static char *trim(char *text) {
     return text;
 }
 
-/* Parses one line of a profile and sets the field.  Modifies the text of the line.  Returns 0 on success, -1 with
- * *failure. */
+/* Parses one line of a profile, `key = value`, and sets the figure.  Changes the text of the line.  Returns 0 on
+ * success, -1 with the reason in *failure. */
 static int parse_line(struct model_profile *profile, char *line, const char *file, unsigned number,
                       struct weir_driver_failure *failure) {
     char *text = trim(line), *equals = strchr(text, '='), *key, *value;
@@ -171,7 +170,8 @@ static int is_power_of_two(uint64_t value) {
     return value != 0 && (value & (value - 1)) == 0;
 }
 
-/* Checks that the figures are in the ranges that the model needs.  Returns 0 on success, -1 with *failure. */
+/* Checks that all figures are in the ranges that the model supports.  Returns 0 on success, -1 with the reason in
+ * *failure. */
 static int check(const struct model_profile *p, const char *file,
                  struct weir_driver_failure *failure) {
     const struct {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* model_profile.h: the profile, which has the figures (sizes and times) of the device that the model plays.  The
- * built-in profile is h200.profile.
+/* model_profile.h: the profile, which has the sizes and times of the device that the model simulates.  The built-in
+ * profile is h200.profile.
  *
  * The lists of keys below generate the struct and the parser, so both have equal keys.
  *
- * This file must not know how the model uses a figure.
+ * This file must not depend on how the model uses a figure.
  */
 #ifndef WEIR_MODEL_PROFILE_H
 #define WEIR_MODEL_PROFILE_H
@@ -60,7 +60,7 @@ enum { MODEL_CURVE_POINTS = 16 };
 
 struct model_curve {
     size_t count;
-    /* The points of the curve; both x and y rise from point to point. */
+    /* The points of a curve, which are joined by straight lines.  x and y rise from point to point. */
     uint64_t x[MODEL_CURVE_POINTS], y[MODEL_CURVE_POINTS];
 };
 
@@ -72,18 +72,18 @@ struct model_profile {
 #define MODEL_CURVE(key) struct model_curve key;
     MODEL_PROFILE_CURVES(MODEL_CURVE)
 #undef MODEL_CURVE
-    /* The fixed cost of a call of each entry point.  The key in the profile is the base name of the entry point. */
+    /* The fixed virtual time of each driver call.  The key in the profile is the name of the call, such as cuMemMap. */
     uint64_t call_ns[WEIR_ENTRY_COUNT];
 };
 
-/* Reads the built-in profile.  If `path` is not NULL, then reads the file at `path`; the keys in the file replace
- * the built-in keys.  Returns 0 on success, or -1 with the file, the line and the value in *failure.  Only one
- * thread may call the function at a time. */
+/* Reads the built-in profile (sizes and times of the device).  If `path` is not NULL, then reads this file, whose
+ * keys replace the built-in ones.  Returns 0 on success, -1 with the file, the line and the value in *failure.  Only
+ * one thread may call the function at a time. */
 int weir__model_profile_load(struct model_profile *profile, const char *path,
                              struct weir_driver_failure *failure);
 
-/* Returns the y value of the curve at x, by linear interpolation between two points.  The curve is constant before
- * its first point. */
+/* Returns the y value of the curve at x: on the straight line between the two nearest points, or the y value of the
+ * first point before this point. */
 uint64_t weir__model_curve(const struct model_curve *curve, uint64_t x);
 
 #endif

@@ -8,7 +8,7 @@
  * attribute is an invalid value, and the query of several attributes returns zeros.  A legacy handle contains the
  * process and the block.  The model cannot open such a handle.
  *
- * This file must not know how blocks are placed.
+ * This file must not depend on how blocks are placed.
  */
 #include "driver/model/model_pool.h"
 
@@ -18,14 +18,14 @@
 struct pointer {
     uint64_t base, bytes, id;
     int device;
-    int is_host, is_direct; /* `is_direct` is set for memory of cuMemAlloc */
+    int is_host, is_direct; /* `is_direct` is set if cuMemAlloc has allocated the memory */
     CUmemoryPool pool;
     int is_managed;
     int decompresses; /* set if the memory can be used for hardware decompression */
 };
 
-/* Finds the memory that contains an address, and describes it in *out.  Returns 1 on success, 0 if there is no such
- * memory.  The caller holds the lock. */
+/* Finds the memory at an address, and describes it in *out.  Returns 1 on success, 0 if nothing is allocated at this
+ * address.  The caller holds the lock. */
 static int find_pointer(uint64_t address, struct pointer *out) {
     const struct model_block *block = weir__model_block_around(address, 1);
 
@@ -49,8 +49,8 @@ static int find_pointer(uint64_t address, struct pointer *out) {
     return out->is_host;
 }
 
-/* The value of an attribute, in the type that the attribute has.  answer() sets the value and returns its size, or 0
- * if the model lacks the attribute. */
+/* The value of an attribute of a pointer, in the C type of the attribute.  answer() sets it and returns its size, or
+ * 0 if the model lacks the attribute. */
 union value {
     int ordinal;
     unsigned int word;
@@ -85,7 +85,7 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
         v->word = (unsigned)p->is_managed;
         return sizeof v->word;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        v->ordinal = p->bytes > 0 ? p->device : -2; /* -2 is CUDA's number for an invalid device */
+        v->ordinal = p->bytes > 0 ? p->device : -2; /* CUDA's number of an invalid device is -2 */
         return sizeof v->ordinal;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         v->word = (unsigned)p->is_direct;
@@ -112,7 +112,7 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
     }
 }
 
-/* Reads one attribute of a pointer.  If the memory is unknown, every known attribute is an invalid value. */
+/* Reads one attribute of a pointer.  If nothing is allocated at the address, returns an invalid value. */
 CUresult weir__model_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
                                            CUdeviceptr address) {
     struct pointer p;

@@ -2,11 +2,11 @@
 /* model_program.h: the driver calls that programs make and weir does not, on the device model.
  *
  * The driver table (driver.h) has only the calls that weir makes.  With the entry points below, an unmodified program
- * runs on the model (tests/libcuda).  The names, types and parameters are CUDA's.  Each entry point names an entry
- * point of the driver table.  The model counts and charges the call as a call of that entry point of the table.  A
- * planned fault of that entry point makes both calls fail.
+ * runs on the model (tests/libcuda).  The names, types and parameters are CUDA's.  For each of these calls, the list
+ * gives a similar call of the driver table.  The model counts the call as the similar call, and charges its cost.  A
+ * planned failure of the similar call makes this call fail, too.
  *
- * This file must not know the caller.
+ * This file must not depend on the program that makes the calls.
  */
 #ifndef WEIR_MODEL_PROGRAM_H
 #define WEIR_MODEL_PROGRAM_H
@@ -44,8 +44,8 @@ enum {
 };
 #endif
 
-/* The list of entry points: X(base name, entry point of the driver table as which the call counts, exported symbol,
- * first version, (parameters), (arguments)). */
+/* The list of driver calls that weir never makes: X(base name, the similar call of the driver table whose cost is
+ * charged, exported symbol, first version, (parameters), (arguments)). */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \

@@ -9,7 +9,7 @@
  * model.c calls this file only while a sequence is being recorded.  The recording is inside the part of a call that the
  * model measures as its own time.  So the measured time of the caller does not contain the time of recording.
  *
- * This file must not know what the sequences are used for.
+ * This file must not depend on what the recorded calls are used for.
  */
 #include "driver/model/model_inside.h"
 
@@ -20,11 +20,10 @@
 static struct {
     struct weir_model_sequence so_far;
     uint64_t named[MODEL_OTHER]; /* the number of objects of each kind that have a number */
-    /* The digest of the name of each entry point.  The digest of a sequence does not change if new entry points are
-     * added to the list. */
+    /* For each driver call a digest of its name, which stays equal if calls are added to the list of driver calls. */
     uint64_t entries[WEIR_ENTRY_COUNT];
     FILE *lines;
-} sequence; /* the lock of the model guards `sequence` */
+} sequence; /* guarded by the lock of the model */
 
 static void forget_ordinals(const struct model_slab *slab) {
     for (size_t i = 0; i < slab->used; i++)
@@ -63,9 +62,9 @@ void weir__model_sequence(struct weir_model_sequence *out) {
     weir__model_unlock();
 }
 
-/* Returns the number of an object in the sequence, and gives the object a number if it has none.  If the call has
- * just destroyed the object, the object still has its slot.  A value outside of the slab is a default stream or no
- * object. */
+/* Returns the number of a stream, event or pool in the recording, and gives it a number if it has none.  The call may
+ * just have destroyed the object; its slot still contains the number.  Returns the handle of a default stream
+ * unchanged, and UINT64_MAX for a handle of no object. */
 static uint64_t ordinal(const struct model_slab *slab, const struct model_argument *argument) {
     uintptr_t offset = argument->value - (uintptr_t)slab->base;
     struct model_slot *slot = (struct model_slot *)argument->value;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* model_shared.c: counts the memory of modelled devices that several processes share (see model_shared.h).
+/* model_shared.c: counts the memory of modelled devices that several processes share through a file (model_shared.h).
  *
  * The file has a mark, by which processes recognise the file, and an array of slots, one for each process.  Only the
  * owner of a slot writes to the slot.  There is no lock, because a stopped process would hold the lock for ever.  A
  * process that allocates memory first adds the bytes to `wanted` in its slot.  Then the process checks whether the sum
  * of all `bytes` and `wanted` is at most the capacity.  If so, the allocation succeeds.  In any case the process then
  * subtracts the bytes from `wanted`.  If the check fails although the sum of `bytes` leaves room, the process tries
- * again, because two processes may have made each other fail.  The slot of an ended process counts until a process that
- * finds no room checks which owners still run.  This check happens every few milliseconds.
+ * again, because two processes may have made each other fail.  The bytes of an ended process stay counted until a
+ * process that finds too little memory checks which owners still run.  This check happens every few milliseconds.
  *
- * This file must not know what the memory is used for.
+ * This file must not depend on what the memory is used for.
  */
 #include "driver/model/model_shared.h"
 
@@ -29,21 +29,21 @@
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
-/* The value of `owner` while another process clears the slot of an ended process.  Such a slot belongs to no
- * process, and its bytes do not count. */
+/* The value of `owner` while a process clears the slot of an ended process.  No process has such a slot, and its
+ * bytes are ignored. */
 #define NOBODY UINT64_C(1)
-/* At least this time passes between two checks of the owners. */
+/* The least time between two checks whether the owners of slots still run, since a check is expensive. */
 #define BURY_NS UINT64_C(5000000)
 
 struct slot {
-    /* The pid (upper half) and the start time (lower half) of the owner, or 0 for a free slot. */
+    /* The process that owns the slot: its pid (upper half) and its start time (lower half).  0 if the slot is free. */
     _Atomic uint64_t owner;
-    _Atomic uint64_t bytes[DEVICES]; /* the allocated bytes of each device */
-    /* The bytes of each device that the process is about to allocate. */
+    _Atomic uint64_t bytes[DEVICES]; /* the bytes that the process has allocated on each device */
+    /* The bytes that the process is about to allocate on each device. */
     _Atomic uint64_t wanted[DEVICES];
 };
 
-/* The first bytes of each shared file. */
+/* The first bytes of each shared file, by which processes recognise it. */
 static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '3'};
 
 struct file {
@@ -54,7 +54,7 @@ struct file {
 static struct {
     struct file *file;
     uint64_t key;
-    struct slot *own; /* the slot of this process; in a child of fork(), the slot of the parent */
+    struct slot *own; /* this process's slot; in a child of fork(), the slot of the parent */
     pid_t pid;
 } shared;
 
@@ -82,8 +82,8 @@ static void clear_if(struct slot *slot, uint64_t owner) {
     atomic_store(&slot->owner, 0);
 }
 
-/* Clears the slots of ended processes.  Does nothing if the last check was a short time ago, since a check of a
- * process is expensive. */
+/* Clears the slots of ended processes.  Does nothing if the last check was less than BURY_NS ago, since a check is
+ * expensive. */
 static void clear_ended_slots(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();
@@ -100,9 +100,9 @@ static void clear_ended_slots(void) {
     }
 }
 
-/* Writes the mark into an empty file, or checks the mark of another file.  Does not change a file with other
- * contents.  Several processes may call the function at once, since all write an equal mark.  Returns 0 on success,
- * -1 with errno. */
+/* Checks that the file begins with the mark of a shared file, and writes the mark if the file is empty.  Does not
+ * change a file with other contents.  Several processes may do so at once, since all write an equal mark.  Returns 0
+ * on success, -1 with errno. */
 static int check_file_mark(int file) {
     char begins[sizeof mark];
     ssize_t length = pread(file, begins, sizeof begins, 0);
@@ -141,7 +141,7 @@ static int claim(void) {
     uint64_t own = owner_of(getpid(), weir__process_start(getpid()));
 
     clear_ended_slots();
-    /* Clears the slot of another program that this process ran before exec. */
+    /* Clears the slot of the program that this process ran before exec. */
     for (int i = 0; i < SLOTS; i++)
         clear_if(&shared.file->slots[i], own);
     for (int i = 0; i < SLOTS; i++) {
@@ -178,8 +178,8 @@ uint64_t weir__model_shared_key(void) {
     return shared.own ? shared.key : 0;
 }
 
-/* Returns the sum of the allocated bytes in all slots except `without`.  If `wanted` is set, adds the bytes that the
- * owners of these slots are about to allocate. */
+/* Returns the bytes of the device that all processes have allocated, except for the process with the slot `without`.
+ * If `wanted` is set, adds the bytes that they are about to allocate. */
 static uint64_t sum_allocated(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 
@@ -202,7 +202,7 @@ uint64_t weir__model_shared_others(int device) {
     return sum_allocated(device, shared.own, 0);
 }
 
-/* Sleeps for a short time, whose length depends on the process, so that two processes do not try at once again. */
+/* Sleeps for a short time that differs between processes, so that two processes do not retry at the same moment. */
 static void pause_for_others(void) {
     struct timespec now;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* model_span.c: see model_span.h for the rules.
+/* model_span.c: the spans and units of a pool's address range; model_span.h has the rules R1 to R7 of placement.
  *
  * weir__model_range_provide allocates all structs that an operation may need.  An operation maps memory first, and only
  * this step may fail, so no operation fails halfway.  The node of a used span is in the caller's tree of blocks, sorted
  * by address.  The node of a free span is in a tree of free spans, and the node of a pending span is in the tree of its
  * queue.  Both trees are sorted by (size, turn).
  *
- * This file must not know devices, costs, attributes, or streams beyond their ids.
+ * This file must not depend on devices, costs or pool attributes.  Of a stream it uses only the id.
  */
 #include "driver/model/model_span.h"
 
@@ -81,7 +81,7 @@ static uint64_t first_unit_inside(const struct model_range *range, uint64_t from
     return (from + range->unit - 1) / range->unit;
 }
 
-/* Returns the number of units with physical memory that lie wholly in [from, to). */
+/* Returns the number of units with physical memory that lie completely in [from, to). */
 static uint64_t count_memory(const struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit = first_unit_inside(range, from), end = to / range->unit, count = 0;
 
@@ -109,8 +109,8 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
-/* Changes the protection of memory by a new mapping.  (Valgrind would examine memory byte by byte after mprotect.)
- * Returns 0 on success, else -1. */
+/* Changes the protection of memory by mapping it again.  (After mprotect, Valgrind would examine the memory byte by
+ * byte.)  Returns 0 on success, else -1. */
 static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
     int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     off_t place = range->file >= 0 ? (off_t)(base - range->mapping) : 0;
@@ -125,7 +125,7 @@ static int map_units(struct model_range *range, uint64_t first, uint64_t count) 
     return remap(range, range->base + first * range->unit, count * range->unit, MODEL_ACCESSIBLE);
 }
 
-/* Removes the memory of `count` units.  The contents are lost, and a later access to the units faults. */
+/* Discards the memory of `count` units, so that a later access is a memory fault. */
 static void unmap_units(struct model_range *range, uint64_t first, uint64_t count) {
     char *base = range->base + first * range->unit;
 
@@ -143,7 +143,7 @@ static struct model_node **tree_of(struct model_range *range, const struct model
     return span->backed ? &range->backed : &range->partial;
 }
 
-/* Adds a span to the tree of its kind with a new turn.  Among spans of equal size, the turn decides (rule R1). */
+/* Adds a span to the tree of its kind, with a new number by which rule R1 selects among spans of equal size. */
 static void add_to_span_tree(struct model_range *range, struct model_span *span) {
     span->block.node.key = span->size;
     span->block.node.tie = ++range->turn;
@@ -214,7 +214,7 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* Inserts `rest` into the queue in place of `span`, from which it was cut (rule R7). */
+/* Inserts `rest`, which was cut off from `span`, into the queue at the place of `span` (rule R7). */
 static void requeue(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
@@ -233,7 +233,7 @@ static void requeue(struct model_span *rest, const struct model_span *span) {
 
 /* ---- Opening and closing ---- */
 
-/* Maps a new file over the reserved address space of the range.  Returns 0 on success, else -1. */
+/* Maps a new file into the range, so that other processes can map its memory.  Returns 0 on success, else -1. */
 static int back_by_file(struct model_range *range) {
     range->file = weir__model_ipc_file(range->mapping_bytes);
     return range->file >= 0 &&
@@ -259,7 +259,7 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
             continue;
         if (bytes == wanted)
             break;
-        /* The process has a limit for its address space.  Half of the available space stays free for other uses. */
+        /* The process has a limit for its address space (ulimit -v).  The range uses only half of what is available. */
         wanted = bytes / 2 / unit * unit;
         wanted = wanted < unit ? unit : wanted;
         munmap(mapping, bytes + unit);
@@ -311,8 +311,8 @@ struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes
     return (struct model_span *)(void *)weir__model_tree_ceiling(tree, bytes, 0);
 }
 
-/* Cuts off the part of a span behind its first `bytes` bytes, and adds this part to its tree.  The span itself is in
- * no tree. */
+/* Cuts off the part of a span behind its first `bytes` bytes, and adds this part to its tree.  The caller has removed
+ * the span from its tree. */
 static void split_off_rest(struct model_range *range, struct model_span *span, uint64_t bytes) {
     struct model_span *rest;
 
@@ -377,8 +377,8 @@ uint64_t weir__model_range_movable(const struct model_range *range, const struct
            count_memory(range, span->offset + bytes, span->offset + span->size);
 }
 
-/* Removes the memory of up to `units` loose units of one free span, highest address first.  Returns the number of
- * units that have lost their memory. */
+/* Discards the physical memory of up to `units` units in one free span, highest address first.  Returns the number of
+ * these units. */
 static uint64_t unmap_loose_units(struct model_range *range, struct model_span *span,
                                   uint64_t units) {
     uint64_t first = first_unit_inside(range, span->offset);
@@ -395,7 +395,7 @@ static uint64_t unmap_loose_units(struct model_range *range, struct model_span *
             stripped++;
         }
     span->backed = 0;
-    span->block.node.tie = turn; /* a span that loses memory keeps its turn */
+    span->block.node.tie = turn; /* keeps its place among spans of equal size (rule R1) */
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
     range->loose -= stripped;
     return stripped;
@@ -414,8 +414,8 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
     return stripped;
 }
 
-/* Maps memory for all units in [from, to) that lack memory.  Returns 0 on success.  On failure returns -1 and leaves
- * none of these units mapped. */
+/* Maps memory for all units in [from, to) that have none.  Returns 0 on success.  On failure returns -1 and leaves
+ * these units without memory. */
 static int map_missing(struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit, start = from / range->unit, end = first_unit_inside(range, to);
 
@@ -441,8 +441,9 @@ static void note_memory(struct model_range *range, uint64_t from, uint64_t to) {
         range->top = end;
 }
 
-/* Cuts off the rest of the span first, so that the memory of the rest may move to the block, too.  Then other units
- * lose their memory, and the units of the block get memory.  Afterwards all units of the rest may have memory. */
+/* First maps memory for the block, because only this step can fail.  Then cuts off the rest of the span, so that memory
+ * of the rest can move to the block, too.  To move memory, the function discards the memory of other free units.
+ * Afterwards all units of the rest may have memory, which changes its tree. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved) {
     uint64_t lacks = weir__model_range_lacks(range, span, bytes), end = span->offset + bytes;
@@ -464,7 +465,7 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
     return span;
 }
 
-/* The function adds fewer units than the span lacks, so the span does not become backed. */
+/* The span still lacks memory afterwards, so it stays in the tree of spans that lack memory. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units) {
     struct model_span *span = weir__model_range_fit(range->partial, bytes);
     uint64_t end, left = units;
@@ -483,12 +484,12 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
 
 /* ---- Freeing ---- */
 
-/* Returns 1 if two adjacent spans must merge, else 0. */
+/* Returns 1 if two adjacent spans must be merged, else 0. */
 static int must_merge(const struct model_span *a, const struct model_span *b) {
     return a->kind == b->kind && (a->kind != SPAN_PENDING || a->queue == b->queue);
 }
 
-/* Merges the span `from` into the adjacent span `span`.  `span` is in no tree. */
+/* Merges the span `from` into the adjacent span `span`.  The caller has removed `span` from its tree. */
 static void merge_span(struct model_range *range, struct model_span *span,
                        struct model_span *from) {
     remove_from_span_tree(range, from);
@@ -502,8 +503,8 @@ static void merge_span(struct model_range *range, struct model_span *span,
     free_span_struct(range, from);
 }
 
-/* Merges a span, whose kind has changed, with adjacent spans of its new kind.  Then adds the span to the tree of
- * this kind. */
+/* Merges a span, whose kind has changed, with adjacent spans of its new kind, and adds the result to the tree of this
+ * kind. */
 static void merge_and_add(struct model_range *range, struct model_span *span) {
     if (span->next && must_merge(span, span->next))
         merge_span(range, span, span->next);
@@ -550,7 +551,7 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
         queue->begun = seq;
 }
 
-/* Makes `span` and all older spans of the queue free, the newest span first (rule R5). */
+/* Makes `span` and all older spans of a stream's queue free for every stream, the newest first (rule R5). */
 static void free_pending_from(struct model_range *range, struct model_queue *queue,
                               struct model_span *span) {
     while (span) {

@@ -32,7 +32,7 @@
  *       device;
  *   R7  if a block is cut from a pending span, the rest of the span keeps its stream and its place in the order of R5.
  *
- * This file must not know devices, costs, attributes, or streams beyond their ids.
+ * This file must not depend on devices, costs or pool attributes.  Of a stream it uses only the id.
  */
 #ifndef WEIR_MODEL_SPAN_H
 #define WEIR_MODEL_SPAN_H
@@ -42,27 +42,29 @@
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 
 struct model_span {
-    /* The block must be the first member.  Its node is in the tree of live blocks, or in the tree of spans of this
-     * kind, sorted by (size, turn). */
+    /* Must be the first member.  For a used span, its node is in the tree of allocated blocks.  For other spans, the
+     * node is in a tree of spans of this kind, sorted by size and then by turn, a rising number. */
     struct model_block block;
-    struct model_span *prev, *next; /* links in the list of spans by address */
+    struct model_span *prev, *next; /* links in the list of all spans, sorted by address */
     uint64_t offset, size;
     enum model_span_kind kind;
     int backed;
-    /* The members below are for pending spans. */
+    /* The members below are only for pending spans: memory that was freed on a stream whose work may not be
+     * completed. */
     struct model_queue *queue;
-    /* Links in the queue, in the order of the spans' last frees. */
+    /* Links in the stream's queue of freed spans.  The span that was freed first is the oldest. */
     struct model_span *older, *newer;
-    /* The operation of the last free, and the time when all work before this free is completed. */
+    /* The number of the stream's operation that freed the span, and the virtual time when all work before the free is
+     * completed. */
     uint64_t seq, end_ns;
 };
 
-/* The queue of the pending spans of one stream. */
+/* The spans that were freed on one stream, while the work before the free may not be completed. */
 struct model_queue {
-    uint64_t stream_id; /* the id of the stream, which may have been destroyed */
+    uint64_t stream_id; /* the id of the stream; the stream may be destroyed */
     int device;         /* the device of the stream */
-    int is_gone; /* set if the stream was destroyed; an empty queue of such a stream is removed */
-    /* The number of the last launch on the stream (a kernel, a fill or a copy) that has begun. */
+    int is_gone; /* set if the stream was destroyed; the queue is then removed once it is empty */
+    /* The number of the stream's last launch (a kernel, a fill or a copy) whose work has begun. */
     uint64_t begun;
     struct model_node *spans;
     struct model_span *oldest, *newest;
@@ -70,29 +72,30 @@ struct model_queue {
 };
 
 struct model_range {
-    int file;      /* the file whose contents are mapped at `mapping`, or -1 if there is no file */
-    char *base;    /* the address of the first span, aligned to a unit */
-    char *mapping; /* the start of the address space that the range has reserved */
+    int file;      /* the file that contains the memory, or -1 if there is none */
+    char *base;    /* the address of the first span, a multiple of the unit */
+    char *mapping; /* the start of the reserved host addresses */
     size_t mapping_bytes;
     uint64_t bytes, unit;
     unsigned char *has_memory; /* for each unit: 1 if the unit has physical memory, else 0 */
     uint64_t units;            /* the number of units with physical memory */
-    /* The number of the first unit that is behind all units with physical memory. */
+    /* The number of units up to the last one with physical memory. */
     uint64_t top;
-    /* The number of units with physical memory that lie wholly in free spans. */
+    /* The number of units with physical memory that lie completely in free spans, so that their memory can move. */
     uint64_t loose;
-    uint64_t turn; /* the turn that was assigned last; rule R1 compares turns */
+    /* The number that was last given to a span; spans of equal size are used in this order (rule R1). */
+    uint64_t turn;
     struct model_span *first, *last;
-    /* The free spans: those that are backed, and those that are not. */
+    /* The free spans that completely have physical memory (`backed`), and all other free spans (`partial`). */
     struct model_node *backed, *partial;
-    /* One queue for each stream, in the order of the streams' first requests. */
+    /* The queues of freed spans, one for each stream, in the order of the streams' first requests. */
     struct model_queue *queues;
     struct model_span *spare_spans;
     struct model_queue *spare_queues;
 };
 
-/* Reserves address space for a range: `bytes` bytes, or fewer if the process has a limit.  If `is_shared` is set,
- * the memory of the range is a file, which other processes can open.  Returns 0 on success, else -1. */
+/* Reserves host addresses for the memory of a pool: `bytes` bytes, or fewer if the process has a limit.  If
+ * `is_shared` is set, the memory is in a file, which other processes can map.  Returns 0 on success, else -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
 /* Allocates the structs that the next operation on the range may need, so that the operation cannot fail halfway.
@@ -101,55 +104,56 @@ int weir__model_range_provide(struct model_range *range);
 
 /* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL if there is none. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block of `bytes` bytes from the start of `span`.  If `span` is too small, the block continues in the
- * adjacent spans behind it.  All units of the block must have memory.  Returns the span of the block. */
+/* Cuts a block of `bytes` bytes from the start of `span`.  If the span is smaller, also uses the adjacent spans
+ * behind it.  All memory of the block must be physical memory already.  Returns the span of the block. */
 struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
                                           uint64_t bytes);
-/* Returns the number of units without physical memory that a block of `bytes` bytes at the start of `span` would
- * cover. */
+/* Returns the number of units without physical memory in a block of `bytes` bytes at the start of `span`. */
 uint64_t weir__model_range_lacks(const struct model_range *range, const struct model_span *span,
                                  uint64_t bytes);
-/* Returns the number of units in free spans whose memory could move to a block of `bytes` bytes at the start of
- * `span`. */
+/* Returns the number of units in free spans whose physical memory could move into a block of `bytes` bytes at the
+ * start of `span`. */
 uint64_t weir__model_range_movable(const struct model_range *range, const struct model_span *span,
                                    uint64_t bytes);
-/* Cuts a block from one free span that is not backed.  Moves memory of other units to the block, then adds new
- * memory.  Sets *moved to the number of moved units.  Returns NULL and changes nothing if the process cannot map the
- * memory. */
+/* Cuts a block from a free span that lacks physical memory.  Moves memory of other free units to the block, and adds
+ * new memory for the rest.  Sets *moved to the number of moved units.  If the process cannot map the memory, returns
+ * NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds memory to `units` units without a block.  The units begin at the place that rule R6 selects for a block of
- * `bytes` bytes.  Returns 0 on success.  On failure returns -1 and changes nothing. */
+/* Adds physical memory to `units` units without allocating a block, as a real driver does before a request fails.
+ * The units begin where a block of `bytes` bytes would be placed (rule R6).  Returns 0 on success.  On failure
+ * returns -1 and changes nothing. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
-/* Makes the span of a block free for every stream. */
+/* Frees the span of a block, so that every stream can use it at once. */
 void weir__model_range_free(struct model_range *range, struct model_span *span);
-/* Makes the span of a block pending on a stream.  Operation `seq` of the stream is the free, and the work before it
- * is completed at `end_ns`. */
+/* Frees the span of a block on a stream, so that other streams cannot use it before the work is completed.  The free
+ * is operation `seq` of the stream, and the work before it is completed at the time `end_ns`. */
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
-/* Records that operation `seq` of the stream is a launch, whose work begins at `begin_ns`.  Spans that were freed
- * since the last launch are completed at `begin_ns` at the earliest. */
+/* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`.  Other streams cannot use
+ * spans before this time that were freed on the stream since its last launch. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Makes the pending spans of a queue free whose work is completed at `now_ns`: the newest such span, and all older
- * spans.  Removes the queue if it is empty and its stream was destroyed. */
+/* Makes spans of a stream's queue free whose work is completed at the time `now_ns`: the newest such span and all
+ * older spans.  Removes the queue if it is then empty and its stream was destroyed. */
 void weir__model_range_settle(struct model_range *range, struct model_queue *queue,
                               uint64_t now_ns);
-/* Makes all pending spans of a queue free that were freed up to operation `seq`.  Removes the queue if it is empty
- * and its stream was destroyed. */
+/* Makes all spans of a stream's queue free that were freed up to operation `seq`.  Removes the queue if it is then
+ * empty and its stream was destroyed. */
 void weir__model_range_settle_seq(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
-/* Appends the stream to the order of streams that rule R4 uses, unless the order contains the stream already. */
+/* Records the first request of a stream, since requests try the freed memory of streams in this order (rule R4).
+ * Does nothing if the stream is recorded already. */
 void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device);
-/* Ends a stream.  Makes its pending spans free whose work is completed.  Removes the queue of the stream as soon as
- * the queue is empty. */
+/* Handles the destruction of a stream: makes the spans free that were freed on it and whose work is completed.  The
+ * queue of the stream is removed once it is empty. */
 void weir__model_range_forget(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
-/* Removes the memory of up to `units` loose units (`loose` above), highest address first.  Returns the number of
- * units that have lost their memory. */
+/* Returns the physical memory of up to `units` free units to the device, highest address first.  Returns the number
+ * of units that have lost their memory. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);
 
-/* Checks the data of the range.  Returns NULL, or a text about the first error. */
+/* Checks the internal data of the range.  Returns NULL, or a text about the first error. */
 const char *weir__model_range_check(const struct model_range *range);
 
 #endif

@@ -14,7 +14,7 @@
  * Every call first calls model_capture.c.  If the stream is being captured, the operation becomes a step of a graph and
  * does not run now.
  *
- * This file must not know how captures work.  It calls pools only to report completed work, work that begins, and
+ * This file must not depend on how captures work.  It calls pools only to report completed work, work that begins, and
  * destroyed streams.
  */
 #include "driver/model/model_inside.h"
@@ -30,7 +30,7 @@ int weir__model_stream_is_blocking(const struct model_stream *stream) {
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
-/* Orders the next operation of `stream` after all work that was submitted to `other` until now. */
+/* Makes the next operation of `stream` wait for all work that was submitted to `other` until now. */
 static void order_stream_after(struct model_stream *stream, const struct model_stream *other) {
     if (stream->end_ns < other->end_ns)
         stream->end_ns = other->end_ns;
@@ -107,8 +107,8 @@ struct model_stream *weir__model_stream_own(const struct model_thread *thread, C
     return own;
 }
 
-/* Returns the calling thread's per-thread default stream in the current context, and makes the stream if there is
- * none.  Returns NULL with *why if all stream handles are in use. */
+/* Returns the per-thread default stream of the calling thread in the current context, and creates it if necessary.
+ * Returns NULL with the error code in *why if all stream handles are in use. */
 static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
     struct model_thread *self = weir__model_thread();
     struct model_stream *own = weir__model_stream_own(self, context->device);
@@ -161,7 +161,7 @@ CUresult weir__model_cuStreamCreate(CUstream *handle, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
-/* Destroys a stream.  Work on the stream still completes.  The next creation of a stream may return an equal handle
+/* Destroys a stream.  Work that was submitted to the stream still completes.  The next stream may get an equal handle
  * (measured). */
 CUresult weir__model_cuStreamDestroy(CUstream handle) {
     struct model_stream *stream = weir__model_slab_find(&weir__model.streams, handle);
@@ -174,23 +174,22 @@ CUresult weir__model_cuStreamDestroy(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-/* Checks whether the host may query or wait for a stream.  Both calls are unsafe while another stream is being
- * captured. */
+/* Checks whether the host may query or wait for the stream.  CUDA forbids both while another stream is being captured
+ * in this mode. */
 static CUresult check_host_wait(struct model_stream *stream) {
     CUresult why = weir__model_capture_asks(stream);
 
     return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
 }
 
-/* Records that the host has waited for the work of stream `id` up to operation `seq`.  A query after which the work
- * is known to be completed does not call this function, because a query has no effect on pools (measured). */
+/* Records that the host has waited for the work of stream `id` up to operation `seq`, so that pools may reuse memory.
+ * A query of the stream does not call this function, because it has no effect on pools (measured). */
 static void record_host_wait(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_seen(id, seq, after);
 }
 
-/* Clears the orders of all streams of a context after the host has observed the completion of all their work.  These
- * orders can have no effect any more. */
+/* Clears what the streams of a context wait for, because the host has observed the completion of all their work. */
 static void forget_orders(struct model_context *context) {
     struct model_stream *stream;
 
@@ -247,8 +246,8 @@ CUresult weir__model_cuCtxSynchronize(void) {
     return weir__model_unlocked(why);
 }
 
-/* Finds the stream of a query.  `out` is the address for the result of the query.  If the stream is being captured,
- * the query fails and breaks the capture in any mode (measured, driver 580). */
+/* Finds the stream of a query; `out` points to the result of the query.  If the stream is being captured, the query
+ * fails and invalidates the capture in any mode (measured, driver 580). */
 static CUresult find_queried(CUstream handle, const void *out, struct model_stream **stream) {
     CUresult why = CUDA_SUCCESS;
 
@@ -281,7 +280,7 @@ CUresult weir__model_cuStreamGetFlags(CUstream handle, unsigned int *flags) {
     return why;
 }
 
-/* Returns the context of a stream, even while the stream is being captured (assumed). */
+/* Returns the context of a stream, also while the stream is being captured (assumed). */
 CUresult weir__model_cuStreamGetCtx(CUstream handle, CUcontext *context) {
     CUresult why = CUDA_SUCCESS;
     const struct model_stream *stream = weir__model_stream(handle, &why);
@@ -319,7 +318,7 @@ CUresult weir__model_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode
     return CUDA_SUCCESS;
 }
 
-/* Runs a kernel or a use as work on the stream, or adds it as a step to the capture of the stream. */
+/* Runs a kernel or a use of memory on the stream or, if the stream is being captured, adds it to the graph. */
 static CUresult run_kernel(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult why = weir__model_capture_enter(stream, &branch);
@@ -361,8 +360,8 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
                                                .owner = owner});
 }
 
-/* The duration of a host function on its stream.  weir launches host functions to keep a stream busy for a
- * millisecond.  The model calls the function at once.  The model does not capture host functions. */
+/* The virtual time that a host function takes on its stream.  weir uses a host function only to keep a stream busy
+ * for a millisecond.  The model calls the function at once, and does not support a captured host function. */
 #define HOST_FUNCTION_NS UINT64_C(1000000)
 
 CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
@@ -476,7 +475,7 @@ CUresult weir__model_cuEventSynchronize(CUevent handle) {
 
 static CUresult elapsed(const struct model_event *from, const struct model_event *to,
                         float *milliseconds) {
-    /* If one event was recorded in a capture, the call fails, but the capture stays valid (measured). */
+    /* If one of the events was recorded in a capture, the call fails, but the capture stays valid (measured). */
     if (from->capture_id || to->capture_id)
         return CUDA_ERROR_CAPTURED_EVENT;
     if (!from->stream_id || !to->stream_id)
@@ -501,7 +500,7 @@ CUresult weir__model_cuEventElapsedTime(float *milliseconds, CUevent start, CUev
     return weir__model_unlocked(result);
 }
 
-/* Makes the stream wait for the event.  If the event was never recorded, the stream does not wait. */
+/* Makes the stream wait for the event.  Does nothing if the event was never recorded. */
 static void wait_for(struct model_stream *stream, const struct model_event *event) {
     weir__model_stream_touch(stream);
     if (event->stream_id) {

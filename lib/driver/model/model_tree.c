@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* model_tree.c: ordered sets of nodes, as treaps.  No function is recursive, so a deep tree needs no more stack.
  *
- * This file must not know the structs that contain the nodes, or any lock.
+ * This file must not depend on the structs that contain the nodes, or on any lock.
  */
 #include "driver/model/model_inside.h"
 

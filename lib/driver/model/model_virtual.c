@@ -42,7 +42,7 @@
  * fork() all calls fail as they do before cuInit.  All other failures are INVALID_VALUE, except for M2 and for lack of
  * memory.
  *
- * This file must not know pools, blocks, streams or captures.
+ * This file must not depend on pools, blocks, streams or captures.
  */
 #include "driver/model/model_inside.h"
 
@@ -59,13 +59,14 @@ struct model_memory {
     struct model_slot slot;
     struct model_device *device;
     uint64_t bytes;
-    uint64_t place; /* the offset of the memory in its file */
+    uint64_t place; /* the offset of the memory in the file that contains it */
     uint32_t mappings;
-    int file; /* the descriptor of its own file, or -1 if the memory is in the common file */
-    /* The number of releases of the handle that are still due.  If it is 0, only mappings keep the memory. */
+    /* The descriptor of the allocation's own file; -1 if its memory is in the common file. */
+    int file;
+    /* How many times the handle must still be released.  At 0, only mappings keep the memory. */
     int names;
-    short decompresses;     /* set if the memory was made for hardware decompression */
-    short belongs_to_other; /* set if another process has made the memory */
+    short decompresses;     /* set if hardware may decompress into the memory */
+    short belongs_to_other; /* set if another process has created the allocation */
 };
 
 _Static_assert(sizeof(struct model_memory) <= MODEL_MEMORY_STRIDE, "a handle fits its slot");
@@ -78,19 +79,18 @@ struct model_reservation {
 struct model_mapping {
     struct model_node node; /* `key` is the start address of the mapping */
     struct model_memory *memory;
-    CUmemAccess_flags access[MODEL_DEVICES]; /* the access that each device has */
+    CUmemAccess_flags access[MODEL_DEVICES]; /* the access of each device to the mapping */
 };
 
 static struct {
     struct model_node *reservations, *mappings;
-    int file; /* the descriptor of the common file, which is not open while file_bytes is 0 */
+    int file; /* the file for all allocations of this process; open only if file_bytes is not 0 */
     uint64_t file_bytes;
 } space;
 
 /* ---- Numbers ---- */
 
-/* Returns the granularity of sizes and addresses.  In the model, the minimum and the recommended granularity are
- * equal. */
+/* Returns the granularity of sizes and addresses; the minimum and the recommended granularity are equal. */
 static uint64_t granularity(void) {
     return weir__model.profile.page_bytes;
 }
@@ -139,7 +139,7 @@ static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
     return base + lead;
 }
 
-/* Reserves address space, and stores its address in *address.  The caller holds the lock. */
+/* Makes a reservation of address space, and stores its address in *address.  The caller holds the lock. */
 static CUresult add_reservation(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 CUdeviceptr *address) {
     struct model_reservation *reservation = calloc(1, sizeof *reservation);
@@ -168,7 +168,7 @@ static struct model_reservation *reservation_before(uint64_t address) {
     return (void *)weir__model_tree_floor(space.reservations, address, 0);
 }
 
-/* Returns 1 if one reservation contains the whole range, else 0. */
+/* Returns 1 if one reservation of address space contains the whole range, else 0. */
 static int is_reserved(uint64_t address, uint64_t bytes) {
     const struct model_reservation *reservation = reservation_before(address);
 
@@ -178,7 +178,7 @@ static int is_reserved(uint64_t address, uint64_t bytes) {
 
 /* ---- Memory ---- */
 
-/* Extends the common file by `bytes` bytes.  Returns 0 on success, else -1. */
+/* Extends the common file of all physical allocations by `bytes` bytes.  Returns 0 on success, else -1. */
 static int extend_file(uint64_t bytes) {
     if (space.file_bytes == 0)
         space.file = weir__file_above(memfd_create("weir-model", MFD_CLOEXEC));
@@ -222,8 +222,8 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* Frees a physical allocation, and its pages of the file, if its handle is released and it has no mapping (rule V4).
- * If the host fails to free the pages, they stay until the reset of the model. */
+/* Frees a physical allocation if its handle was released and it has no mapping (rule V4).  If the host fails to free
+ * its pages, they stay until the reset of the model. */
 static void drop_if_done(struct model_memory *memory) {
     if (memory->names > 0 || memory->mappings > 0)
         return;
@@ -249,7 +249,7 @@ static struct model_identity identity_of(const struct model_memory *memory) {
                                    atomic_load_explicit(&memory->slot.id, memory_order_relaxed)};
 }
 
-/* Returns the physical allocation of this process that has the identity, or NULL if there is none any more. */
+/* Returns the physical allocation of this process with this identity, or NULL if it no longer exists. */
 static struct model_memory *find_identity(const struct model_identity *identity) {
     const struct model_slab *slab = &weir__model.memories;
 
@@ -264,8 +264,8 @@ static struct model_memory *find_identity(const struct model_identity *identity)
     return NULL;
 }
 
-/* Imports a physical allocation from the file (rule V10) and stores its handle in *handle.  The caller keeps the
- * descriptor `file`. */
+/* Imports a physical allocation that another process has exported as the descriptor `file` (rule V10), and stores a
+ * handle in *handle.  The caller must close `file`. */
 static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
     struct model_identity identity;
     struct model_memory *memory;
@@ -333,8 +333,8 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
     }
 }
 
-/* Returns the number of mappings of which the range consists.  Returns 0 if the range has gaps, or contains only a
- * part of a mapping. */
+/* Returns the number of mappings in a range that consists of whole mappings without gaps.  Returns 0 for any other
+ * range. */
 static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     uint64_t at = address, count = 0;
 
@@ -349,8 +349,8 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* Maps the file of an allocation at an address, with the given protection.  Also changes the protection of an
- * existing mapping in this way.  (Valgrind would examine memory byte by byte after mprotect.)  Returns 0 on success,
+/* Maps the memory of a physical allocation at an address, with this protection.  Also used to change the protection
+ * of an existing mapping.  (After mprotect, Valgrind would examine the memory byte by byte.)  Returns 0 on success,
  * else -1. */
 static int map_file_part(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
@@ -379,7 +379,7 @@ static CUresult map(uint64_t address, struct model_memory *memory) {
     return CUDA_SUCCESS;
 }
 
-/* Frees the struct of a mapping.  The caller has already removed the mapping from the addresses. */
+/* Frees the struct of a mapping.  The caller has already unmapped the addresses. */
 static void drop_mapping(struct model_mapping *mapping) {
     struct model_memory *memory = mapping->memory;
 
@@ -437,8 +437,8 @@ static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) 
     return CUDA_SUCCESS;
 }
 
-/* Gives the host every access that at least one device has to the mapping, since the host does the work of all
- * devices. */
+/* Sets the protection of the host memory of a mapping.  The host does the work of all devices, so it gets each access
+ * that any device has. */
 static CUresult protect(const struct model_mapping *mapping) {
     CUmemAccess_flags any = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 
@@ -449,8 +449,8 @@ static CUresult protect(const struct model_mapping *mapping) {
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Sets the access of a device to all mappings in a range (rule M4).  The caller has checked the arguments, and holds
- * the lock. */
+/* Sets the access of a device to all mappings in a range; mappings that have this access take no time (rule M4).  The
+ * caller has checked the arguments, and holds the lock. */
 static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
                            CUmemAccess_flags access) {
     const struct model_profile *profile = &weir__model.profile;
@@ -521,8 +521,8 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* ---- Entries ---- */
 
-/* Checks the properties of a physical allocation.  Returns CUDA_SUCCESS, or an error if the model does not support
- * the properties. */
+/* Checks the properties of a new physical allocation.  Returns CUDA_SUCCESS, or an error if they are invalid or the
+ * model lacks them. */
 static CUresult check_properties(const CUmemAllocationProp *properties) {
     size_t i;
 
@@ -597,14 +597,14 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
 
     weir__model_lock();
     memory = find_memory(handle);
-    if (!memory) /* the documentation does not define the result for an unknown handle */
+    if (!memory) /* CUDA's documentation does not define this case */
         return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
     memory->names--;
     drop_if_done(memory);
     return weir__model_unlocked(CUDA_SUCCESS);
 }
 
-/* Maps a whole physical allocation.  Returns an error for a part of an allocation (rules V5 and M2).  The caller
+/* Maps a whole physical allocation.  For a part of an allocation, returns an error (rules V5 and M2).  The caller
  * holds the lock. */
 static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
                          struct model_memory *memory) {
@@ -708,7 +708,7 @@ void weir__model_virtual_drop(void) {
     space.file_bytes = 0;
 }
 
-/* Checks all mappings.  Adds the number of mappings with memory of the device to *count.  Returns NULL, or a text
+/* Checks all mappings, and adds the number of those with memory of the device to *count.  Returns NULL, or a text
  * about an error. */
 static const char *check_mappings(int device, uint64_t *count) {
     const struct model_mapping *mapping = mapping_from(0);
