@@ -94,7 +94,7 @@ struct weir_alloc_node {
     CUdeviceptr block;
 };
 struct weir_any_node {
-    unsigned int type; /* WEIR_NODE_ALLOC for a node that allocates memory */
+    unsigned int type; /* WEIR_NODE_ALLOC if the node allocates memory */
     int reserved[3];
     struct weir_alloc_node alloc;
 };

@@ -72,7 +72,7 @@ struct weir_driver_charge {
 };
 
 struct weir_driver {
-    const char *name; /* the name of the driver: "cuda" or "model" */
+    const char *name; /* the word by which users select the driver: "cuda" or "model" */
     /* The driver version as cuDriverGetVersion returns it, for example 12020 for CUDA 12.2. */
     int version;
     unsigned capabilities; /* the WEIR_CAP_ bits of the capabilities that the driver has */

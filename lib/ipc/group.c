@@ -283,7 +283,7 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__slot_file_each(begins, WEIR_REGISTRY_DEVICE, visit, context);
 }
 
-/* The arguments of visit_name(). */
+/* The arguments of visit_name(), which is called for each file of a group. */
 struct visit {
     const char *device;
     void (*each)(const char *name, void *context);

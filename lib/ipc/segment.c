@@ -206,9 +206,11 @@ static void write_at(struct weir_segment *s, size_t at, const void *from, size_t
 void weir__segment_publish(struct weir_segment *s, const void *body) {
     s->sequence |= 1;
     write_at(s, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
-    atomic_thread_fence(memory_order_release); /* fence (a) in the table at the top */
+    /* Fence (a) of the table at the top of this file: the odd number is written before the body. */
+    atomic_thread_fence(memory_order_release);
     write_at(s, offsetof(struct weir_segment_file, body), body, s->body_bytes);
-    atomic_thread_fence(memory_order_release); /* fence (b) in the table at the top */
+    /* Fence (b) of the table at the top of this file: the body is written before the even number. */
+    atomic_thread_fence(memory_order_release);
     s->sequence++;
     write_at(s, offsetof(struct weir_segment_file, sequence), &s->sequence, sizeof s->sequence);
 }
@@ -270,7 +272,7 @@ void weir__segment_remove(struct weir_segment *s) {
 
 /* ---- readers ------------------------------------------------------------------------------------- */
 
-/* Checks the owner, the mode, the head and the size of the file, before the reader uses its contents. */
+/* Checks the owner, the mode, the head and the size of another process's file, before its contents are used. */
 static enum weir_segment_fault check_header(int file, const struct weir_segment_kind *kind) {
     struct weir_segment_head head;
     struct stat is;
@@ -309,10 +311,12 @@ static enum weir_segment_fault read_body(int file, const struct weir_segment_kin
     for (int i = 0; i < TRIES; i++) {
         if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &first, sizeof first))
             return WEIR_SEGMENT_FOREIGN;
-        atomic_thread_fence(memory_order_acquire); /* fence (c) in the table at the top */
+        /* Fence (c) of the table at the top of this file: the first number is read before the body. */
+        atomic_thread_fence(memory_order_acquire);
         if (!pread_all(file, offsetof(struct weir_segment_file, body), body, kind->bytes))
             return WEIR_SEGMENT_FOREIGN;
-        atomic_thread_fence(memory_order_acquire); /* fence (d) in the table at the top */
+        /* Fence (d) of the table at the top of this file: the body is read before the last number. */
+        atomic_thread_fence(memory_order_acquire);
         if (!pread_all(file, offsetof(struct weir_segment_file, sequence), &last, sizeof last))
             return WEIR_SEGMENT_FOREIGN;
         if (first == last && (first & 1) == 0)

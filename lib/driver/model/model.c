@@ -169,7 +169,7 @@ uint64_t weir__model_now_ns(void) {
 
 void weir__model_advance(uint64_t ns) {
     weir__model_charge(ns);
-    (void)weir__model_now(); /* adds the time to the shared clock at once */
+    (void)weir__model_now(); /* adds the time to the shared clock now, not at the next reading */
 }
 
 void weir__model_wait_until(uint64_t ns) {

@@ -42,7 +42,7 @@ struct model_branch {
     /* For each other stream of the capture, its last step that must be completed before the next step of this
      * stream. */
     struct model_orders after;
-    struct model_branch *next; /* the next branch of the capture */
+    struct model_branch *next; /* the next stream's part of the capture */
 };
 
 struct model_capture {
@@ -54,7 +54,7 @@ struct model_capture {
     struct model_stream *origin;
     struct model_branch *branches;
     struct model_plan *plan;
-    struct model_capture *next; /* the next capture in the list weir__model.captures */
+    struct model_capture *next; /* the next running capture */
 };
 
 static struct model_capture *find_capture(uint64_t id) {

@@ -338,7 +338,7 @@ struct model_aside {
     uint64_t ns; /* the virtual time of the thread's calls in the period */
     /* The real time when the period began, or 0 if real time is not measured. */
     uint64_t start_ns;
-    uint64_t host_ns; /* the value of weir__model.host_ns when the period began */
+    uint64_t host_ns; /* the real time inside driver calls of all threads when the period began */
 };
 extern _Thread_local struct model_aside weir__model_aside WEIR_FAST_TLS;
 

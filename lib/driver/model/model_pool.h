@@ -52,7 +52,7 @@ static inline uint64_t weir__model_pool_reserved(const struct model_pool *pool) 
     return pool->range.units * pool->range.unit;
 }
 
-/* Returns 1 if the driver version of the profile has the capability, else 0. */
+/* Returns 1 if the simulated driver version has the capability, else 0. */
 static inline int weir__model_can(unsigned capability) {
     return (weir__driver_capabilities((int)weir__model.profile.driver_version) & capability) != 0;
 }

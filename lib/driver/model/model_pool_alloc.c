@@ -54,9 +54,9 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Selects memory that was freed on one stream, by rule R4 of model_span.h.  The memory must have been freed by
- * operation `seq` of the stream or before, and the work must be completed at the time `now_ns`.  Returns NULL if
- * there is no such memory. */
+/* Selects memory that was freed on one stream: the best fit or, if this may not be used, the oldest range that may be
+ * used and is large enough.  The memory must have been freed by operation `seq` of the stream or before, and the work
+ * must be completed at the time `now_ns`.  Returns NULL if there is no such memory. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -125,7 +125,7 @@ static int is_before(const struct model_span *a, const struct model_span *b) {
     return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
 }
 
-/* Allocates a block by growing the pool (rule R6 of model_span.h).  Returns the span of the block, or NULL if there
+/* Allocates a block by growing the pool (rule R6 in model_span.h).  Returns the span of the block, or NULL if there
  * is not enough memory. */
 static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_range *range = &pool->range;

@@ -22,7 +22,7 @@ int weir__model_shared_is(void);
 /* Returns a number that is equal in all processes that share the devices.  It becomes a part of the devices' UUIDs.
  * Returns 0 if this process does not share memory. */
 uint64_t weir__model_shared_key(void);
-/* Returns the bytes of the device that other processes have allocated. */
+/* Returns the bytes of the modelled device that other processes have allocated. */
 uint64_t weir__model_shared_others(int device);
 /* Allocates bytes of a device with this capacity for this process.  Returns 0 on success, -1 if all processes
  * together would have more than the capacity. */

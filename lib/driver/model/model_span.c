@@ -143,7 +143,7 @@ static struct model_node **tree_of(struct model_range *range, const struct model
     return span->backed ? &range->backed : &range->partial;
 }
 
-/* Adds a span to the tree of its kind, with a new number by which rule R1 selects among spans of equal size. */
+/* Adds a span to the tree of its kind, with a new number by which the pool selects among spans of equal size. */
 static void add_to_span_tree(struct model_range *range, struct model_span *span) {
     span->block.node.key = span->size;
     span->block.node.tie = ++range->turn;
@@ -214,7 +214,8 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* Inserts `rest`, which was cut off from `span`, into the queue at the place of `span` (rule R7). */
+/* Inserts `rest`, which was cut off from `span`, into the stream's queue at the place of `span`, because it was freed
+ * at the same time. */
 static void requeue(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
@@ -395,7 +396,7 @@ static uint64_t unmap_loose_units(struct model_range *range, struct model_span *
             stripped++;
         }
     span->backed = 0;
-    span->block.node.tie = turn; /* keeps its place among spans of equal size (rule R1) */
+    span->block.node.tie = turn; /* the span keeps its place among spans of equal size */
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
     range->loose -= stripped;
     return stripped;
@@ -551,7 +552,8 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
         queue->begun = seq;
 }
 
-/* Makes `span` and all older spans of a stream's queue free for every stream, the newest first (rule R5). */
+/* Makes `span` and all older spans of a stream's queue free for every stream.  Begins with the newest, as a real
+ * driver does. */
 static void free_pending_from(struct model_range *range, struct model_queue *queue,
                               struct model_span *span) {
     while (span) {

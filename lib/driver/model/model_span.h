@@ -83,7 +83,8 @@ struct model_range {
     uint64_t top;
     /* The number of units with physical memory that lie completely in free spans, so that their memory can move. */
     uint64_t loose;
-    /* The number that was last given to a span; spans of equal size are used in this order (rule R1). */
+    /* the number that was last given to a span; among spans of equal size, the one with the lowest number is used
+     * first */
     uint64_t turn;
     struct model_span *first, *last;
     /* The free spans that completely have physical memory (`backed`), and all other free spans (`partial`). */
@@ -143,8 +144,8 @@ void weir__model_range_settle(struct model_range *range, struct model_queue *que
  * empty and its stream was destroyed. */
 void weir__model_range_settle_seq(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
-/* Records the first request of a stream, since requests try the freed memory of streams in this order (rule R4).
- * Does nothing if the stream is recorded already. */
+/* Records the first request of a stream, because a request tries the freed memory of other streams in the order of
+ * their first requests.  Does nothing if the stream is recorded already. */
 void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device);
 /* Handles the destruction of a stream: makes the spans free that were freed on it and whose work is completed.  The
  * queue of the stream is removed once it is empty. */

@@ -54,7 +54,7 @@
 
 #include "base/file.h"
 
-/* A physical allocation.  Its handle is the address of the struct. */
+/* A physical allocation (cuMemCreate).  Its CUmemGenericAllocationHandle is the address of the struct. */
 struct model_memory {
     struct model_slot slot;
     struct model_device *device;
@@ -72,12 +72,12 @@ struct model_memory {
 _Static_assert(sizeof(struct model_memory) <= MODEL_MEMORY_STRIDE, "a handle fits its slot");
 
 struct model_reservation {
-    struct model_node node; /* `key` is the start address of the reservation */
+    struct model_node node; /* `key` is the start address */
     uint64_t bytes;
 };
 
 struct model_mapping {
-    struct model_node node; /* `key` is the start address of the mapping */
+    struct model_node node; /* `key` is the start address */
     struct model_memory *memory;
     CUmemAccess_flags access[MODEL_DEVICES]; /* the access of each device to the mapping */
 };
@@ -99,7 +99,7 @@ static int is_whole(uint64_t number) {
     return number % granularity() == 0;
 }
 
-/* Returns 1 if the range consists of whole pages, is not empty and does not overflow, else 0. */
+/* Returns 1 if the range is not empty, does not overflow, and consists of whole pages; else 0. */
 static int is_range(uint64_t address, uint64_t bytes) {
     return bytes > 0 && is_whole(address) && is_whole(bytes) && address <= UINT64_MAX - bytes;
 }
@@ -114,7 +114,7 @@ static void *host(uint64_t address) {
 
 /* ---- Reservations ---- */
 
-/* Reserves host address space without access.  Returns NULL on failure. */
+/* Reserves host addresses without access.  Returns their start, or NULL on failure. */
 static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     uint64_t lead;
@@ -222,8 +222,8 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* Frees a physical allocation if its handle was released and it has no mapping (rule V4).  If the host fails to free
- * its pages, they stay until the reset of the model. */
+/* Frees a physical allocation once its handle was released and its last mapping was removed.  If the host fails to
+ * free its pages, they stay until the reset of the model. */
 static void drop_if_done(struct model_memory *memory) {
     if (memory->names > 0 || memory->mappings > 0)
         return;
@@ -264,8 +264,8 @@ static struct model_memory *find_identity(const struct model_identity *identity)
     return NULL;
 }
 
-/* Imports a physical allocation that another process has exported as the descriptor `file` (rule V10), and stores a
- * handle in *handle.  The caller must close `file`. */
+/* Imports a physical allocation that another process has exported as the descriptor `file`, and stores a handle in
+ * *handle.  The caller must close `file`. */
 static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
     struct model_identity identity;
     struct model_memory *memory;
@@ -389,7 +389,8 @@ static void drop_mapping(struct model_mapping *mapping) {
     drop_if_done(memory);
 }
 
-/* Removes all mappings in a range (rules V7 and M3).  The caller holds the lock. */
+/* Removes all mappings in a range.  Succeeds and does nothing if nothing is mapped in it.  Fails if the range
+ * contains only a part of a mapping, or both mappings and gaps.  The caller holds the lock. */
 static CUresult unmap(uint64_t address, uint64_t bytes) {
     uint64_t count = count_mappings(address, bytes);
 
@@ -423,7 +424,8 @@ static int protection_of(CUmemAccess_flags access) {
     }
 }
 
-/* Checks whether the access of a device to a range may be changed (rules V6 and V9).  The caller holds the lock. */
+/* Checks that a range consists of whole mappings without gaps, and that the device may have access: it has the
+ * memory, or is a peer of the device that has the memory.  The caller holds the lock. */
 static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) {
     const struct model_mapping *mapping;
 
@@ -449,8 +451,8 @@ static CUresult protect(const struct model_mapping *mapping) {
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Sets the access of a device to all mappings in a range; mappings that have this access take no time (rule M4).  The
- * caller has checked the arguments, and holds the lock. */
+/* Sets the access of a device to all mappings in a range.  Mappings that have this access already take no time, as on
+ * a real device.  The caller has checked the arguments, and holds the lock. */
 static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
                            CUmemAccess_flags access) {
     const struct model_profile *profile = &weir__model.profile;
@@ -604,7 +606,7 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
     return weir__model_unlocked(CUDA_SUCCESS);
 }
 
-/* Maps a whole physical allocation.  For a part of an allocation, returns an error (rules V5 and M2).  The caller
+/* Maps a whole physical allocation.  Returns an error for a part of an allocation, as a real driver does.  The caller
  * holds the lock. */
 static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
                          struct model_memory *memory) {
