@@ -98,10 +98,10 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
         /* DEINITIALIZED is logged only as debug output, since the driver may shut down before the process ends. */
-        int goes = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
+        int is_shutdown = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
         if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))
-            log_driver_result(device, goes ? WEIR_LOG_DEBUG : WEIR_LOG_ERROR,
+            log_driver_result(device, is_shutdown ? WEIR_LOG_DEBUG : WEIR_LOG_ERROR,
                               "the device is lost: ", result);
         return WEIR_E_DEVICE_LOST;
     }

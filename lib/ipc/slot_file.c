@@ -38,7 +38,7 @@
 
 /* The least time between two checks of the file.  Requests that grow memory come in bursts, and a check for each one
  * would be slow. */
-#define LOOK_NS UINT64_C(1000000)
+#define FILE_CHECK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
 /* If another process is removing the file, a process that wants to open it tries REMOVALS times, with a pause of
  * REMOVAL_PAUSE_NS.  A removal takes three system calls and a check for exiting processes.  So a removal is short,
@@ -405,9 +405,9 @@ int weir__slot_file_has(const struct weir_slot_file *f) {
 int weir__slot_file_is_lost(struct weir_slot_file *f) {
     uint64_t now = weir__clock_ns();
 
-    if (f->slot < 0 || (now - f->looked_ns <= LOOK_NS && weir__kept_is(&f->file)))
+    if (f->slot < 0 || (now - f->checked_ns <= FILE_CHECK_NS && weir__kept_is(&f->file)))
         return 0;
-    f->looked_ns = now;
+    f->checked_ns = now;
     return !weir__slot_file_has(f) || !is_sound(f, f->file.number);
 }
 

@@ -73,7 +73,7 @@ struct weir_slot_file {
     void *map;      /* the mapping of the file; the address never changes */
     uint64_t start; /* the start time and the namespace of pids of this process */
     uint64_t namespace;
-    uint64_t looked_ns; /* the time when this process last checked that the file is still valid */
+    uint64_t checked_ns; /* the time when this process last checked that the file is still valid */
     uint64_t limit;     /* the limit that this process writes into a file which it creates */
     char path[WEIR_SLOT_PATH];
 };

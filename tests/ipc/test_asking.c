@@ -142,7 +142,7 @@ static void has_allocator(void) {
 /* ---- entries of the registry ------------------------------------------------------------------ */
 
 static void says(int i, struct weir_registry_entry entry) {
-    other[i].looked_ns = 0;
+    other[i].checked_ns = 0;
     entry.as_of_ns = weir__registry_now();
     weir__registry_publish(&other[i], &entry);
 }

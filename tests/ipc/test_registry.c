@@ -181,7 +181,7 @@ static struct weir_slot_file tried;
 static void write_entry(struct weir_slot_file *l, uint64_t reserve) {
     struct weir_registry_entry e = {.reserved = reserve, .in_use = ~reserve};
 
-    l->looked_ns = 0;
+    l->checked_ns = 0;
     weir__registry_publish(l, &e);
 }
 

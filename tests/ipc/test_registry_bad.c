@@ -236,7 +236,7 @@ TEST(test_a_descriptor_lost_between_checks_does_no_harm) {
     publish(&registry, 5);
     number = registry.file.number;
     ck_assert(own_file_put(number));
-    registry.looked_ns = UINT64_MAX / 2; /* so that no check is due */
+    registry.checked_ns = UINT64_MAX / 2; /* so that no check is due */
     for (uint64_t i = 0; i < 3; i++) {
         entry = (struct weir_registry_entry){.reserved = i, .in_use = ~i};
         weir__registry_publish(&registry, &entry);

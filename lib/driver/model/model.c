@@ -191,7 +191,7 @@ struct call {
     /* The real time when the call began, or 0 if the model does not measure real time. */
     uint64_t start_ns;
     CUresult result;
-    int is_noted; /* set if the call must be added to the recorded driver calls */
+    int is_recorded; /* set if the call must be added to the recorded driver calls */
 };
 
 /* Returns the result of a driver call in a child of fork(), in which the driver does not work.  cuMemAlloc is out of
@@ -260,7 +260,7 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
     CUresult result = CUDA_SUCCESS;
 
     call->start_ns = state & MODEL_MEASURED ? weir__clock_ns() : 0;
-    call->is_noted = (state & (MODEL_SEQUENCED | MODEL_FORKED)) == MODEL_SEQUENCED;
+    call->is_recorded = (state & (MODEL_SEQUENCED | MODEL_FORKED)) == MODEL_SEQUENCED;
     if (!self || self->state != state) {
         if (!(state & MODEL_FORKED) && (!self || self->state != usual_state(state)))
             self = renew_thread(self);
@@ -329,7 +329,7 @@ static inline int lacks_group(unsigned group) {
         if (call.result == CUDA_SUCCESS)                                                           \
             call.result = lacks_group(WEIR_CAP_##group) ? CUDA_ERROR_NOT_SUPPORTED                 \
                                                         : weir__model_##name args;                 \
-        if (call.is_noted)                                                                         \
+        if (call.is_recorded)                                                                      \
             weir__model_sequence_add(                                                              \
                 WEIR_ENTRY_##name, (const struct model_argument[]){ARGUMENTS args}, call.result);  \
         return finish(&call);                                                                      \

@@ -204,7 +204,7 @@ struct model_device {
     uint64_t page_count;
     struct model_direct *blocks; /* all allocated blocks of cuMemAlloc */
     /* Blocks of cuMemAlloc that cuMemFreeAsync has freed, while earlier work on the stream is not completed. */
-    struct model_direct *leaving;
+    struct model_direct *pending_frees;
     struct model_pool *default_pool; /* NULL until the program first uses the pool */
     /* The pool that cuMemAllocAsync uses (cuDeviceSetMemPool); NULL means the default pool. */
     struct model_pool *current_pool;

@@ -216,12 +216,12 @@ static void release_direct(struct model_direct *direct) {
 }
 
 void weir__model_direct_settle(struct model_device *device) {
-    struct model_direct *direct = device->leaving, *next;
+    struct model_direct *direct = device->pending_frees, *next;
 
     for (; direct; direct = next) {
         next = direct->next;
         if (direct->end_ns <= weir__model_now()) {
-            MODEL_LIST_REMOVE(device->leaving, direct);
+            MODEL_LIST_REMOVE(device->pending_frees, direct);
             release_direct(direct);
         }
     }
@@ -235,10 +235,10 @@ void weir__model_direct_drop_device(struct model_device *device) {
         MODEL_LIST_REMOVE(device->blocks, direct);
         release_direct(direct);
     }
-    while (device->leaving) {
-        struct model_direct *direct = device->leaving;
+    while (device->pending_frees) {
+        struct model_direct *direct = device->pending_frees;
 
-        MODEL_LIST_REMOVE(device->leaving, direct);
+        MODEL_LIST_REMOVE(device->pending_frees, direct);
         release_direct(direct);
     }
 }
@@ -253,7 +253,7 @@ void weir__model_direct_drop(void) {
 /* Checks the cuMemAlloc blocks of a device, and adds their physical bytes to *physical.  Returns NULL, or a text
  * about an error. */
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical) {
-    const struct model_direct *lists[2] = {device->blocks, device->leaving}, *direct;
+    const struct model_direct *lists[2] = {device->blocks, device->pending_frees}, *direct;
     const struct model_page *page;
     uint64_t small = 0, live = 0;
     int i;
@@ -374,7 +374,7 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     MODEL_LIST_REMOVE(device->blocks, direct);
     if (stream && stream->end_ns > weir__model_now()) {
         direct->end_ns = stream->end_ns;
-        MODEL_LIST_ADD(device->leaving, direct);
+        MODEL_LIST_ADD(device->pending_frees, direct);
         return;
     }
     if (!stream) {

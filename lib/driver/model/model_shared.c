@@ -33,7 +33,7 @@ enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
  * bytes are ignored. */
 #define NOBODY UINT64_C(1)
 /* The least time between two checks whether the owners of slots still run, since a check is expensive. */
-#define BURY_NS UINT64_C(5000000)
+#define OWNER_CHECK_NS UINT64_C(5000000)
 
 struct slot {
     /* The process that owns the slot: its pid (upper half) and its start time (lower half).  0 if the slot is free. */
@@ -82,13 +82,13 @@ static void clear_if(struct slot *slot, uint64_t owner) {
     atomic_store(&slot->owner, 0);
 }
 
-/* Clears the slots of ended processes.  Does nothing if the last check was less than BURY_NS ago, since a check is
+/* Clears the slots of ended processes.  Does nothing if the last check was less than OWNER_CHECK_NS ago, since a check is
  * expensive. */
 static void clear_ended_slots(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();
 
-    if (now - atomic_load(&last) < BURY_NS)
+    if (now - atomic_load(&last) < OWNER_CHECK_NS)
         return;
     atomic_store(&last, now);
     for (int i = 0; i < SLOTS; i++) {

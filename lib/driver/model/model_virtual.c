@@ -64,7 +64,7 @@ struct model_memory {
     /* The descriptor of the allocation's own file; -1 if its memory is in the common file. */
     int file;
     /* How many times the handle must still be released.  At 0, only mappings keep the memory. */
-    int names;
+    int references;
     short decompresses;     /* set if hardware may decompress into the memory */
     short belongs_to_other; /* set if another process has created the allocation */
 };
@@ -212,7 +212,7 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     }
     memory->device = device;
     memory->bytes = bytes;
-    memory->names = 1;
+    memory->references = 1;
     memory->decompresses = (short)decompresses;
     memory->place = is_shared ? 0 : space.file_bytes - bytes;
     weir__model_charge(by_gib(bytes, weir__model.profile.virtual_create_gib_ns) +
@@ -225,7 +225,7 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
 /* Frees a physical allocation once its handle was released and its last mapping was removed.  If the host fails to
  * free its pages, they stay until the reset of the model. */
 static void drop_if_done(struct model_memory *memory) {
-    if (memory->names > 0 || memory->mappings > 0)
+    if (memory->references > 0 || memory->mappings > 0)
         return;
     if (memory->file < 0)
         (void)!fallocate(space.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -241,7 +241,7 @@ static void drop_if_done(struct model_memory *memory) {
 static struct model_memory *find_memory(CUmemGenericAllocationHandle handle) {
     struct model_memory *memory = weir__model_slab_find(&weir__model.memories, host(handle));
 
-    return memory && memory->names > 0 ? memory : NULL;
+    return memory && memory->references > 0 ? memory : NULL;
 }
 
 static struct model_identity identity_of(const struct model_memory *memory) {
@@ -289,7 +289,7 @@ static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
         memory->bytes = bytes;
         memory->belongs_to_other = 1;
     }
-    memory->names++;
+    memory->references++;
     *handle = (uintptr_t)memory;
     return CUDA_SUCCESS;
 }
@@ -601,7 +601,7 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
     memory = find_memory(handle);
     if (!memory) /* CUDA's documentation does not define this case */
         return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
-    memory->names--;
+    memory->references--;
     drop_if_done(memory);
     return weir__model_unlocked(CUDA_SUCCESS);
 }
@@ -741,7 +741,7 @@ const char *weir__model_virtual_check(int device, uint64_t *physical) {
             continue;
         *physical += memory->belongs_to_other ? 0 : memory->bytes;
         counted += memory->mappings;
-        if (memory->names == 0 && memory->mappings == 0)
+        if (memory->references == 0 && memory->mappings == 0)
             wrong = "a handle without a name or a mapping holds memory";
     }
     return wrong || counted == mappings ? wrong : "mappings of handles miscounted";
