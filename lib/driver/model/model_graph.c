@@ -129,7 +129,7 @@ static void drop_holder(struct model_graph_block *block) {
 
 /* Changes the protection of a block's memory by mapping it again.  (After mprotect, Valgrind would examine the memory
  * byte by byte.)  Returns 0 on success, else -1. */
-static int remap(const struct model_graph_block *block, int protection) {
+static int remap_graph_block(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED
                ? -1
@@ -137,12 +137,12 @@ static int remap(const struct model_graph_block *block, int protection) {
 }
 
 static int make_accessible(const struct model_graph_block *block) {
-    return remap(block, MODEL_ACCESSIBLE);
+    return remap_graph_block(block, MODEL_ACCESSIBLE);
 }
 
 /* Discards the memory of a block, so that a later access to the block is a memory fault. */
 static void make_inaccessible(const struct model_graph_block *block) {
-    (void)!remap(block, PROT_NONE);
+    (void)!remap_graph_block(block, PROT_NONE);
 }
 
 static void allocate(struct model_graph_block *block) {

@@ -308,7 +308,7 @@ CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstrea
 
 /* Removes a block from the tree of allocated blocks, and subtracts it from the figures of its pool.  The caller must
  * then free the returned span. */
-static struct model_span *remove_live_block(struct model_block *block) {
+static struct model_span *remove_allocated_block(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
     weir__model_charge(pair_ns(pool) * (100 - weir__model.profile.pool_alloc_percent) / 100);
@@ -339,7 +339,7 @@ void weir__model_pool_free_now(struct model_block *block) {
     }
     pool->used += block->bytes;
     pool->unused += block->bytes;
-    weir__model_range_free(&pool->range, remove_live_block(block));
+    weir__model_range_free(&pool->range, remove_allocated_block(block));
     drop_if_done(pool);
 }
 
@@ -353,7 +353,7 @@ void weir__model_pool_free_on(struct model_block *block, struct model_stream *st
         free_imported_block(block);
         return;
     }
-    span = remove_live_block(block);
+    span = remove_allocated_block(block);
     if (weir__model_range_provide(&pool->range) != 0) {
         weir__model_wait_until(stream->end_ns);
         weir__model_range_free(&pool->range, span);

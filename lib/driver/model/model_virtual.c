@@ -95,13 +95,14 @@ static uint64_t granularity(void) {
     return weir__model.profile.page_bytes;
 }
 
-static int is_whole(uint64_t number) {
+static int is_whole_pages(uint64_t number) {
     return number % granularity() == 0;
 }
 
 /* Returns 1 if the range is not empty, does not overflow, and consists of whole pages; else 0. */
 static int is_range(uint64_t address, uint64_t bytes) {
-    return bytes > 0 && is_whole(address) && is_whole(bytes) && address <= UINT64_MAX - bytes;
+    return bytes > 0 && is_whole_pages(address) && is_whole_pages(bytes) &&
+           address <= UINT64_MAX - bytes;
 }
 
 static uint64_t by_gib(uint64_t bytes, uint64_t ns_per_gib) {
@@ -224,7 +225,7 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
 
 /* Frees a physical allocation once its handle was released and its last mapping was removed.  If the host fails to
  * free its pages, they stay until the reset of the model. */
-static void drop_if_done(struct model_memory *memory) {
+static void drop_unused_memory(struct model_memory *memory) {
     if (memory->references > 0 || memory->mappings > 0)
         return;
     if (memory->file < 0)
@@ -303,14 +304,14 @@ static struct model_mapping *mapping_from(uint64_t address) {
     return (void *)weir__model_tree_ceiling(space.mappings, address, 0);
 }
 
-static uint64_t end_of(const struct model_mapping *mapping) {
+static uint64_t mapping_end(const struct model_mapping *mapping) {
     return mapping->node.key + mapping->memory->bytes;
 }
 
 static int any_mapped(uint64_t address, uint64_t bytes) {
     const struct model_mapping *last = mapping_before(address + bytes - 1);
 
-    return last && end_of(last) > address;
+    return last && mapping_end(last) > address;
 }
 
 void weir__model_each_alias(uint64_t address, uint64_t bytes,
@@ -318,16 +319,17 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
                             void *context) {
     const struct model_mapping *mapping = mapping_before(address), *other;
 
-    if (!mapping || end_of(mapping) <= address)
+    if (!mapping || mapping_end(mapping) <= address)
         mapping = mapping_from(address);
     for (; mapping && mapping->node.key < address + bytes;
-         mapping = mapping_from(end_of(mapping))) {
+         mapping = mapping_from(mapping_end(mapping))) {
         uint64_t begin = mapping->node.key > address ? mapping->node.key : address;
-        uint64_t end = end_of(mapping) < address + bytes ? end_of(mapping) : address + bytes;
+        uint64_t end =
+            mapping_end(mapping) < address + bytes ? mapping_end(mapping) : address + bytes;
 
         if (mapping->memory->mappings == 1)
             continue;
-        for (other = mapping_from(0); other; other = mapping_from(end_of(other)))
+        for (other = mapping_from(0); other; other = mapping_from(mapping_end(other)))
             if (other != mapping && other->memory == mapping->memory)
                 visit(context, other->node.key + (begin - mapping->node.key), end - begin);
     }
@@ -343,7 +345,7 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
 
         if (!mapping || mapping->node.key != at)
             return 0;
-        at = end_of(mapping);
+        at = mapping_end(mapping);
         count++;
     }
     return at == address + bytes ? count : 0;
@@ -386,7 +388,7 @@ static void drop_mapping(struct model_mapping *mapping) {
     weir__model_tree_remove(&space.mappings, &mapping->node);
     free(mapping);
     memory->mappings--;
-    drop_if_done(memory);
+    drop_unused_memory(memory);
 }
 
 /* Removes all mappings in a range.  Succeeds and does nothing if nothing is mapped in it.  Fails if the range
@@ -407,7 +409,7 @@ static CUresult unmap(uint64_t address, uint64_t bytes) {
     while (count-- > 0) {
         struct model_mapping *mapping = mapping_from(address);
 
-        address = end_of(mapping);
+        address = mapping_end(mapping);
         drop_mapping(mapping);
     }
     return CUDA_SUCCESS;
@@ -426,12 +428,12 @@ static int protection_of(CUmemAccess_flags access) {
 
 /* Checks that a range consists of whole mappings without gaps, and that the device may have access: it has the
  * memory, or is a peer of the device that has the memory.  The caller holds the lock. */
-static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) {
+static CUresult check_mapping_access(uint64_t address, uint64_t bytes, CUdevice device) {
     const struct model_mapping *mapping;
 
     if (count_mappings(address, bytes) == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    for (uint64_t at = address; at < address + bytes; at = end_of(mapping)) {
+    for (uint64_t at = address; at < address + bytes; at = mapping_end(mapping)) {
         mapping = mapping_from(at);
         if (!weir__model_reaches(device, mapping->memory->device->context.device))
             return CUDA_ERROR_INVALID_DEVICE;
@@ -453,14 +455,14 @@ static CUresult protect(const struct model_mapping *mapping) {
 
 /* Sets the access of a device to all mappings in a range.  Mappings that have this access already take no time, as on
  * a real device.  The caller has checked the arguments, and holds the lock. */
-static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
-                           CUmemAccess_flags access) {
+static CUresult set_mapping_access(uint64_t address, uint64_t bytes, CUdevice device,
+                                   CUmemAccess_flags access) {
     const struct model_profile *profile = &weir__model.profile;
     CUresult result = CUDA_SUCCESS;
     struct model_mapping *mapping;
 
     for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;
-         at = end_of(mapping)) {
+         at = mapping_end(mapping)) {
         CUmemAccess_flags before;
         int is_own;
 
@@ -487,9 +489,9 @@ int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
     const struct model_mapping *mapping = mapping_before(address);
     uint64_t at = address;
 
-    while (mapping && mapping->node.key <= at && at < end_of(mapping) &&
+    while (mapping && mapping->node.key <= at && at < mapping_end(mapping) &&
            (mapping->access[device] & access) == access) {
-        at = end_of(mapping);
+        at = mapping_end(mapping);
         if (at - address >= bytes)
             return 1;
         mapping = mapping_before(at);
@@ -501,7 +503,7 @@ int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, 
                              int *decompresses) {
     const struct model_mapping *mapping = mapping_before(address);
 
-    if (!mapping || end_of(mapping) <= address)
+    if (!mapping || mapping_end(mapping) <= address)
         return 0;
     *base = mapping->node.key;
     *bytes = mapping->memory->bytes;
@@ -514,7 +516,7 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
                                const struct model_stream *stream) {
     const struct model_mapping *mapping = mapping_before(address);
 
-    if (!mapping || end_of(mapping) <= address)
+    if (!mapping || mapping_end(mapping) <= address)
         return;
     for (; mapping && mapping->node.key < address + bytes;
          mapping = mapping_from(mapping->node.key + 1))
@@ -525,7 +527,7 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* Checks the properties of a new physical allocation.  Returns CUDA_SUCCESS, or an error if they are invalid or the
  * model lacks them. */
-static CUresult check_properties(const CUmemAllocationProp *properties) {
+static CUresult check_memory_properties(const CUmemAllocationProp *properties) {
     size_t i;
 
     if (properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
@@ -549,7 +551,7 @@ CUresult weir__model_cuMemGetAllocationGranularity(size_t *bytes,
 
     if (!bytes || !properties || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
-    result = check_properties(properties);
+    result = check_memory_properties(properties);
     if (result == CUDA_SUCCESS)
         *bytes = granularity();
     return result;
@@ -584,7 +586,7 @@ CUresult weir__model_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
 
     if (!handle || !properties || !is_range(0, bytes) || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    result = check_properties(properties);
+    result = check_memory_properties(properties);
     if (result != CUDA_SUCCESS)
         return result;
     weir__model_lock();
@@ -602,7 +604,7 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
     if (!memory) /* CUDA's documentation does not define this case */
         return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
     memory->references--;
-    drop_if_done(memory);
+    drop_unused_memory(memory);
     return weir__model_unlocked(CUDA_SUCCESS);
 }
 
@@ -617,7 +619,7 @@ static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
 
 CUresult weir__model_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    if (!is_range(address, bytes) || !is_whole(offset) || flags != 0)
+    if (!is_range(address, bytes) || !is_whole_pages(offset) || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
     return weir__model_unlocked(map_part(address, bytes, offset, find_memory(handle)));
@@ -645,9 +647,9 @@ CUresult weir__model_cuMemSetAccess(CUdeviceptr address, size_t bytes,
             return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
     for (i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = check_access(address, bytes, access[i].location.id);
+        result = check_mapping_access(address, bytes, access[i].location.id);
     for (i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = set_access(address, bytes, access[i].location.id, access[i].flags);
+        result = set_mapping_access(address, bytes, access[i].location.id, access[i].flags);
     return weir__model_unlocked(result);
 }
 
@@ -719,7 +721,7 @@ static const char *check_mappings(int device, uint64_t *count) {
     for (; mapping; mapping = mapping_from(mapping->node.key + 1)) {
         if (mapping->node.key < end)
             return "mappings overlap";
-        end = end_of(mapping);
+        end = mapping_end(mapping);
         if (!is_reserved(mapping->node.key, mapping->memory->bytes))
             return "a mapping lies outside of the reservations";
         *count += mapping->memory->device->context.device == device;
