@@ -11,21 +11,22 @@
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
-/* The size of a page of the driver.  cuMemAlloc puts several smaller allocations into one page, at multiples of 512
- * bytes. */
+/* The page size of cuMemAlloc.  The driver puts several smaller allocations into one page, at multiples of 512 bytes.
+ * */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* Allocates a region of *bytes bytes.  If the allocator has caches, a region must start at a multiple of WEIR_PAGE.
- * If a small region does not, the function allocates a whole page of the driver instead, as far as the limit allows. */
+/* Allocates a region of *bytes bytes.  The per-stream caches need regions that start at a multiple of WEIR_PAGE.  A
+ * small region may start elsewhere; the function then allocates a whole page of the driver instead, if the limit
+ * allows this. */
 static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
     if (result != CUDA_SUCCESS || h->e.options->cache != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
         return result;
-    /* The second call frees the memory if the first call fails. */
+    /* A second attempt to free the memory, which no record in weir would ever free. */
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base);
     if (*bytes >= DRIVER_PAGE || weir__heap_room(h) < DRIVER_PAGE)
@@ -36,8 +37,9 @@ static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *ba
     return result;
 }
 
-/* Allocates one region of `bytes` bytes, or a smaller region of at least `least` bytes if the device lacks memory.
- * TensorFlow's allocator stops before it tries `least` bytes, and fails where a smaller region would fit. */
+/* Allocates one region of `bytes` bytes.  If the device lacks memory, tries smaller regions, down to `least` bytes.
+ * TensorFlow's allocator gives up before it has tried the smallest size; weir also tries `least` itself, so that it
+ * succeeds in more cases.  Sets *got to the region's size. */
 static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
@@ -73,7 +75,7 @@ static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, 
     return WEIR_OK;
 }
 
-/* Returns the size of the next region, for a request with the rounded size `bytes`.  Returns 0 if the limit does not
+/* Returns the size of the next region, for a request of `bytes` bytes after rounding.  Returns 0 if the limit does not
  * allow the region. */
 static size_t region_size(struct weir_heap *h, size_t bytes) {
     uint64_t device_free;
@@ -84,7 +86,7 @@ static size_t region_size(struct weir_heap *h, size_t bytes) {
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
-    /* BFC's growth policy tries its step and then smaller steps, so it does not query the device's free memory. */
+    /* The growth policy of BFC tries a size and then smaller sizes, so it does not need the device's free memory. */
     device_free =
         h->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(h->e.device);
     state.reserved = (size_t)h->total;
@@ -107,7 +109,8 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     if (step == 0)
         return weir__heap_is_full(h);
     status = take_region(h, step, least, &got);
-    /* The limit allowed a small region, but not a whole page of the driver instead of it. */
+    /* The limit has room for the small region, but not for a whole page of the driver, which the caches need instead.
+     * */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
         weir__heap_room(h) < DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
@@ -121,8 +124,8 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* Frees a region without live blocks.  The frees in the region need not be observed before, since cuMemFree waits for
- * all work of the device.  After this wait, all frees of the heap are observed. */
+/* Frees a region without live blocks.  cuMemFree waits for all work of the device, so pending frees in the region need
+ * no earlier wait.  After this wait, all frees of the heap have completed. */
 static CUresult drop_region(struct weir_heap *h, const struct weir_extent *region) {
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
@@ -139,15 +142,16 @@ static CUresult drop_region(struct weir_heap *h, const struct weir_extent *regio
     return CUDA_SUCCESS;
 }
 
-/* Finds the region after *region, or the first region if *region has only zeros.  Returns 1 and writes the region to
- * *region.  Returns 0 if there is no further region. */
+/* Finds the region after *region by address, or the first region if *region has only zeros.  Writes it to *region.
+ * Returns 1 on success, 0 if there is no further region. */
 static int next_region(const struct weir_heap *h, struct weir_extent *region) {
     return weir__placement_region_above(h->placement[0], region->base + region->bytes,
                                         &region->base, &region->bytes);
 }
 
-/* Finds the largest region of at most `most` bytes that has no live or deferred block.  If several such regions have
- * the same size, finds the one with the lowest address.  Returns 1 on success, 0 if there is no such region. */
+/* Finds the largest region of at most `most` bytes without live and deferred blocks (blocks whose free waits for other
+ * streams).  Among regions of equal size, prefers the lowest address.  Returns 1 on success, 0 if there is no such
+ * region. */
 static int find_idle(const struct weir_heap *h, size_t most, struct weir_extent *out) {
     struct weir_extent r = {0};
 
@@ -164,13 +168,14 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     size_t bytes = (size_t)(reserve - weir__heap_reserve(h));
     weir_status status = take_region(h, bytes, GRANULARITY, got);
 
-    /* A goal and a cause make no difference: each growth adds one region. */
+    /* The goal and the cause of growth are unused, since each growth adds one region, as for a request. */
     (void)goal, (void)cause;
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  cuMemFree waits for the device.  So in a mode other than FULLY the function frees a region only
- * if there is only one stream and all its frees are observed. */
+/* Frees idle regions.  cuMemFree waits for the device, and only the mode FULLY may wait.  In other modes the function
+ * frees a region only if cuMemFree has nothing to wait for: there is only one stream, and all its frees have
+ * completed. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;
@@ -193,7 +198,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     struct weir_extent r = {0};
     size_t added;
 
-    /* OOM recovery frees these regions, if it may wait for the device. */
+    /* Adds up the regions that OOM recovery would free, if it may wait for the device. */
     while (may_wait && next_region(h, &r)) {
         if (weir__placement_region(h->placement[0], r.base, asked->id) != WEIR_PLACEMENT_OK)
             continue;
@@ -203,8 +208,8 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     room = weir__size_less(weir__engine_limit(&h->e),
                            h->total - idle); /* reserved memory can be above the limit */
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
-    /* A region smaller than a page of the driver may share the page with other memory.  It then may not start at a
-     * multiple of WEIR_PAGE. */
+    /* cuMemAlloc may put a region smaller than a driver page at an address that is no multiple of WEIR_PAGE, so the
+     * size is not certain to succeed. */
     return h->e.options->cache == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 
@@ -216,7 +221,7 @@ static void bfc_close(struct weir_heap *h) {
 
     if (weir__driver_enter(h->e.device->driver, h->e.device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* cuMemFree waits for the device, and so for all pending frees. */
+    /* cuMemFree waits for the device, so pending frees need no earlier wait. */
     while (next_region(h, &r))
         h->e.device->driver->cuMemFree(r.base);
     weir__driver_leave(h->e.device->driver, &scope);

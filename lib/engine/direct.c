@@ -13,8 +13,7 @@
 #include "base/size.h"
 #include "engine/driver_blocks.h"
 
-/* The size of a page of the driver.  cuMemAlloc puts several smaller blocks into one page, at multiples of 512
- * bytes. */
+/* The page size of cuMemAlloc.  The driver puts several smaller blocks into one page, at multiples of 512 bytes. */
 #define SHARED_PAGE ((size_t)2 << 20)
 
 struct direct {
@@ -50,13 +49,14 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     if (!weir__sizes_take(&p->live, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
-    /* If there is no host memory for the record, a later free of the block returns E_NOT_OWNED. */
+    /* If there is no host memory for the block's record, the block is not recorded, and a later free of it returns
+     * E_NOT_OWNED. */
     (void)weir__sizes_record(&p->live, block, bytes, result != CUDA_SUCCESS);
     return weir__device_status(p->e.device, result);
 }
 
-/* Allocates a block.  If the allocator has caches, a block must start at a multiple of WEIR_PAGE.  If a small block
- * does not, the function allocates a whole page of the driver instead. */
+/* Allocates a block by cuMemAlloc.  The per-stream caches need blocks that start at a multiple of WEIR_PAGE.  A small
+ * block may start elsewhere; the function then allocates a whole page of the driver instead. */
 static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
@@ -75,7 +75,8 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     r->block = block;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
-    /* Reserved memory grows with every block.  The ring of events would fill up, so weir counts only the time. */
+    /* Adds the time to the counters, but adds no event to the allocator's list of events: every block is a growth, so
+     * these events would replace all others. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_since(e->device, started), memory_order_relaxed);
@@ -90,7 +91,7 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
 
     (void)uses; /* unused, since cuMemFree waits for every stream */
     /* Returns an error for an unknown stream, as the driver does.  If the allocator has caches, also returns an error
-     * for a captured stream: the caches then free the block later. */
+     * for a captured stream, and the caches free the block later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);
@@ -127,7 +128,8 @@ static void direct_figures(struct weir_engine *e, weir_statistics *out) {
     out->reserved_peak = out->in_use_peak;
 }
 
-/* Fills only `largest`, since this engine never has idle memory and no free is pending after cuMemFree. */
+/* Fills only `largest`, the size of the largest request that would succeed.  This engine has no idle memory and no
+ * pending frees, since cuMemFree waits for the device. */
 static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
     weir_statistics figures;
 
@@ -146,7 +148,7 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
     pthread_mutex_lock(&live->lock);
-    /* Usually a block starts at the address, and one look-up finds the block. */
+    /* Most queries name the start of a block, which one look-up finds. */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
         count = weir__engine_show(visit,
                                   &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);

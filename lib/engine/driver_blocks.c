@@ -48,7 +48,8 @@ CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_st
     return WEIR_ON_STREAM(device, device->driver->cuMemFreeAsync(block, stream));
 }
 
-/* Makes the stream `joined` wait for all work so far on `stream`. */
+/* Makes weir's stream `joined`, on which it frees blocks that several streams use, wait for all work so far on
+ * `stream`. */
 static CUresult join_stream(struct weir_async *async, weir_stream stream, uint64_t id) {
     const struct weir_driver *driver = async->device->driver;
     CUresult result = CUDA_SUCCESS;
@@ -71,7 +72,8 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
     return status;
 }
 
-/* Frees the block on the stream `joined`, which first waits for the work on `stream` and on every stream in `uses`. */
+/* Frees a block that several streams use.  weir's stream `joined` waits for the work on `stream` and on every stream
+ * in `uses`, and then frees the block. */
 static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                                struct weir_use_list *uses) {
     CUresult result;
@@ -88,7 +90,8 @@ static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir
     return result;
 }
 
-/* Frees a block as weir__async_free does.  The caller has relaxed this thread's capture mode. */
+/* Frees a block on `stream`, or on the stream `joined` if other streams use the block.  The caller has relaxed this
+ * thread's capture mode. */
 static weir_status async_free_relaxed(struct weir_async *async, CUdeviceptr block,
                                       weir_stream stream, struct weir_use_list *uses) {
     weir_status status = uses ? weir__uses_check(async->device, stream, uses) : WEIR_OK;
@@ -128,7 +131,7 @@ int weir__async_is_pending(struct weir_async *async) {
         result =
             WEIR_IN_SCOPE(driver, async->device->context, driver->cuStreamQuery(async->joined));
     pthread_mutex_unlock(&async->joining);
-    return result != CUDA_SUCCESS; /* after a failed query, frees may be pending */
+    return result != CUDA_SUCCESS; /* frees may be pending if the query has failed */
 }
 
 /* ---- sizes ---- */
@@ -231,13 +234,14 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     n->access = device->access;
 }
 
-/* Destroys the pool of memory nodes.  Existing graphs do not need the pool.  If the device's context cannot be
- * entered, the pool stays.  The caller holds the lock, or is the only thread that uses `n`. */
+/* Destroys the pool from which memory nodes of graphs were created.  Existing graphs do not need the pool.  If the
+ * device's context cannot be entered, the pool stays.  The caller holds the lock, or is the only thread that uses `n`.
+ * */
 static CUresult destroy_node_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;
 
-    /* Ignores an error of cuMemPoolDestroy, since `n` cannot use the pool afterwards in any case. */
+    /* Ignores an error of cuMemPoolDestroy, since the pool must not be used after this call in any case. */
     if (n->pool)
         result = WEIR_IN_SCOPE(device->driver, device->context,
                                (device->driver->cuMemPoolDestroy(n->pool), CUDA_SUCCESS));
@@ -252,7 +256,7 @@ void weir__nodes_close(struct weir_nodes *n) {
     weir__async_close(&n->async);
 }
 
-/* Allocates a block as a memory node of a graph.  The caller holds the lock. */
+/* Allocates a block as a memory node of a graph.  The caller holds the lock of `n`. */
 static weir_status allocate_node(struct weir_nodes *n, struct weir_request *r) {
     struct weir_device *device = n->async.device;
     CUresult result = n->outdated ? destroy_node_pool(n) : CUDA_SUCCESS;

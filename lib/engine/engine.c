@@ -12,7 +12,8 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* If more than WEIR_SURVEY_STREAMS streams have pending frees, the survey counts the further streams as unknown. */
+/* The list survey->by has entries for WEIR_SURVEY_STREAMS streams.  The bytes of further streams are added to the
+ * entry for unknown streams. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
 
@@ -72,8 +73,8 @@ int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *
     return 1;
 }
 
-/* The driver counts memory that the program has freed by cuMemFree as used until a trim (H200, driver 580).  So this
- * function trims the pool before it reads the figures again. */
+/* The driver reports memory that the program has freed by cuMemFree as used until a trim (H200, driver 580).  So if
+ * the figures show live blocks, the function trims the pool and reads the figures again. */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
     size_t released;

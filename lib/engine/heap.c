@@ -10,22 +10,23 @@
 #include "base/assert.h"
 #include "base/result.h"
 
-/* The stream id that stands for quarantined frees.  No stream has this id. */
+/* A stream id that no stream has.  It stands for quarantined frees, for which no event could be recorded, so that no
+ * stream may reuse the memory before a wait for the device. */
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* The largest number of events that the heap queries for a request that does not fit, before the heap decides whether
- * to grow. */
+/* The largest number of events to query for a request that does not fit, before the heap reuses other streams' memory
+ * or grows. */
 enum { PEEKED = 32 };
 
-/* The number of deferred frees that each free with uses queries.  So deferred frees do not pile up while all requests
- * fit. */
+/* The number of deferred frees (frees that wait for several streams) to query at each further deferred free.  So they
+ * do not pile up while all requests fit into free memory. */
 enum { DEFERRED_PEEKED = 2 };
 
-/* An event is worth its cost if it makes at least a 256th of all memory available to other streams. */
+/* weir records an event only if it makes at least this fraction (1/256) of all memory available to other streams. */
 enum { WORTH_PART = 256 };
 
-/* The number of chunks for which the heap allocates records in advance.  The first iteration of most programs needs no
- * more. */
+/* The number of blocks for which the heap allocates host memory in advance.  The first iteration of most programs
+ * needs no more. */
 enum { STOCK = 400 };
 
 /* ---- placements ---- */
@@ -59,9 +60,9 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- frees and published figures ---- */
 
-/* Frees a live block on the stream `s` with this sequence.  If `s` is NULL, all streams may use the memory at once.
- * Returns OK, or E_NOT_OWNED if there is no such block.  Returns E_HOST_MEMORY if there is no host memory, but never
- * if `s` is NULL or &h->quarantine. */
+/* Frees a live block on the stream `s`, with the free's sequence number.  If `s` is NULL, all streams may reuse the
+ * memory at once.  Returns OK, E_NOT_OWNED if there is no such block, or E_HOST_MEMORY if there is no host memory.
+ * Never returns E_HOST_MEMORY if `s` is NULL or &h->quarantine. */
 static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
                               struct weir_placement_stream *s, uint64_t sequence,
                               struct weir_placement_block *was) {
@@ -76,8 +77,9 @@ static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
 }
 
 /* Ends an operation: writes the results of a batch of frees to *freed, unless `freed` is NULL, publishes the figures,
- * and releases the lock.  While more memory is reserved than the release threshold, an event should cover every free,
- * so that the heap can release memory.  bfc-fixed is an exception, since its reserved memory never changes. */
+ * and releases the lock.  Also decides whether each later free needs an event: the heap can release memory only after
+ * its frees have completed, so each free needs one while more is reserved than the release threshold.  The engine
+ * bfc-fixed never releases memory and needs none. */
 static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
                        const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
@@ -95,8 +97,8 @@ static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
 
 /* ---- completed frees ---- */
 
-/* Makes the memory of the stream's observed frees available to all streams.  If `is_forgotten` is set, removes the
- * stream from the placements instead. */
+/* The callback of stream_order.h: makes the memory of the stream's completed frees available to all streams.  If
+ * `is_forgotten` is set, removes the stream from the placements instead. */
 static void heap_observed(void *context, struct weir_order_stream *s, int is_forgotten) {
     struct weir_heap *h = context;
 
@@ -108,7 +110,8 @@ static void heap_observed(void *context, struct weir_order_stream *s, int is_for
     }
 }
 
-/* Frees a deferred block, after all work on the block has completed.  weir__order_complete calls this function. */
+/* The callback of stream_order.h for a deferred free: frees the block, after all streams that use it have completed
+ * their work. */
 static void end_deferred_block(void *context, uintptr_t block) {
     struct weir_heap *h = context;
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -129,8 +132,8 @@ void weir__heap_dry(struct weir_heap *h) {
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
-/* Makes the memory of quarantined frees up to `sequence` available to all streams, since a wait for the device has
- * covered these frees. */
+/* Makes the memory of quarantined frees (frees without an event) up to `sequence` available to all streams, after a
+ * wait for the device has covered these frees. */
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
@@ -171,7 +174,7 @@ int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t seque
 
 /* ---- frees ---- */
 
-/* Frees a block and quarantines its memory, so that the memory serves no stream before a wait for the device. */
+/* Frees a block for which no event can be recorded.  No stream may reuse its memory before a wait for the device. */
 static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     struct weir_placement_block was;
     weir_status status = give_block(h, block, &h->quarantine, h->quarantined + 1, &was);
@@ -184,9 +187,9 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees the block with the stream's next sequence, without a driver call.  If on->held is at most on->low, other
- * streams may soon need this stream's memory.  Then frees that an event covers must not coalesce with later frees.  So
- * other streams can use their memory as soon as the event has completed. */
+/* Frees a block on the stream of `on`, without a driver call and without an event.  If on->held is at most on->low,
+ * other streams may soon need this stream's memory.  Then frees that an event covers must not coalesce with later
+ * frees, so that other streams can use their memory as soon as the event has completed. */
 static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
                                  struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -202,8 +205,8 @@ static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
     return status;
 }
 
-/* Frees the blocks in *freed, for an engine's `give` or for a request.  `on` is the record of the stream `id`, or
- * NULL. */
+/* Frees a batch of live blocks without driver calls, on the stream `id` whose record is `on`.  `on` is NULL if there
+ * is no such stream. */
 static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
                               struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -241,9 +244,8 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
     return status;
 }
 
-/* Frees a block on a stream that is captured, or that the driver cannot identify because another stream is captured.
- * Uses the id of the stream that last had this handle, so that this stream can use the memory again after the
- * capture. */
+/* Frees a block on a captured stream, or while another capture prevents the driver from reporting the stream's id.
+ * Assumes the stream that last had this handle, so that this stream can reuse the memory after the capture. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_with(&h->order, stream);
@@ -251,7 +253,8 @@ static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_st
     return free_batch(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
 }
 
-/* Frees a block on a stream whose id is unknown.  Records an event before the free. */
+/* Frees a block on a stream whose id the driver cannot report, and records an event for the free at once.  In a later
+ * call the handle may mean another stream. */
 static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
                                 struct weir_order_stream *on, weir_stream stream) {
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -272,7 +275,7 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Frees a block that no other stream uses. */
+/* Frees a block that only the stream of the free uses. */
 static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64_t id,
                                   weir_stream stream) {
     struct weir_order_stream *on = weir__order_stream(&h->order, id);
@@ -288,14 +291,15 @@ static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64
     return status;
 }
 
-/* Defers the free of a block until all work so far on `stream` and on every stream in `uses` has completed. */
+/* Defers the free of a block until all work so far on `stream` and on every other stream that uses it has completed.
+ * */
 static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_placement *p = weir__heap_placement(h, block);
     struct weir_placement_block found;
     weir_status status;
 
-    /* The block is already free. */
+    /* The block was freed before. */
     if (weir__placement_find(p, block, &found) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__order_defer(&h->order, stream, uses, block);
@@ -309,7 +313,8 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
     return WEIR_OK;
 }
 
-/* Returns 1 if the block belongs to a graph and no region contains it, else 0.  The caller holds the lock. */
+/* Returns 1 if the address is a block that belongs to a graph (a memory node), and the heap has no memory there; else
+ * 0.  The caller holds the lock. */
 static int is_node(const struct weir_heap *h, CUdeviceptr block) {
     struct weir_extent region;
 
@@ -388,9 +393,9 @@ static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
     return weir__order_follow(&b->heap->order, b->stream, id, sequence) == CUDA_SUCCESS;
 }
 
-/* Places a request that fits in no single chunk in several adjacent free chunks.  These chunks are clean, belong to
- * the request's stream, or belong to streams for which the request's stream may wait.  Makes the stream wait on the
- * device for the work of these other streams. */
+/* Places the block of a request in several adjacent free chunks, after no single chunk has fit.  The chunks are
+ * available to the stream at once, or after it waits for other streams' work; the function makes the stream wait on
+ * the device.  Returns a result of placement.h. */
 static int place_behind(struct weir_heap *h, const struct weir_request *r,
                         struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct behind behind = {h, r->stream};
@@ -401,8 +406,8 @@ static int place_behind(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-/* Makes room by growth or moves, and places the request there.  If the heap cannot get more memory, the request may
- * have addresses of any kind. */
+/* Takes more memory from the device, or moves idle memory, and places the block of a request there.  If both fail,
+ * places the block in memory for other kinds of requests. */
 static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
                                 struct weir_placement_stream *on,
                                 struct weir_placement_block *out) {
@@ -419,14 +424,13 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     placed = place_free(h, r, on, PEEKED, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_behind(h, r, on, out);
-    /* unreached: a result other than OK and NO_MEMORY, since make_room() has made room */
+    /* unreached: a result other than OK and NO_MEMORY, since the backing has just made room */
     return weir__heap_status(placed);
 }
 
-/* Places the request in one of these kinds of memory, in this order: free memory, memory that another thread is
- * adding, memory for which the stream waits, and new memory.  Queries all events before the heap grows.  If growth
- * missed a completed free, the heap would reserve too much memory; and queries cost little compared with mapping
- * memory. */
+/* Places the block of a request in free memory.  If none fits, tries in this order: memory that another thread is
+ * adding, free memory after a wait for other streams, and new memory.  Queries all events before the heap grows.  Such
+ * queries cost little compared with mapping memory, and the heap would grow too much if it missed a completed free. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed;
@@ -453,8 +457,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
-    /* The request's stream is captured.  Or the request is on the legacy stream during a capture of another stream,
-     * where a query fails with error 906. */
+    /* The request's stream is captured, so the block becomes a memory node of the graph.  If the driver has returned
+     * an error (906: the request is on the legacy stream while another stream is captured), the request fails. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status != WEIR_OK)
@@ -528,7 +532,7 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     return status;
 }
 
-/* Returns 1 if all placements are valid and the heap's sums agree with the placements, else 0. */
+/* Returns 1 if the records of all chunks are valid and agree with the heap's sums, else 0. */
 static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     struct weir_placement_figures figures;
     uint64_t total = 0;
@@ -542,8 +546,8 @@ static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     return total == h->total && h->in_use <= total && h->requested <= h->in_use;
 }
 
-/* Releases idle memory.  In mode FULLY the heap first waits for the frees that no event covers.  In other modes, each
- * stream with such frees records an event in its next call. */
+/* Releases idle memory.  In mode FULLY the heap first waits for frees without an event.  In other modes, each stream
+ * with such frees records an event in its next call, so that a later trim can release more. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
     weir_status status = WEIR_OK;
@@ -578,7 +582,7 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&h->lock);
         on = weir__order_stream(&h->order, trim->id);
-        if (on) /* if there is no host memory for the record, a later call records the event */
+        if (on) /* if there is no host memory for the record, a later call tries again */
             weir__order_maintain(&h->order, on, trim->stream);
         break;
     case WEIR_TRIM_ASK:
@@ -605,7 +609,8 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
     status = weir__mapped_allow(h, access);
-    /* the heap's lock keeps concurrent changes of both access lists in one order */
+    /* The heap and its memory nodes each have a list of devices with access.  The heap's lock keeps concurrent changes
+     * of both lists in one order. */
     if (status == WEIR_OK)
         weir__nodes_allow(&h->nodes, access);
     weir__lock_give(&h->lock);
@@ -614,8 +619,8 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- surveys and visits ---- */
 
-/* Finds the next chunk in the walk over all kinds of addresses, from the last kind to the first.  Returns 1 on
- * success, 0 if there is no further chunk. */
+/* Finds the next chunk in the heap.  Begins with the last kind of addresses (WEIR_HEAP_APART), and *span has only
+ * zeros at first.  Returns 1 on success, 0 if there is no further chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -623,8 +628,8 @@ static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placemen
     return 0;
 }
 
-/* Queries all events, and then adds the idle memory to the survey.  Returns the size of the largest block that the
- * survey's stream could get now without a wait, or 0 if it could get none. */
+/* Queries all events, and then adds the free memory to the report *out.  Returns the size of the largest block that
+ * the report's stream could allocate in free memory without a wait, or 0 if there is none. */
 static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
     struct weir_placement_span span = {0};
     uint64_t end = 0, run = 0; /* the end and the size of the current run of adjacent free memory */
@@ -660,7 +665,8 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
         out->frees.waiting =
             h->order.waiting_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
     }
-    /* the larger of two sizes: the largest free piece, and the largest request that new memory could serve */
+    /* The result is the larger of two sizes: of the largest free piece, and of the largest request for which the
+     * backing can add memory. */
     if (out->what & WEIR_SURVEY_LARGEST) {
         out->largest = survey_idle(h, out);
         out->largest = weir__size_larger(out->largest, h->backing->largest(h, out));
@@ -679,8 +685,9 @@ static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
     return count;
 }
 
-/* Calls visit->show for the live block that contains an address.  A graph's block counts as live if the graph table
- * has its address.  Takes linear time in the number of chunks of the region, unless a block starts at the address. */
+/* Calls visit->show for the live block that contains an address.  An address in the table of graphs' blocks is also
+ * treated as a live block.  Takes linear time in the number of chunks of the region, unless a block starts at the
+ * address. */
 static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
@@ -742,8 +749,8 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < h->kinds; i++) {
         weir__placement_figures(h->placement[i], &figures);
-        /* The extent of WEIR_HEAP_APART would mean nothing, since requests that name an address lie far from all other
-         * blocks. */
+        /* Blocks of requests that name an address lie far from each other, so the addresses between them say nothing
+         * about fragmentation. */
         out->extent += i == WEIR_HEAP_APART ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
@@ -808,8 +815,8 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If streams may wait for each other, each stream can use the memory of other streams.  The best fit among all
-     * chunks then wastes least memory. */
+    /* If the setting internal_dependencies lets streams wait for each other, each stream can use the memory of other
+     * streams.  The best fit among all chunks then wastes least memory. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.own_first = 0;
     for (int i = 0; i < h->kinds; i++) {

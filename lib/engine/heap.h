@@ -35,7 +35,8 @@
 struct weir_backing;
 struct weir_mapped_range;
 
-/* The kinds of addresses, in the order of addresses.  Each kind of addresses is for one kind of requests. */
+/* The parts of the engine's address range, in the order of addresses.  Each part, called a kind of addresses, is for
+ * one kind of requests, so that small blocks do not lie between large blocks. */
 enum {
     /* For all requests that have no other kind. */
     WEIR_HEAP_COMMON,
@@ -45,89 +46,94 @@ enum {
     WEIR_HEAP_KINDS
 };
 
-/* An engine that is a heap.  The fields that each request writes lie between `lock` and the first fields of `order`,
- * so that they share few cache lines. */
+/* An engine that cuts blocks from its own memory.  The fields that each request writes lie between `lock` and the
+ * first fields of `order`, so that they share few cache lines. */
 struct weir_heap {
     struct weir_engine e;
     const struct weir_backing *backing;
     /* The range of addresses of the mapped engine, or NULL in the bfc engine. */
     struct weir_mapped_range *range;
     struct weir_nodes nodes; /* the memory nodes of graphs */
-    /* The number of kinds of addresses: WEIR_HEAP_KINDS with a range, else 1. */
+    /* The number of kinds of addresses: WEIR_HEAP_KINDS in the mapped engine, 1 in the bfc engine. */
     int kinds;
-    struct weir_lock lock; /* guards all fields below, and the backing's own fields */
+    struct weir_lock lock; /* guards all fields below and the fields of the backing */
     uint64_t requested, in_use;
     uint64_t requested_peak, in_use_peak;
-    uint64_t total; /* the bytes of memory in all placements */
-    /* Bytes of reserved memory in no placement, because the driver refused to free it or a thread is mapping it. */
+    uint64_t total; /* the bytes of mapped memory that blocks can be placed in */
+    /* Bytes of reserved memory where no block can be placed, because the driver refused to free the memory or a thread
+     * is mapping it. */
     uint64_t kept;
     struct weir_order order;
     uint64_t reserved_peak;
     struct weir_placement *placement[WEIR_HEAP_KINDS];
-    /* The first address of each kind, and the end of the range.  Used only with a range. */
+    /* The first address of each kind of addresses, and the end of the range.  Used only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The sum of the bytes that were ever quarantined.  The next quarantined free gets this number plus 1 as its
-     * sequence. */
+    /* The sum of the bytes that were ever quarantined, that is, freed without an event.  The sum plus 1 is the
+     * sequence number of the next quarantined free. */
     uint64_t quarantined;
-    /* The stream record that stands for all quarantined frees. */
+    /* A stream record that stands for all quarantined frees.  No real stream has this record, so no stream may reuse
+     * their memory before a wait for the device. */
     struct weir_placement_stream quarantine;
-    uint64_t steals; /* the number of requests that got memory which other streams had freed */
+    uint64_t steals; /* the number of requests that reused memory which another stream had freed */
 };
 
-/* The functions and constants of a backing.  All functions except `close` are called under the heap's lock.  `grow`
- * and `shrink` may release the lock for a while. */
+/* A backing: the part of a heap that takes memory from the device and releases it.  All its functions except `close`
+ * are called under the heap's lock.  `grow` and `shrink` may release the lock for a while. */
 struct weir_backing {
     struct weir_placement_rule rule;
     size_t small;      /* the largest size of a small request */
-    size_t unit;       /* the backing takes memory in multiples of this unit */
-    size_t step_bytes; /* the value of weir_engine.step_bytes for an engine with this backing */
-    unsigned traits;   /* the traits of an engine with this backing (weir_engine.traits) */
+    size_t unit; /* the backing's memory grows and shrinks in multiples of this number of bytes */
+    /* the bytes of one step of background growth, or 0 if there is no background growth */
+    size_t step_bytes;
+    unsigned traits; /* the traits WEIR_ENGINE_... of an engine with this backing */
     void (*close)(struct weir_heap *h);
-    /* Takes memory from the device for a request that does not fit. */
+    /* Takes memory from the device for a request that does not fit into free memory. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
-    /* Grows until `reserve` bytes are reserved.  Adds the bytes of the growth to *got.  Returns OK if all bytes were
-     * added, even if another thread has released memory since.  `goal` and `cause` are the arguments of an engine's
-     * `grow`. */
+    /* Grows the reserved memory to `reserve` bytes, as one step towards `goal` bytes.  Adds the bytes of the growth to
+     * *got.  Returns OK if all bytes were added, even if another thread has released memory since.  `cause` is the
+     * reason for the growth (WEIR_EVENT_...), for the allocator's list of events. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
-    /* Releases idle memory until at most `keep` bytes stay reserved.  In mode FULLY the backing waits for the device
-     * if necessary.  In other modes it releases only memory whose frees are observed. */
+    /* Releases idle memory until at most trim->keep bytes are reserved.  In mode FULLY the backing waits for the
+     * device if necessary.  In other modes it releases only memory whose frees are known to have completed. */
     weir_status (*shrink)(struct weir_heap *h, const struct weir_trim *trim);
-    /* Returns the size of the largest request for which `make_room` would certainly succeed, now or after OOM
-     * recovery. */
+    /* Returns the size of the largest request that would certainly succeed with new memory, now or after OOM recovery.
+     * */
     size_t (*largest)(struct weir_heap *h, const struct weir_survey *asked);
 };
 
 /* ---- for backings: heap.c ---- */
 
-/* Opens a heap without memory.  The heap can serve requests after the backing has added its addresses. */
+/* Opens a heap without memory and without addresses.  The backing must add addresses before the first request. */
 weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_backing *backing,
                             struct weir_heap **out);
-/* Frees all host memory of a heap, and forgets live and deferred blocks.  The caller has closed the backing. */
+/* Frees all host memory of a heap, including the records of live blocks.  The caller has closed the backing, which has
+ * released the device memory. */
 void weir__heap_drop(struct weir_heap *h);
-/* Allocates host memory for the records of blocks in advance. */
+/* Allocates host memory for the records of many blocks in advance, so that later requests need not allocate it. */
 void weir__heap_stock(struct weir_heap *h);
 
-/* Records that all placements together now have `total` bytes of memory. */
+/* Sets the heap's memory for blocks to `total` bytes, and publishes the new reserved memory to other threads. */
 void weir__heap_count(struct weir_heap *h, uint64_t total);
-/* Adds one unmapped range for each kind of addresses.  h->starts has the ends of these ranges.  Returns a result of
- * the placement. */
+/* Adds the address range of the mapped engine to the heap, as unmapped ranges.  h->starts has the bounds of the parts.
+ * Returns a result of placement.h. */
 int weir__heap_add_ranges(struct weir_heap *h);
 
-/* Records that a request has lacked memory.  Each stream then records an event for its frees in its next call. */
+/* Records that a request found no free memory for its stream.  So each stream records an event for its frees in its
+ * next call, and other streams can reuse the memory earlier. */
 void weir__heap_dry(struct weir_heap *h);
-/* Queries up to `most` events of streams, and the events of up to `most` deferred frees, without a wait.  Returns 1 if
- * a free has completed, else 0. */
+/* Queries up to `most` events of streams, and the events of up to `most` deferred frees (frees that wait for several
+ * streams), without a wait.  Returns 1 if a free has completed, else 0. */
 int weir__heap_look_around(struct weir_heap *h, size_t most);
-/* Makes all freed memory available to all streams, after the device has finished all work. */
+/* Makes all freed memory available to all streams.  The caller has waited until the device has finished all work. */
 void weir__heap_observe_all(struct weir_heap *h);
-/* Waits for the device if `must` is set, if no event covers some frees, or if memory is quarantined.  Releases the
- * heap's lock, which the caller holds, during the wait, so that other calls go on.  Afterwards observes all frees that
- * came before the wait. */
+/* Waits for the device if `must` is set, or if some frees have no event.  Releases the heap's lock, which the caller
+ * holds, during the wait, so that other threads can use the heap.  After the wait, all frees from before the wait are
+ * available to all streams. */
 weir_status weir__heap_wait(struct weir_heap *h, int must);
-/* Returns 1 if another stream may wait for the free of the stream `id` with this sequence, else 0.  The setting
- * internal_dependencies must be on, and an event must cover the free. */
+/* Returns 1 if weir may make another stream wait for the free of the stream `id` with this sequence number, else 0.
+ * The setting internal_dependencies must be on, and an event must cover the free. */
 int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t sequence);
 
 static inline uint64_t weir__heap_reserve(const struct weir_heap *h) {
@@ -154,7 +160,8 @@ static inline int weir__heap_kind(const struct weir_heap *h, size_t bytes) {
                : WEIR_HEAP_COMMON;
 }
 
-/* Returns the placement of the kind to which the address belongs. */
+/* Returns the placement, the record of used and free addresses, for the part of the range that contains the address.
+ * */
 static inline struct weir_placement *weir__heap_placement(const struct weir_heap *h,
                                                           uint64_t address) {
     int kind = h->kinds - 1;
@@ -170,21 +177,22 @@ static inline size_t weir__heap_room(const struct weir_heap *h) {
         weir__size_smaller(weir__engine_limit(&h->e), h->e.device->total), weir__heap_reserve(h));
 }
 
-/* Returns the limit to pass to a growth policy.  If there is no limit, a callback of the program gets SIZE_MAX. */
+/* Returns the limit of reserved memory for a growth policy.  If there is no limit, a growth callback of the program
+ * gets SIZE_MAX. */
 static inline size_t weir__heap_growth_limit(const struct weir_heap *h) {
     return weir__engine_limit(&h->e) == UINT64_MAX && h->e.options->growth == WEIR_GROWTH_CALLBACK
                ? SIZE_MAX
                : (size_t)h->total + weir__heap_room(h);
 }
 
-/* Returns the status for a request without memory: E_LIMIT if the limit is below the device's memory, else
+/* Returns the status for a request that found no memory: E_LIMIT if the limit is below the device's memory, else
  * E_NO_MEMORY. */
 static inline weir_status weir__heap_is_full(const struct weir_heap *h) {
     return weir__without_driver(weir__engine_limit(&h->e) < h->e.device->total ? WEIR_E_LIMIT
                                                                                : WEIR_E_NO_MEMORY);
 }
 
-/* Converts a result of the placement into a status. */
+/* Converts a result of placement.h into a status. */
 static inline weir_status weir__heap_status(int placed) {
     if (placed == WEIR_PLACEMENT_OK)
         return WEIR_OK;
@@ -199,16 +207,18 @@ static inline void weir__heap_grown(struct weir_heap *h) {
 
 /* ---- for heaps with a range: mapped.c ---- */
 
-/* Waits for memory that another thread is adding, after a request did not fit.  May release the lock for a while.
- * Returns 1 if the request may fit now, else 0. */
+/* Waits for memory that another thread is mapping in the background, after a request did not fit.  May release the
+ * lock for a while.  Returns 1 if the request may fit now, else 0. */
 int weir__mapped_await(struct weir_heap *h);
-/* Places a request at the address that it names.  The request's size is a multiple of a page. */
+/* Places a block at the address that the request names, and maps memory there.  The request's size is a multiple of a
+ * page. */
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
                                   struct weir_placement_stream *on,
                                   struct weir_placement_block *out);
-/* Changes a device's access to the memory, as an engine's `allow` does.  May release the lock for a while. */
+/* Changes a device's access to all present and future memory of the heap.  May release the lock for a while. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);
-/* Calls visit->show for each physical allocation, for WEIR_VISIT_WHOLES (engine.h).  Returns their number. */
+/* Calls visit->show for each physical allocation, since the engine can only release one as a whole.  Returns the
+ * number of physical allocations. */
 int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit);
 
 #endif

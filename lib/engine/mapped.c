@@ -2,7 +2,7 @@
 /* mapped.c: the backing of the mapped engine: a heap in one range of addresses, with physical memory mapped where it
  * is needed.
  *
- * Addresses cost nothing, so the range is many times as large as the device.  The parts of the range without memory
+ * Addresses cost no memory, so the range is many times as large as the device.  The parts of the range without memory
  * are unmapped ranges.  If a request does not fit, the engine makes room at the place that lacks the least memory, by
  * growth or by moves of idle memory.  If this fails, it makes room at the end of the range, with all idle memory.
  *
@@ -44,21 +44,24 @@
 /* The range is ADDRESSES times as large as the device's memory, or smaller if the driver refuses this size.  A block
  * that stays live leaves a gap on either side, so a program with ever larger blocks needs many addresses. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
-/* the fractions of the range for small requests (1/16) and for requests that name an address (1/8) */
+/* The parts of the address range, as fractions: 1/16 is for small requests, 1/8 is for requests that name an address.
+ * */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
 
 /* ---- file descriptors of physical allocations ---- */
 
-/* The file descriptor of an exported physical allocation.  The program may have closed the descriptor. */
+/* The file descriptor by which other processes map a physical allocation.  The program may have closed the descriptor,
+ * since it can close any number. */
 struct weir_mapped_file {
     struct weir_kept kept;
     uint64_t name;
 };
 
-/* The last export name that this process has used. */
+/* The number of the last export of a physical allocation in this process. */
 static _Atomic uint64_t names;
 
-/* Returns 1 if the process has no file descriptor left, else 0.  The driver's result does not report this cause. */
+/* Returns 1 if the process has no file descriptor left, else 0.  The driver does not report that this is why an export
+ * failed. */
 static int is_out_of_numbers(void) {
     int file = weir__file_open("/", O_PATH, 0);
     int is_out = file < 0 && (errno == EMFILE || errno == ENFILE);
@@ -115,7 +118,8 @@ static weir_status append_file(struct weir_device *device, struct weir_mapped_ha
     return WEIR_OK;
 }
 
-/* Closes all file descriptors whose export name is larger than `mark`, after append_file() has failed for a list. */
+/* Closes all file descriptors that were created after the export number `mark`, because the export of a list of
+ * physical allocations has failed. */
 static void undo_files(struct weir_mapped_range *g, uint64_t mark) {
     for (size_t i = 0; i < g->handle_count; i++)
         if (g->handles[i].file && g->handles[i].file->name > mark)
@@ -124,7 +128,7 @@ static void undo_files(struct weir_mapped_range *g, uint64_t mark) {
 
 /* ---- aliased mappings ---- */
 
-/* Adds an aliased mapping to the array, which has room. */
+/* Adds an aliased mapping (old addresses at which moved memory is still mapped) to the array, which has room. */
 static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
     struct weir_mapped_range *g = h->range;
     size_t at = 0;
@@ -146,15 +150,15 @@ static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
     return NULL;
 }
 
-/* Closes the file descriptor of a physical allocation and frees its record.  `file` may be NULL. */
+/* Closes the file descriptor by which other processes map a physical allocation, and frees its record.  `file` may be
+ * NULL. */
 static void close_file(struct weir_mapped_file *file) {
     if (file)
         weir__kept_close(&file->kept);
     free(file);
 }
 
-/* Closes the file descriptor of a physical allocation, if it has one, and releases the physical allocation to the
- * device. */
+/* Releases a physical allocation to the device, and closes its file descriptor if it was exported. */
 static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocationHandle handle,
                                struct weir_mapped_file *file) {
     close_file(file);
@@ -162,8 +166,8 @@ static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocation
 }
 
 /* Releases a physical allocation that is mapped nowhere, or only by aliased mappings.  If it has aliased mappings, the
- * last of them releases the memory to the device.  If the driver fails, a later call retries.  The caller has called
- * make_place(). */
+ * memory stays until the last of them is unmapped.  If the driver fails, a later call tries again.  The arrays have
+ * room (make_place). */
 static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) {
     struct weir_mapped_alias *s = alias_of(h->range, unit.handle);
 
@@ -177,7 +181,7 @@ static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) 
     }
 }
 
-/* Returns 1 if all work on an aliased mapping is observed to have completed, else 0. */
+/* Returns 1 if all work on the old addresses of an aliased mapping is known to have completed, else 0. */
 static int is_seen(const struct weir_heap *h, const struct weir_mapped_alias *s) {
     for (size_t i = s->tags; i-- > 0;)
         if (!weir__order_is_observed(&h->order, s->tag[i].stream, s->tag[i].sequence))
@@ -185,8 +189,9 @@ static int is_seen(const struct weir_heap *h, const struct weir_mapped_alias *s)
     return 1;
 }
 
-/* Unmaps an aliased mapping after all work on it has completed.  Also releases its physical allocation if this was the
- * last mapping.  If both driver calls succeed, the entry is unused: `base` is NOWHERE and `last` is 0. */
+/* Unmaps an aliased mapping (old addresses of moved memory) after all work on it has completed.  Also releases the
+ * physical allocation if this was its last mapping.  If both driver calls succeed, the entry is unused: `base` is
+ * NOWHERE and `last` is 0. */
 static void lift_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_alias *other;
@@ -209,8 +214,8 @@ static void lift_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     s->file = NULL;
 }
 
-/* Unmaps all aliased mappings whose work has completed.  If `notes` is set and this releases memory to the device,
- * records the release in the allocator's events. */
+/* Unmaps all aliased mappings (old addresses of moved memory) whose work has completed.  If `notes` is set, adds
+ * memory that is released by this to the allocator's list of events. */
 static void lift_aliases(struct weir_heap *h, int notes) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -235,9 +240,9 @@ static void lift_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room in the arrays for this many more physical allocations and aliased mappings.  One more entry in each array
- * stays free for background growth, which may be mapping memory.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Makes room in the arrays for this many more physical allocations and aliased mappings.  Background growth may be
+ * mapping memory at the same time, so one more entry in each array stays free for it.  Returns 1 on success, 0 if
+ * there is no host memory. */
 static int make_place(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -254,9 +259,9 @@ static int make_place(struct weir_mapped_range *g, size_t handles, size_t aliase
     return 1;
 }
 
-/* Maps a physical allocation at the address m->to.base, and gives all devices of the heap access.  Creates the
- * physical allocation first, unless m->in_hand is set.  After an error, m->in_hand and m->is_mapped show how far the
- * function came. */
+/* Maps a physical allocation at the address m->to.base, with access for all devices of the heap.  Creates the physical
+ * allocation first, unless m->in_hand is set.  After an error, m->in_hand is set if it was created, and m->is_mapped
+ * is set if it was mapped. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
@@ -275,9 +280,8 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
     return weir__device_status(h->e.device, result);
 }
 
-/* Adds a mapped physical allocation to the placement.  `at` is its future index in the array g->handles.  The unmapped
- * range around its address starts at the end of the physical allocation before it, or at the first address of its
- * kind. */
+/* Makes the memory of a mapped physical allocation available for blocks.  `at` is its future index in the array
+ * g->handles.  `id` is the stream that may use the memory, or OBSERVED for all streams. */
 static weir_status place_memory(struct weir_heap *h, const struct weir_mapped_handle *unit,
                                 size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
@@ -305,8 +309,8 @@ static weir_status place_memory(struct weir_heap *h, const struct weir_mapped_ha
     return weir__heap_status(placed);
 }
 
-/* Adds a mapped physical allocation to the placement if `status` is WEIR_OK.  `id` is the stream that may use the
- * memory.  On an error, unmaps the physical allocation.  The caller has called make_place(). */
+/* Adds a mapped physical allocation to the heap if `status`, the result of mapping it, is WEIR_OK.  `id` is the stream
+ * that may use the memory.  On an error, unmaps the physical allocation.  The arrays have room (make_place). */
 static weir_status enter_memory(struct weir_heap *h, weir_status status, struct weir_mapped_move *m,
                                 uint64_t id) {
     struct weir_mapped_range *g = h->range;
@@ -333,9 +337,10 @@ static weir_status enter_memory(struct weir_heap *h, weir_status status, struct 
     return status;
 }
 
-/* Removes the idle physical allocation at `base` from the placement and from g->handles, and writes it to *unit.
- * `piece` is the index of the piece in which it starts.  If all work on it has completed, unmaps it.  Otherwise makes
- * `stream` wait for the work of other streams, and leaves an aliased mapping.  The caller has called make_place(). */
+/* Removes the idle physical allocation at `base` from the heap, so that it can move, and writes it to *unit.  `piece`
+ * is the index of the free piece in which it starts.  If all work on it has completed, unmaps it.  Otherwise makes
+ * `stream` wait for the work of other streams, and leaves its addresses mapped as an aliased mapping.  The arrays have
+ * room (make_place). */
 static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, uint64_t base,
                         struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -374,8 +379,8 @@ static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, u
 
 /* ---- plans ---- */
 
-/* Creates all new physical allocations of the plan before any of them is mapped.  The device may lack memory for all
- * of them.  If some were already mapped, their neighbours would then keep them from moving. */
+/* Creates all new physical allocations of the plan before any of them is mapped, since the device may lack memory for
+ * some.  If the others were already mapped, the memory next to them could no longer move. */
 static weir_status make_new(struct weir_heap *h, struct weir_request *r) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -402,8 +407,8 @@ static weir_status make_new(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Calls lift() for each idle physical allocation of the plan, in the order of falling addresses.  In this order, the
- * next physical allocation still lies in the free chunk that the survey has found. */
+/* Removes each idle physical allocation of the plan from its present address, from the highest address to the lowest.
+ * In this order, the free chunk that weir__mapped_survey has found still starts below the next physical allocation. */
 static weir_status lift_all(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -428,7 +433,7 @@ static weir_status lift_all(struct weir_heap *h, struct weir_request *r) {
     return status;
 }
 
-/* Records in the allocator's events how a plan has changed reserved memory. */
+/* Adds the change of reserved memory by a plan to the allocator's list of events. */
 static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t before,
                         uint64_t started) {
     uint64_t after = weir__heap_reserve(h);
@@ -438,14 +443,15 @@ static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t be
         weir__heap_grown(h);
         weir__engine_note(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
                           weir__device_since(h->e.device, started), after);
-        /* some of the memory that lift() has unmapped is not mapped again */
+        /* Some memory was unmapped to move it, but then was released instead. */
     } else if (after < before) {
         weir__engine_note(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
                           weir__device_since(h->e.device, started), after);
     }
 }
 
-/* Carries out the plan for a request whose window has the kind `what`.  The caller has entered the device's context. */
+/* Carries out the plan for a request: creates, moves and maps its physical allocations.  `what` is the kind of the
+ * free memory that the request's window uses.  The caller has entered the device's context. */
 static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int what) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
@@ -453,7 +459,7 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
     weir_status status;
     int unseen = 0;
 
-    /* Every physical allocation of the plan must have an entry in one of the arrays, even if a later step fails. */
+    /* If a later step fails, each physical allocation of the plan still needs an entry in one of the arrays. */
     if (!make_place(g, g->move_count, 2 * g->move_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = make_new(h, r);
@@ -466,12 +472,12 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
         if (status == WEIR_OK)
             status = enter_memory(h, map_memory(h, m), m, m->what == CLEAN ? id : r->id);
     }
-    /* After a failure, some physical allocations are mapped nowhere, or only by aliased mappings.  This loop releases
-     * them. */
+    /* After a failure, some physical allocations of the plan are not mapped, or only at their old addresses.  This
+     * loop releases them. */
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].in_hand)
             release_memory(h, g->moves[i].to);
-    if (unseen) /* without this event, the frees in the moved memory might never get an event */
+    if (unseen) /* the frees in the moved memory might never get another event */
         weir__order_mark(&h->order, weir__order_stream(&h->order, r->id), r->stream);
     note_change(h, r, before, started);
     return status;
@@ -479,8 +485,8 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
 
 /* ---- requests that name an address ---- */
 
-/* Returns the middle of the largest unmapped range for requests that name an address, so that memory on either side
- * can grow.  Returns NOWHERE if no range is large enough. */
+/* Returns an address for a new block that the program wants to extend later: the middle of the largest unmapped range
+ * for such requests.  Returns NOWHERE if no range is large enough. */
 static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t at = NOWHERE;
@@ -499,9 +505,9 @@ static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
     return at;
 }
 
-/* Returns 1 if the window contains only unmapped ranges and clean free memory, else 0. */
+/* Returns 1 if the window has no block and no work: only unmapped ranges and clean free memory.  Else returns 0. */
 static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
-    uint64_t at = w->base; /* the end of the pieces that the loop has checked so far */
+    uint64_t at = w->base; /* the window is checked up to this address */
 
     for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count && at < w->end; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
@@ -515,7 +521,8 @@ static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_w
     return at >= w->end;
 }
 
-/* Finds the window of a request that names an address.  Sets w->missing to SIZE_MAX if there is no window. */
+/* Finds the window where memory is needed for a request that names its address.  Sets w->missing to SIZE_MAX if there
+ * is no window. */
 static void find_apart(const struct weir_heap *h, const struct weir_request *r,
                        struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.what = CLEAN};
@@ -527,8 +534,8 @@ static void find_apart(const struct weir_heap *h, const struct weir_request *r,
 
 /* ---- requests ---- */
 
-/* Maps the memory that the window of a request lacks.  If memory moves before all work on it has completed, only the
- * request's stream may use it, so the stream must have an id. */
+/* Maps the memory that the window of a request lacks: idle physical allocations, and new ones.  If work on moved
+ * memory has not completed, only the request's stream may use the memory, so the stream must have an id. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int way) {
     int least = r->id != 0 && kind != WEIR_HEAP_APART ? BEHIND : CLEAN;
@@ -539,13 +546,14 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
         return weir__heap_is_full(h);
-    /* lets each stream record an event for its frees in its next call */
+    /* makes each stream record an event in its next call, so that idle memory can soon move */
     if (kind == WEIR_HEAP_APART && planned > 0)
         weir__heap_dry(h);
     return WEIR_STATUS_IN_SCOPE(h->e.device, carry_out(h, r, w->what));
 }
 
-/* Adds to the budget a part of the time that has passed since the last call, before work for a request begins. */
+/* Raises the budget for moves by a part of the time that has passed since the last call.  Called before work for a
+ * request begins. */
 static void begin_work(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -555,8 +563,8 @@ static void begin_work(struct weir_heap *h) {
     g->earned = h->e.device->driver->ticks();
 }
 
-/* Subtracts the time since begin_work() from the budget.  Then raises the budget again if the peak of reserved memory
- * has risen: `grown` is the rise in bytes. */
+/* Lowers the budget for moves by the time since begin_work().  If the peak of reserved memory has risen, raises the
+ * budget again: `grown` is the rise in bytes. */
 static void charge_work(struct weir_heap *h, size_t grown) {
     struct weir_mapped_range *g = h->range;
     int64_t earned = (int64_t)(grown / MIB) * EARNED_NS / 1024;
@@ -566,8 +574,9 @@ static void charge_work(struct weir_heap *h, size_t grown) {
         g->budget = g->budget + earned < CREDIT_NS ? g->budget + earned : CREDIT_NS;
 }
 
-/* Returns 1 if the array of physical allocations is valid, else 0.  The physical allocations must be sorted, must not
- * overlap, and must consist of whole pages of the range.  Their sum must be the memory of the placements. */
+/* Returns 1 if the array of physical allocations is valid, else 0.  Physical allocations must be sorted, must not
+ * overlap, and must consist of whole pages of the range.  The sum of their sizes must be the heap's memory for blocks.
+ * */
 static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     uint64_t at = h->starts[0], total = 0;
 
@@ -582,8 +591,8 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Makes room for a request of the rounded size `bytes`, and writes the request's window to *w.  If the budget is used
- * up, moves memory only if the heap cannot grow. */
+/* Makes room for a request of `bytes` bytes after rounding, and writes the window where the block fits to *w.  If the
+ * time budget is used up, moves memory only if the heap cannot grow. */
 static weir_status make_room(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
                              struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, way;
@@ -629,12 +638,13 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 
 /* ---- growth ahead of requests ---- */
 
-/* Small requests get a 16th of new memory, but at most PREALLOC_SMALL_MOST bytes.  Idle memory of small requests
- * counts towards this part. */
+/* Growth in the background reserves a 16th of new memory for small requests, but at most PREALLOC_SMALL_MOST bytes.
+ * The part is smaller if small requests already have idle memory. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
-/* Takes the lock `bringing`.  Meanwhile releases the heap's lock, which the caller holds. */
+/* Takes the lock `bringing`, which keeps other threads from growing in the background.  `bringing` comes before the
+ * heap's lock, so the function releases the heap's lock, which the caller holds, and takes it again. */
 static void mapped_begin_bringing(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -651,8 +661,8 @@ int weir__mapped_await(struct weir_heap *h) {
     return 1;
 }
 
-/* Finds the unmapped range at the end of the addresses of this kind, and skips its aliased mappings.  Returns 1 and
- * writes the rest of the range to *at and *bytes.  Returns 0 if nothing is left. */
+/* Finds the unmapped range after the last memory of this kind of addresses.  The range starts after any aliased
+ * mappings there.  Returns 1 and writes the range to *at and *bytes.  Returns 0 if no addresses are left. */
 static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t end;
@@ -667,8 +677,8 @@ static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *b
     return *bytes > 0;
 }
 
-/* Returns the bytes of small requests' memory, in whole pages, that any small request may use after the pending work
- * on it has completed. */
+/* Returns the bytes of idle memory for small requests, in whole pages, including memory with work that has not
+ * completed. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
@@ -680,8 +690,8 @@ static size_t idle_small(const struct weir_mapped_range *g) {
     return weir__size_round_down(bytes, PAGE);
 }
 
-/* Creates a physical allocation of `bytes` bytes, and maps it at the address `at` in the last unmapped range.  Sets
- * *added to the bytes of growth. */
+/* Creates a physical allocation of `bytes` bytes, and maps it at the address `at`, which is in an unmapped range.
+ * Releases the heap's lock while the driver works.  Sets *added to the bytes of growth. */
 static weir_status bring(struct weir_heap *h, uint64_t at, size_t bytes, size_t *added) {
     struct weir_mapped_range *g = h->range;
     struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
@@ -702,17 +712,17 @@ static weir_status bring(struct weir_heap *h, uint64_t at, size_t bytes, size_t 
     status = enter_memory(h, status, &m, WEIR_ENGINE_OBSERVED);
     if (m.in_hand)
         release_memory(h, m.to);
-    /* restores the peak, which no other thread has raised meanwhile */
+    /* The peak must not include memory that could not be mapped.  No other thread has raised the peak meanwhile. */
     if (status != WEIR_OK) {
         h->reserved_peak = peak;
         weir__heap_grown(h);
     }
-    /* includes memory that the driver has failed to release */
+    /* Includes memory that the driver has failed to release. */
     *added = (size_t)(weir__heap_reserve(h) - before);
     return status;
 }
 
-/* Adds `bytes` bytes to the memory of this kind of addresses, after the last memory there.  Each new physical
+/* Grows the memory of this kind of addresses by `bytes` bytes, after the last memory there.  Each new physical
  * allocation has at most `most` bytes.  Adds the bytes of growth to *got. */
 static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t most,
                              size_t *got) {
@@ -722,7 +732,7 @@ static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t
         size_t added = 0, room, step;
         uint64_t at;
 
-        /* Another thread may have lowered the limit meanwhile. */
+        /* Another thread may have lowered the limit since the last step. */
         bytes = weir__size_smaller(bytes, weir__size_round_down(weir__heap_room(h), PAGE));
         if (bytes == 0)
             break;
@@ -792,15 +802,16 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
     if (status != WEIR_OK)
         return status;
     placed = weir__placement_take_at(h->placement[WEIR_HEAP_APART], w.base, r->bytes, on, out);
-    /* If free memory before the window has coalesced with the window, no free chunk starts at the window's base. */
+    /* If free memory before the window has coalesced with the window's memory, no free chunk starts at the window's
+     * base. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);
 }
 
 /* ---- trims ---- */
 
-/* Releases idle physical allocations, starting with the highest address, until at most `keep` bytes are reserved.
- * Sets *unseen if more memory could be released after pending work has completed. */
+/* Releases idle physical allocations to the device, from the highest address to the lowest, until at most `keep` bytes
+ * are reserved.  Sets *unseen if more memory could be released after pending work has completed. */
 static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};
@@ -874,7 +885,8 @@ static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *tr
 
 /* ---- access and descriptors ---- */
 
-/* Changes a device's access to all mapped memory.  Aliased mappings do not change, since no later work uses them. */
+/* Changes a device's access to all mapped memory.  Aliased mappings do not change, since no later work uses these old
+ * addresses. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -905,8 +917,9 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
     return weir__device_status(h->e.device, result);
 }
 
-/* Appends the physical allocations of [base, base + bytes) to the list `out`.  A live block lies at these addresses,
- * so every part of the range must be mapped.  The caller holds the lock and has entered the device's context. */
+/* Appends the physical allocations of [base, base + bytes) to the list `out`, with a file descriptor for each. Returns
+ * E_NOT_OWNED if a part of the range is not mapped.  The caller holds the lock and has entered the device's context.
+ * */
 static weir_status list_files(struct weir_heap *h, uint64_t base, size_t bytes,
                               struct weir_memory_files *out) {
     struct weir_mapped_range *g = h->range;
@@ -962,7 +975,7 @@ int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visi
     return count;
 }
 
-/* Returns the size of the largest request that would fit after the last memory of large requests.  Counts the free
+/* Returns the size of the largest request that would fit after the last memory of requests that are not small: in free
  * memory there, idle memory that can move there, and new memory. */
 static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *asked) {
     struct weir_mapped_range *g = h->range;
@@ -988,8 +1001,8 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
 
 /* ---- opening and closing ---- */
 
-/* Checks that the driver and the device support physical allocations.  Returns OK, E_NOT_SUPPORTED or the status of
- * the driver's result. */
+/* Checks that the device supports physical allocations with mappings (VMM).  Returns OK, E_NOT_SUPPORTED or the status
+ * of the driver's result. */
 static weir_status check_device(struct weir_device *device) {
     int can = 0;
     CUresult result;
@@ -1008,7 +1021,7 @@ static void mapped_close(struct weir_heap *h) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
 
-    /* Closes the file descriptors even if the device is lost. */
+    /* If the device is lost, the driver calls below fail, but the process still needs its file descriptors back. */
     for (size_t i = 0; i < g->handle_count; i++)
         close_file(g->handles[i].file);
     for (size_t i = 0; i < g->alias_count; i++)
@@ -1036,8 +1049,8 @@ static void mapped_close(struct weir_heap *h) {
     free(g);
 }
 
-/* Reserves the range of addresses, and divides it between the kinds of requests.  The caller has entered the device's
- * context. */
+/* Reserves the address range, and divides it into the parts for each kind of requests.  The caller has entered the
+ * device's context. */
 static CUresult reserve_addresses(const struct weir_device *device, uint64_t *starts) {
     const size_t total = weir__size_round_down(device->total, PAGE);
     size_t bytes = total * ADDRESSES, apart = 0;
@@ -1071,7 +1084,7 @@ static const struct weir_backing backing = {
     .largest = mapped_largest,
 };
 
-/* Creates the range of the heap and reserves its addresses. */
+/* Reserves the heap's address range, and creates the record of its physical allocations. */
 static weir_status open_range(struct weir_heap *h) {
     struct weir_device *device = h->e.device;
     struct weir_mapped_range *g = calloc(1, sizeof *g);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_plan.c: chooses where a request goes in the range, and which physical allocations are mapped there.
  *
- * A survey lists the pieces of the range that are unmapped, or free for some stream.  Adjacent pieces form a gap.
+ * Before it plans, weir__mapped_survey lists the pieces of the range that are unmapped, or free for some stream.  Adjacent pieces form a gap.
  * After the end of all memory there is always an unmapped range.  A large request does not start in memory that other
  * requests have left.  It gets its own physical allocations, so that they can move after the block is freed.
  *
@@ -38,7 +38,8 @@ static int add_free(struct weir_heap *h, uint64_t id, const struct weir_placemen
                          span->address, span->size, what, {span->stream, span->sequence}});
 }
 
-/* Adds the pieces of an unmapped range.  An aliased mapping in the range becomes a piece of kind ALIAS. */
+/* Adds an unmapped range to the list of pieces.  An aliased mapping in the range becomes a piece of its own, of kind
+ * ALIAS, since no memory can be mapped there. */
 static int add_unmapped(struct weir_mapped_range *g, uint64_t at, uint64_t end) {
     for (size_t i = 0; i < g->alias_count && g->aliases[i].base < end; i++) {
         const struct weir_mapped_alias *s = &g->aliases[i];
@@ -81,8 +82,8 @@ static uint64_t end_of(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* Returns the end of the gap that starts at piece `i`.  The gap consists of adjacent pieces before `end` whose kind is
- * `what` or better.  Returns `i` if the kind of piece `i` is worse than `what`. */
+/* Returns the index after the last piece of the gap that starts at piece `i`.  A gap is a run of adjacent pieces,
+ * before index `end`, whose kind is `what` or better.  Returns `i` if the kind of piece `i` is worse than `what`. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int what) {
     size_t at = i;
 
@@ -92,7 +93,8 @@ static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, i
     return at;
 }
 
-/* Sets the field `spare` of the idle physical allocations that lie in the gap [i, end) and outside the window. */
+/* Sets the field `spare` of the idle physical allocations that lie in the gap of pieces [i, end) and outside the
+ * window. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t i, size_t end) {
     uint64_t begins = g->pieces[i].base, ends = end_of(&g->pieces[end - 1]);
@@ -133,8 +135,8 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
 
 /* ---- windows ---- */
 
-/* Computes the part of an unmapped range that the window covers, extended to whole pages.  Returns 1 if the window
- * covers a part, else 0. */
+/* Computes the part of the unmapped piece `p` that lies in the window, extended to whole pages.  Returns 1 if there is
+ * such a part, else 0. */
 static int covers(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
                   uint64_t *from, uint64_t *to) {
     *from = weir__size_larger(p->base, w->base);
@@ -146,8 +148,8 @@ static int covers(const struct weir_mapped_window *w, const struct weir_mapped_p
     return 1;
 }
 
-/* Computes how much memory a window at the address `base` lacks.  The window lies in the gap of the pieces [first,
- * last).  Writes the window to *best if it lacks less memory than *best. */
+/* Computes how much memory a window for `bytes` bytes at the address `base` lacks.  The window lies in the gap of the
+ * pieces [first, last).  Writes the window to *best if it lacks less memory than *best. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int what, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .what = what};
@@ -162,9 +164,9 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Finds the window that lacks the least memory, and among equal windows the one with the lowest address.  Writes it to
- * *best if it lacks less memory than *best.  The function tries windows at the start of each gap, and windows that
- * start or end with a piece of free memory. */
+/* Finds the window for `bytes` bytes that lacks the least memory.  Among equal windows, finds the one with the lowest
+ * address.  Writes it to *best if it lacks less memory than *best.  The function tries windows at the start of each
+ * gap, and windows that start or end with a piece of free memory. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int what,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
@@ -196,7 +198,7 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
     size_t first = g->first[kind], i = g->first[kind + 1];
     uint64_t end = h->starts[kind + 1];
 
-    /* stands for no window; the code below replaces it if there are enough addresses */
+    /* No window was found so far.  The code below finds one if there are enough addresses. */
     *w = (struct weir_mapped_window){.missing = SIZE_MAX};
     if (i == first || g->pieces[i - 1].what != UNMAPPED || end_of(&g->pieces[i - 1]) != end)
         return;
@@ -253,7 +255,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint6
     return weir__size_round_down(fine, PAGE);
 }
 
-/* Returns the number of bytes that the growth policy requests, if it is above `want`; else 0. */
+/* Returns the number of bytes by which the growth policy wants to grow, if it is above `want`; else 0. */
 static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     struct weir_mapped_range *g = h->range;
     weir_growth_state state = {.size = sizeof state,
@@ -273,9 +275,9 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the size of the next new physical allocation of the plan.  The request needs `want` bytes at this place, and
- * `most` bytes fit.  The plan has `planned` bytes of new memory so far.  Only the first step of a plan may exceed
- * `want` by more than FINE_LEAST. */
+/* Returns the size of the next new physical allocation of the plan.  The request needs `want` bytes at this address,
+ * and `most` bytes fit there.  The plan already has `planned` bytes of new memory.  Only the first new physical
+ * allocation of a plan may exceed `want` by more than FINE_LEAST. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
@@ -303,7 +305,7 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
         find_window(h->range, kind, bytes, what, w);
 }
 
-/* Chooses the idle physical allocation to move to a place that needs `want` bytes and has room for `most` bytes.
+/* Chooses the idle physical allocation to move to an address that needs `want` bytes and has room for `most` bytes.
  * Prefers memory that all streams may use, then memory of this stream, then memory that needs a wait.  Among equals
  * prefers the largest of at most `want` bytes, or else the smallest.  Returns NULL if no idle physical allocation
  * fits. */
@@ -324,15 +326,16 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for the addresses [at, to) of an unmapped range.  The memory may reach up to the address `most`.  If
- * `exact` is set, new physical allocations end at `to`.  Returns 1 on success, 0 if there is no host memory. */
+/* Plans memory for the addresses [at, to) of an unmapped range.  The memory may extend to the address `most`.  If
+ * `exact` is set, new physical allocations end at `to`.  Adds the bytes of new memory to *planned.  Returns 1 on
+ * success, 0 if there is no host memory. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;
 
     while (at < to) {
         size_t want = (size_t)(to - at);
-        /* a lasting small block would keep a large physical allocation from moving */
+        /* A small block that lives long would keep a large physical allocation from moving. */
         uint64_t fits = kind == WEIR_HEAP_SMALL && !exact
                             ? weir__size_smaller(FINE_LEAST, most - at)
                             : most - at;

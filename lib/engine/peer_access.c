@@ -87,7 +87,8 @@ weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, co
                         : weir__peers_check(driver, home, i, result, text, bytes);
         if (status == WEIR_OK && can)
             add_access(access, i);
-        /* The loop has passed the last device, or the driver does not report peers. */
+        /* This is no error if the setting names all devices: the loop has passed the last device, or the driver does
+         * not report peers. */
         if (is_all && (status == WEIR_E_NO_DEVICE || status == WEIR_E_NOT_SUPPORTED))
             return WEIR_OK;
     }

@@ -13,18 +13,20 @@
 
 #include "driver/device.h"
 
-/* Reads options.peers, with defaults filled in, and writes to *access which devices may use the memory of `home`.  On
- * an error, writes a message to `text`.  Returns OK or E_NO_DEVICE.  Returns E_NOT_SUPPORTED if a device is no peer or
- * the driver does not report peers.  Returns E_DRIVER, with the driver's result in *result, if a driver call fails. */
+/* Reads the setting options.peers, a list of devices, and writes to *access which devices can access the memory of the
+ * device `home`.  On an error, writes a message to `text`.  Returns OK or E_NO_DEVICE.  Returns E_NOT_SUPPORTED if a
+ * device is no peer or the driver does not report peers.  Returns E_DRIVER, with the driver's result in *result, if a
+ * driver call fails. */
 weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, const char *peers,
                              struct weir_access *access, CUresult *result, char *text,
                              size_t bytes);
 
-/* Checks whether `device` can get access to memory of `home`.  Returns a result of weir__peers_read. */
+/* Checks whether `device` can access memory of the device `home`.  On an error, writes a message to `text`.  Returns
+ * OK, E_NO_DEVICE, E_NOT_SUPPORTED if `device` is no peer, or E_DRIVER with the driver's result in *result. */
 weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, int device,
                               CUresult *result, char *text, size_t bytes);
 
-/* Changes the access of one device in the list.  The list always has room, since each device is in it at most once. */
+/* Changes the access of one device in the list.  Cannot fail: a list has room for all devices of a machine. */
 void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change);
 
 #endif

@@ -2,7 +2,7 @@
 /* pool.c: the pool engine, which allocates blocks from a private CUDA memory pool.
  *
  * The driver places blocks, orders their reuse and grows the pool.  In each request, this engine reads the pool's
- * attribute RESERVED once, in order to notice growth.  The engine counts the growth, and then adds memory until the
+ * attribute RESERVED once, in order to notice growth.  The engine records the growth, and then adds memory until the
  * pool has the size that the growth policy wants.
  *
  * Failed requests.  A request that the driver refuses may leave all of the device's memory reserved (H200, driver
@@ -51,7 +51,8 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* The largest size of a probe block.  So one step holds the driver's lock for about 1 ms. */
+/* The largest size of a probe block, a block that is allocated only to make the pool grow.  With this size, one step
+ * of growth holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
 enum { WEIR_POOL_PROBES = 512 };
@@ -59,47 +60,49 @@ enum { WEIR_POOL_PROBES = 512 };
 struct weir_pool_engine {
     struct weir_engine e;
     int has_figures; /* 1 if the driver reports reserved and used memory */
-    /* A stream that runs nothing else, so that memory freed on it can serve every stream at once. */
+    /* A stream that runs nothing else, so that every stream can at once reuse memory that was freed on it. */
     CUstream grow_stream;
-    uint64_t told; /* the limit that the driver knows, in whole units, or UINT64_MAX */
+    uint64_t told; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
     /* `ceiling` is the largest value to which reserved memory may rise: the limit, or the present reserved memory if
-     * it is larger.  `limit_seen` is the limit from which `ceiling` was computed.  Threads write both under
-     * `growing`. */
+     * it is larger.  `limit_seen` is the limit from which `ceiling` was computed.  A thread writes them only while it
+     * holds `growing`. */
     _Atomic uint64_t ceiling, limit_seen;
-    /* The pool's release threshold; threads raise it under `growing`. */
+    /* The pool's release threshold.  A thread raises it only while it holds `growing`. */
     uint64_t threshold;
-    _Atomic uint64_t reserved_peak; /* the peak that pool_figures() has read last */
+    /* the driver's peak of reserved memory when the figures were last read */
+    _Atomic uint64_t reserved_peak;
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks, guarded by `growing`.  Between two steps, the list has only blocks that the driver has refused
-     * to free. */
+    /* The probe blocks, which are allocated only to make the pool grow; guarded by `growing`.  Between two steps of
+     * growth, the list has only blocks that the driver has failed to free. */
     struct {
         CUdeviceptr block;
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
-    /* The number of probe blocks; threads read it without the lock, too. */
+    /* The number of probe blocks.  Threads may read it without the lock. */
     _Atomic uint32_t probe_count;
-    /* The sum of the bytes of the probe blocks, raised before each block is allocated. */
+    /* The sum of the bytes of the probe blocks.  It rises before each block is allocated, so that it never misses a
+     * block. */
     _Atomic uint64_t probing;
-    /* Set if a probe block was once the block of a request, so that work on the device may use it. */
+    /* Set if a probe block was once the block of a request, so that the device may still work on it. */
     int undone;
 
-    struct weir_async async; /* frees the blocks */
+    struct weir_async async; /* frees blocks that several streams use */
     struct weir_superblocks superblocks;
-    /* The sizes of all blocks if the driver does not report figures, else empty. */
+    /* The sizes of all blocks, for a driver that does not report how much memory is in use.  Otherwise empty. */
     struct weir_sizes sizes;
 
-    /* Has an entry for each block that replace_misaligned() has moved inside the driver's block.  The entry is the
-     * number of bytes from the start of the driver's block to the block.  `aligning` guards this map, and a thread
-     * that holds `aligning` calls nothing. */
+    /* Maps a block to its distance from the start of the driver's block, if replace_misaligned() has aligned the
+     * block. `aligning` guards this map, and a thread that holds `aligning` calls nothing. */
     struct weir_map before;
     pthread_mutex_t aligning;
-    _Atomic int has_aligned; /* set once `before` has had an entry */
+    _Atomic int has_aligned; /* set forever once `before` has had an entry */
 };
 
 /* ---- limits ---- */
 
-/* Returns 1 if the engine must enforce the limit, since the driver does not know it; else 0. */
+/* Returns 1 if this engine must enforce the limit of reserved memory, since the limit is below the one that the driver
+ * enforces; else 0. */
 static inline int enforces_limit(const struct weir_pool_engine *p) {
     return weir__engine_limit(&p->e) < p->told;
 }
@@ -108,8 +111,8 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
-/* Lowers the ceiling to the larger of the limit and the present reserved memory.  If the limit has changed, also
- * raises the ceiling if necessary.  The caller holds `growing`. */
+/* Lowers the ceiling, the largest permitted reserved memory, to the larger of the limit and the present reserved
+ * memory.  Also raises the ceiling if the limit has risen.  The caller holds `growing`. */
 static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = weir__engine_limit(&p->e);
 
@@ -122,8 +125,8 @@ static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
 
 /* ---- attributes of the pool ---- */
 
-/* Reads an attribute of the pool: USED, the reserved memory, or its peak.  If the driver reports no figures, estimates
- * the value.  The caller has relaxed this thread's capture mode. */
+/* Reads an attribute of the driver's pool: used memory, reserved memory, or the peak of reserved memory.  If the
+ * driver is too old to report them, estimates the value.  The caller has relaxed this thread's capture mode. */
 static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_attribute which,
                                          uint64_t *value) {
     weir_statistics sizes;
@@ -152,7 +155,7 @@ static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute
     return result;
 }
 
-/* Returns an attribute of the pool, or `last` if the driver cannot report it. */
+/* Returns an attribute of the driver's pool, or `last` if the driver fails to report it. */
 static inline uint64_t pool_read_or(struct weir_pool_engine *p, CUmemPool_attribute which,
                                     uint64_t last) {
     uint64_t value = last;
@@ -174,7 +177,7 @@ static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribu
     return p->e.device->driver->cuMemPoolSetAttribute(p->e.driver_pool, which, value);
 }
 
-/* Computes the ceiling again from the present reserved memory. */
+/* Computes the ceiling, the largest permitted reserved memory, from the limit and the present reserved memory. */
 static void read_ceiling(struct weir_pool_engine *p) {
     pthread_mutex_lock(&p->growing);
     pool_lower_ceiling(p, pool_read_reserve(p));
@@ -183,9 +186,9 @@ static void read_ceiling(struct weir_pool_engine *p) {
 
 /* ---- probe blocks ---- */
 
-/* Frees the probe blocks.  If the driver refuses to free a block, the block stays for the next call.  If work may use
- * one of the blocks and the wait for the device fails, all blocks stay.  The caller holds `growing` and has entered
- * the device's context. */
+/* Frees the probe blocks, which were allocated only to make the pool grow.  If the driver fails to free a block, the
+ * next call tries again.  If the device may work on one of the blocks and the wait for the device fails, all blocks
+ * stay.  The caller holds `growing` and has entered the device's context. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -202,12 +205,13 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
     p->probe_count = kept;
 }
 
-/* Rounds `bytes` up to whole units, and to at least one unit. */
+/* Rounds `bytes` up to whole units of the driver's pool, and to at least one unit. */
 static size_t whole_units(uint64_t bytes) {
     return weir__size_round_down((size_t)weir__size_larger(bytes, 1) + UNIT - 1, UNIT);
 }
 
-/* Allocates a probe block, and then reads the reserved memory.  The list has room for the block. */
+/* Allocates a probe block, which only serves to make the pool grow, and then reads the reserved memory.  The list has
+ * room for the block. */
 static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
     CUdeviceptr *probe = &p->probe[p->probe_count].block;
     CUresult result;
@@ -225,9 +229,9 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- figures ---- */
 
-/* Returns the bytes in blocks, without probe blocks and without the idle memory of superblocks.  The result may be
- * inexact while other threads allocate.  Reads the driver's figure, since the program may have freed blocks by the
- * driver's own call.  If the driver fails, the counters of requests and frees show whether there are any blocks. */
+/* Returns the bytes that the program has allocated.  The result may be inexact while other threads allocate.  Uses the
+ * driver's figure minus weir's own blocks, since the program may have freed blocks by the driver's own call.  If the
+ * driver fails, the counters of requests and frees show whether there are any blocks. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = atomic_load(&p->probing), used, ours;
@@ -254,16 +258,17 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     out->reserved = pool_read_reserve(p);
     weir__raise_to(&p->reserved_peak, pool_read_or(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
     out->reserved_peak = atomic_load_explicit(&p->reserved_peak, memory_order_relaxed);
-    out->in_use = out->requested; /* the driver's figure counts the requested bytes of blocks */
+    /* the driver does not round, so its figure is the sum of the requested bytes */
+    out->in_use = out->requested;
     out->in_use_peak = out->requested_peak;
 }
 
 /* ---- growth ---- */
 
-/* Raises reserved memory to `target` by probe blocks, as far as the device and the limit allow.  Each probe block has
- * at most `largest` bytes, and all together have at most `most` bytes.  The caller holds `growing` and has entered the
- * device's context.  Returns the reserved memory.  Sets *why to a driver's error other than lack of memory, or to
- * CUDA_SUCCESS. */
+/* Raises reserved memory to `target`, as far as the device and the limit allow, by allocating and freeing probe
+ * blocks.  Each probe block has at most `largest` bytes, and all together have at most `most` bytes.  The caller holds
+ * `growing` and has entered the device's context.  Returns the reserved memory.  Sets *why to a driver's error other
+ * than lack of memory, or to CUDA_SUCCESS. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -271,13 +276,14 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks first use up idle memory.  With `least` bytes each, half of WEIR_POOL_PROBES blocks can cover
-         * all idle memory. */
+        /* Probe blocks use idle memory before the pool grows.  With at least `least` bytes each, half of
+         * WEIR_POOL_PROBES blocks suffice for all idle memory. */
         idle = weir__size_less(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
-        /* whole units, so that a probe block that stays does not shift the addresses of other blocks */
+        /* If the driver fails to free a probe block of whole units, the block does not shift the addresses of other
+         * blocks. */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
         bytes = weir__size_larger(bytes, least);
         result = allocate_probe(p, bytes, &reserve);
@@ -295,8 +301,8 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     return reserve;
 }
 
-/* Adds memory to the pool after the driver has grown the pool by `got` bytes for a request.  Adds only the bytes that
- * the growth policy wants beyond `got`.  The caller holds `growing`. */
+/* Adds memory to the pool after the driver has grown the pool by `got` bytes for a request.  The growth policy may
+ * want more than `got` bytes, and the function adds the difference.  The caller holds `growing`. */
 static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uint64_t reserve) {
     const struct weir_driver *driver = p->e.device->driver;
     weir_growth_state state = {.size = sizeof state};
@@ -309,7 +315,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
     device_free = weir__device_free(p->e.device);
-    /* a part of the request may lie in free memory */
+    /* The request may partly lie in memory that was free before; only the new part is a request for growth. */
     state.request = request < got ? request : (size_t)got;
     state.reserved = (size_t)(reserve - got);
     state.in_use = (size_t)pool_read_in_use(p);
@@ -328,14 +334,14 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
         weir__growth_refused(&p->cursor);
 }
 
-/* Counts a change of reserved memory.  Returns 1 if reserved memory has grown during the call that began at `started`.
- * Returns 0 if a synchronisation has released memory. */
+/* Records a change of reserved memory in the figures and events.  Returns 1 if reserved memory has grown during the
+ * request, which began at `started`.  Returns 0 if a synchronization by the program has released memory. */
 static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
 
-    /* Another thread holds the lock.  It grows or trims the pool, and counts the change itself.  This request counts
-     * as growth. */
+    /* Another thread is growing or trimming the pool, and records the change.  Returns 1, since this request may have
+     * grown the pool. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
     before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
@@ -354,8 +360,8 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     return grew;
 }
 
-/* Raises the release threshold to `bytes`, so that the next synchronisation does not release preallocated memory.  The
- * driver would round the threshold down to whole units. */
+/* Raises the pool's release threshold to `bytes`, so that the program's next synchronization does not release
+ * preallocated memory.  Rounds up to whole units, since the driver would round down. */
 static void keep_at_least(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
@@ -370,7 +376,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     struct weir_driver_scope scope;
     CUresult result, why;
 
-    (void)goal; /* the goal does not change the units of a step */
+    (void)goal; /* a step has whole units, whatever the goal is */
     if (!p->has_figures)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     result = weir__driver_enter(driver, e->device->context, &scope);
@@ -386,8 +392,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           weir__device_since(e->device, started), after);
     }
-    /* grow_stream runs only the frees of probe blocks.  The wait for this stream observes these frees, and lets the
-     * driver apply its release threshold.  `after` then is the memory that stays reserved. */
+    /* grow_stream runs only the frees of probe blocks.  The host waits for this stream, so the frees complete, and the
+     * driver applies its release threshold.  `after` is the memory that then stays reserved. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
@@ -405,8 +411,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- frees ---- */
 
-/* Records that the driver's block starts `before` bytes below `block`.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Records that `block` lies `before` bytes above the start of the driver's block.  Returns 1 on success, 0 if there is
+ * no host memory. */
 static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
     int done;
 
@@ -417,8 +423,8 @@ static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     return done;
 }
 
-/* Returns the address of the driver's block that contains `block`.  Removes the entry of `block` from the map
- * p->before, and sets *before to the entry's value. */
+/* Returns the address of the driver's block that contains `block`, and sets *before to the distance between them.
+ * Removes the record of this distance. */
 static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
     uintptr_t bytes = 0;
 
@@ -431,7 +437,8 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
     return block - bytes;
 }
 
-/* Frees a block that the driver has allocated. */
+/* Frees a block that the driver has allocated.  If `block` was aligned inside the driver's block, frees the driver's
+ * block. */
 static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block,
                                    weir_stream stream, struct weir_use_list *uses) {
     size_t counted = 0, before;
@@ -442,15 +449,16 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
         return weir__without_driver(WEIR_E_NOT_OWNED);
     base = driver_block(p, block, &before);
     status = weir__async_free(&p->async, base, stream, uses);
-    if (status != WEIR_OK && before > 0) /* cannot fail, since the map still has the slot */
+    /* cannot fail, since the map still has a slot for the key */
+    if (status != WEIR_OK && before > 0)
         (void)record_aligned(p, block, before);
     if (counted > 0)
         (void)weir__sizes_record(&p->sizes, block, counted, status != WEIR_OK);
     return status;
 }
 
-/* Frees the memory of a superblock that is no longer in the list.  If the driver fails, adds the superblock to the
- * list again.  Returns 1 on success, else 0. */
+/* Frees the memory of a superblock that the caller has removed from the list.  If the driver fails, adds the
+ * superblock to the list again.  Returns 1 on success, else 0. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -462,8 +470,8 @@ static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *s
     return is_freed;
 }
 
-/* Frees the empty superblocks whose work has completed.  If `all_done` is set, all work of the device has completed,
- * and the function frees all empty superblocks. */
+/* Frees the superblocks without slabs whose work is known to have completed.  If `all_done` is set, the caller has
+ * waited for the device, and the function frees all superblocks without slabs. */
 static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
     struct weir_superblock *superblock;
 
@@ -474,39 +482,39 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
 
 /* ---- trims ---- */
 
-/* Returns the number of idle bytes that a trim to `keep` bytes may release. */
+/* Returns the number of idle bytes that a trim may release if `keep` bytes should stay reserved. */
 static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
     return weir__size_smaller(weir__size_less(reserve, keep),
                               weir__size_less(reserve, pool_read_in_use(p)));
 }
 
-/* Trims the pool to `keep` bytes without a wait for a stream of the program.  The caller holds `growing` and has
- * entered the device's context. */
+/* Trims the pool until at most `keep` bytes are reserved, without a wait for a stream of the program.  The caller
+ * holds `growing` and has entered the device's context. */
 static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t reserve = UINT64_MAX, now;
     CUresult result, ignored;
 
     for (;;) {
-        /* grow_stream runs only the frees of probe blocks.  The driver counts these frees as pending until the host
-         * waits for the stream. */
+        /* grow_stream runs only the frees of probe blocks.  The driver does not release their memory before the host
+         * has waited for the stream. */
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* Continues only if the driver reports figures, which the code below needs.  If an earlier probe block is
-         * left, new probe blocks would have no effect. */
+        /* Stops unless more memory can be released with probe blocks.  The code below needs the driver's figures.  An
+         * earlier probe block that the driver failed to free would make new ones useless. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             spare(p, now, keep) < UNIT)
             return result;
         reserve = now;
-        /* Allocates idle units as probe blocks until the pool would have to grow.  The next trim can release these
-         * units. */
+        /* Allocates idle units as probe blocks until the pool would have to grow, and frees them on grow_stream.  The
+         * next trim can release these units. */
         (void)raise_reserve(p, now + 1, UNIT, spare(p, now, keep), &ignored);
     }
 }
 
-/* Trims the pool.  Waits for work of the program only in a trim that the program requested, and only if there is an
- * empty superblock without a stream.  A mode that only records events does nothing, since a pool has no events. */
+/* Trims the pool.  Waits for the program's work only if the program has requested the trim, and only if a superblock
+ * without slabs cannot be freed otherwise.  The modes MAINTAIN and ASK do nothing, since the driver orders reuse. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -521,7 +529,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
         return weir__device_status(p->e.device, result);
     if (trim->mode == WEIR_TRIM_FULLY && trim->cause == WEIR_EVENT_TRIM &&
         weir__superblocks_wait(&p->superblocks))
-        /* After an error, the superblocks without a stream stay. */
+        /* If the wait fails, superblocks that need it are not freed. */
         (void)weir__device_wait(p->e.device);
     free_idle_superblocks(p, 0);
     pthread_mutex_lock(&p->growing);
@@ -545,7 +553,8 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 
 /* ---- requests ---- */
 
-/* Frees a block that no caller has received.  If the driver refuses the free, the block becomes a probe block. */
+/* Frees the block of a request that fails after all.  If the driver fails to free the block, the block becomes a probe
+ * block, and a later step of growth tries again. */
 static void free_unreceived(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                             weir_stream stream) {
     size_t before;
@@ -574,9 +583,9 @@ static void synchronize_if_idle(const struct weir_driver *driver, weir_stream st
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request that has raised reserved memory above a limit that the driver does not know.  Also undoes a request
- * after which the driver could not report the reserved memory; `result` is then the driver's error.  The caller has
- * relaxed this thread's capture mode, since these calls would break a capture of the request's stream. */
+/* Undoes a request that has raised reserved memory above a limit that only weir enforces.  Also undoes a request after
+ * which the driver failed to report the reserved memory; `result` is then the driver's error.  The caller has relaxed
+ * this thread's capture mode, since these calls would break a capture of the request's stream. */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -584,14 +593,16 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     free_unreceived(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
-    /* The trim may also have released idle memory, and reserved memory must not rise again by these bytes. */
+    /* The trim may also have released memory that was idle before the request.  The ceiling then falls by these bytes,
+     * so that reserved memory does not rise again. */
     read_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
 }
 
-/* Replaces a block that does not start at a multiple of WEIR_PAGE.  Allocates a larger block, and uses the part that
- * starts at such a multiple.  Only needed if the program itself uses the pool (weir_pool). */
+/* Replaces a block that does not start at a multiple of WEIR_PAGE, as the per-stream caches require.  Allocates a
+ * larger block, and uses the part that starts at such a multiple.  Needed only if the program itself also allocates
+ * from the pool (weir_pool). */
 static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_pool_engine *p,
                                                                    struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -613,8 +624,8 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     return CUDA_SUCCESS;
 }
 
-/* Allocates a block from the driver.  If r->id is not 0, the block is for the caches and starts at a multiple of
- * WEIR_PAGE. */
+/* Allocates a block from the driver's pool.  A request with an id comes from the per-stream caches, so its block must
+ * start at a multiple of WEIR_PAGE. */
 static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
@@ -624,8 +635,9 @@ static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request
                : result;
 }
 
-/* Allocates a block from the driver.  If the driver does not report figures, also counts and records the block.  In
- * this case returns CUDA_ERROR_OUT_OF_MEMORY, too, if the sum would exceed the limit or if there is no host memory. */
+/* Allocates a block from the driver's pool.  If the driver does not report how much memory is in use, also records the
+ * block's size.  In this case returns CUDA_ERROR_OUT_OF_MEMORY, too, if the blocks would exceed the limit or if there
+ * is no host memory. */
 static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result;
 
@@ -641,8 +653,9 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a request that the driver has refused: trims the memory by which the pool grew for the request.  `reserve`
- * is the reserved memory before the request.  Returns E_LIMIT if the device had enough memory for the request. */
+/* Handles a request that the driver has refused: releases the memory by which the pool has grown for the request.
+ * `reserve` is the reserved memory before the request.  Returns E_LIMIT if the limit is the reason for the failure,
+ * else the status for the driver's error. */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -667,8 +680,8 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
     return status;
 }
 
-/* Returns 1 if the device lacks memory for a large request, since the driver would need a long time to refuse it; else
- * 0. */
+/* Returns 1 if the device clearly lacks memory for a large request, else 0.  weir then does not call the driver, which
+ * would need a long time to refuse the request. */
 static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
@@ -679,8 +692,8 @@ static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
     return r->bytes > idle && weir__engine_would_refuse(&p->e, r, r->bytes, idle);
 }
 
-/* Allocates a block from the driver, which orders the block's reuse, and then counts the growth.  The caller has
- * relaxed this thread's capture mode. */
+/* Allocates a block from the driver's pool, and then records the growth of the pool.  The caller has relaxed this
+ * thread's capture mode. */
 static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = driver->ticks(), reserve = 0, limit = weir__engine_limit(&p->e);
@@ -688,15 +701,15 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     CUresult result;
 
     if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
-        read_ceiling(p); /* reserved memory above a lowered limit stays, but must not rise */
+        read_ceiling(p); /* memory above a lowered limit stays reserved, but must not grow */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
-    /* With a finite release threshold, a synchronisation may have lowered reserved memory.  This line counts the
-     * decrease first.  Otherwise weir would not notice later growth back to the last figure. */
+    /* With a finite release threshold, a synchronization by the program may have lowered reserved memory.  weir
+     * records the decrease first.  Otherwise it would not notice later growth back to the last recorded figure. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)pool_reserve_moved(p, r->bytes, started);
-    /* Refuses a request above the limit before the pool grows.  Afterwards, undo_alloc() could trim the memory only
-     * after the stream's work has completed. */
+    /* Fails before the pool grows if the request would exceed the limit.  If the pool grew first, weir could release
+     * the memory only after the stream's work has completed. */
     if (enforces_limit(p) && pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
@@ -715,8 +728,8 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     return WEIR_OK;
 }
 
-/* Serves a request for a slab from a superblock.  If there is no memory for a new superblock of the usual size, the
- * new superblock has only the size of the slab. */
+/* Allocates a slab in a superblock.  If no superblock has room, allocates a new superblock.  If there is no memory for
+ * a superblock of the usual size, allocates one with the size of the slab. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;
@@ -785,8 +798,8 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     return WEIR_OK;
 }
 
-/* Frees blocks on grow_stream, which runs nothing else, so that every stream can use the memory at once.  All work on
- * the blocks has completed. */
+/* Frees blocks on which all work has completed.  Frees them on grow_stream, which runs nothing else, so that every
+ * stream can reuse the memory at once. */
 static weir_status give_each(struct weir_pool_engine *p, const struct weir_freed *freed) {
     weir_status status = WEIR_OK;
 
@@ -802,12 +815,12 @@ static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, ui
 
 /* ---- surveys and visits ---- */
 
-/* Returns the bytes of the whole units that the pool could add after OOM recovery has released `back` bytes.  A
- * request of this size succeeds even if the pool's free memory is fragmented. */
+/* Returns the size of the largest request that is certain to succeed, in whole units.  The pool can add this memory
+ * after OOM recovery has released `back` bytes, even if the pool's free memory is fragmented. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = pool_read_reserve(p), stays;
 
-    /* If the pool never had a block, OOM recovery can trim all memory of the pool. */
+    /* If the pool never had a block, OOM recovery can release all its memory. */
     if (p->e.options->recovery_timeout_ms != UINT32_MAX &&
         atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed) == 0 &&
         pool_read_or(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0)
@@ -818,8 +831,9 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Counts frees that wait for events.  The driver does not report other pending frees.  Driver 580 crashes if a pool is
- * destroyed while frees wait for events (H200), so the end of an allocator waits for these frees. */
+/* Sets frees.waiting to 1 if frees of blocks that several streams use are pending.  The driver does not report other
+ * pending frees.  weir waits for these frees before it closes an allocator, since driver 580 crashes if a pool is
+ * destroyed before their events have completed (H200). */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
@@ -829,7 +843,8 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Calls visit->show for the superblock that contains an address.  The driver does not report other objects. */
+/* Calls visit->show for the superblock that contains an address.  This engine cannot list other objects, since the
+ * driver does not report them. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;

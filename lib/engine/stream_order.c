@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_order.c: implements stream_order.h.
  *
- * The marks of a stream complete in order, so this file queries only the oldest mark.  It keeps completed events and
+ * The events of a stream complete in order, so this file queries only the oldest one.  It keeps completed events and
  * records them again, since creating an event costs more than recording one.
  *
  * This file must not depend on blocks, on growth or on how the owner uses the reports.
@@ -15,30 +15,38 @@
 #include "base/size.h"
 
 enum {
-    YOUNG = 16, /* the number of a stream's first frees that each get an event */
-    /* The number of frees to which the rules low and much of stream_order.h apply. */
+    YOUNG = 16, /* each of a stream's first 16 frees gets an event */
+    /* The number of frees to which the rules low and much (head of stream_order.h) apply after a request found no
+     * memory. */
     UNSETTLED = 2048,
-    /* The number of times in a row that weir queries an event on an idle stream, for about 10 us in all. */
+    /* The number of times in a row that weir queries an event on an idle stream.  The queries take about 10 us in all.
+     * */
     ASKED = 64,
-    MUCH = 4, /* an event is worth its cost if `held` has fallen by this multiple of `worth` */
-    /* The held bytes of all silent streams together may fall by this multiple of `worth` without an event. */
+    MUCH = 4, /* an event is due after `held` has fallen by this multiple of `worth` */
+    /* The bytes allocated on all silent streams (streams with frees that no event covers) may together fall by this
+     * multiple of `worth` before an event is due. */
     KEPT = 16,
-    /* The largest number of silent streams whose open frees may keep memory from other streams. */
+    /* If more streams than this are silent (have frees that no event covers), each free gets an event. */
     MOST_SILENT = 128,
-    /* The largest number of times that MUCH and KEPT double for a stream whose events no other stream has used. */
+    /* The limits MUCH and KEPT double at most this many times, for a stream whose events were of no use to other
+     * streams. */
     FAR = 2,
-    SLACK = 12, /* a stream is low if `held` is at most 1 / SLACK of its fall above `low` */
-    /* The largest number of events between two queries whether a stream with work is idle. */
+    /* Part of the rule low: `held` may lie above `low` by 1 / SLACK of the bytes freed, and still be low. */
+    SLACK = 12,
+    /* The largest number of events that weir records on a stream with work before it queries again whether the stream
+     * is idle. */
     SELDOM = 16,
-    /* The number of calls on any stream after which a quiet stream may be forgotten. */
+    /* A stream without pending frees may be forgotten if the engine had more than this many calls since the stream's
+     * last call. */
     FORGET_CALLS = 16384,
-    /* The number of old streams to query, and to forget, for each new stream. */
+    /* The number of old streams whose events are queried, and of old streams that are forgotten, for each new stream.
+     * */
     OLD_PER_NEW = 2
 };
 #define LEAST_WORTH (UINT64_C(64) << 10)
 #define LEAST_KEPT (UINT64_C(32) << 20)
 
-/* An event that covers all frees of a stream up to `sequence`. */
+/* An event that covers all frees of a stream up to the sequence number `sequence`. */
 struct weir_order_mark {
     CUevent event;
     uint64_t sequence;
@@ -90,8 +98,8 @@ weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Moves a stream from the list `from` to the end of the list `to`.  Both may be one list.  `from` is NULL for a stream
- * in no list, and `to` is NULL to remove the stream. */
+/* Moves a stream from the list `from` to the end of the list `to`, which may be the same list.  If `from` is NULL, the
+ * stream is in no list before the call; if `to` is NULL, it is in no list afterwards. */
 static void move_stream(struct weir_order_list *from, struct weir_order_list *to,
                         struct weir_order_stream *s) {
     if (from) {
@@ -106,7 +114,7 @@ static void move_stream(struct weir_order_list *from, struct weir_order_list *to
     }
 }
 
-/* Moves the stream to the list of its state, after a change of its open frees or events. */
+/* Moves the stream to the list of streams with its present state, after a change of its open frees or events. */
 static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     enum weir_order_state state = s->marks      ? WEIR_ORDER_MARKED
                                   : s->open > 0 ? WEIR_ORDER_OPEN
@@ -126,14 +134,15 @@ static struct weir_order_stream *find_busy(const struct weir_order *o) {
 
 /* ---- deferred frees -------------------------------------------------------------------------- */
 
-/* Adds a deferred free at the end of the list, so that its events are queried last. */
+/* Adds a deferred free (a free that waits for several streams) at the end of the list, so that its events are queried
+ * last. */
 static void append_fence(struct weir_order *o, struct weir_fence *f) {
     f->next = NULL;
     *(o->fences ? &o->last_fence->next : &o->fences) = f;
     o->last_fence = f;
 }
 
-/* Removes and returns the first deferred free of the list, which is not empty. */
+/* Removes and returns the first deferred free (a free that waits for several streams).  The list must not be empty. */
 static struct weir_fence *pop_fence(struct weir_order *o) {
     struct weir_fence *f = o->fences;
 
@@ -141,14 +150,14 @@ static struct weir_fence *pop_fence(struct weir_order *o) {
     return f;
 }
 
-/* Frees the record and the events of a deferred free that is in no list. */
+/* Frees the record and the events of a deferred free, which is in no list. */
 static void drop_fence(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0)
         weir__order_recycle(o, f->event[--f->events]);
     free(f);
 }
 
-/* Ends the first deferred free of the list. */
+/* Finishes the first deferred free in the list: calls the owner, which frees the block. */
 static void end_deferred(struct weir_order *o) {
     struct weir_fence *f = pop_fence(o);
     uintptr_t freed = f->freed;
@@ -210,7 +219,7 @@ int weir__order_complete(struct weir_order *o, size_t most) {
 
 /* ---- open frees and marks ------------------------------------------------------- */
 
-/* Records that the stream has no open free any more, since an event covers each free or the free has completed. */
+/* Records that no free of the stream is open any more: an event covers each free, or the free has completed. */
 static void cover(struct weir_order *o, struct weir_order_stream *s) {
     s->fallen = 0;
     if (s->open == 0)
@@ -232,7 +241,7 @@ static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     update_list(o, s);
 }
 
-/* Records an event for all frees on the stream up to `sequence`. */
+/* Records an event that covers all frees on the stream up to this sequence number. */
 static weir_status record(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
                           uint64_t sequence) {
     struct weir_order_mark *mark = malloc(sizeof *mark);
@@ -253,12 +262,12 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
     return WEIR_OK;
 }
 
-/* Records that all frees of the stream have completed, and removes its events. */
+/* Records that all frees on the stream have completed, tells the owner, and recycles the events. */
 static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     cover(o, s);
-    /* A stream that was forgotten and has come back has sequence 0, although all its earlier frees are observed. */
+    /* The new record of a forgotten stream has sequence 0, but a higher observed sequence, which must not fall. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
@@ -272,7 +281,7 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
         .device = device, .observed = observed, .ended = ended, .context = context};
 }
 
-/* Forgets a stream without open frees and without events, and frees its record. */
+/* Frees the record of a stream without open frees and without events, and tells the owner. */
 static void forget(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
@@ -313,8 +322,9 @@ void weir__order_close(struct weir_order *o) {
     free(o->spare);
 }
 
-/* Forgets some old streams that have no open frees and no events, since programs create and destroy streams by the
- * thousand.  Moves a stream with recent calls to the end of the list. */
+/* Frees the records of some old streams without open frees and without events, since programs create and destroy
+ * streams by the thousand.  Moves a stream with recent calls to the end of the list, so that the next call finds older
+ * ones. */
 static void forget_old(struct weir_order *o) {
     for (int i = 0; i < OLD_PER_NEW && o->list[WEIR_ORDER_QUIET].first; i++) {
         struct weir_order_stream *s = o->list[WEIR_ORDER_QUIET].first;
@@ -326,7 +336,7 @@ static void forget_old(struct weir_order *o) {
     }
 }
 
-/* Returns the record of the stream, or NULL if the stream is not known. */
+/* Returns the record of the stream, or NULL if there is no record. */
 static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
@@ -350,7 +360,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     if (id == 0)
         o->unknown = s;
     s->placed.id = id;
-    /* All frees from before the stream was forgotten are observed. */
+    /* If the stream had a record before, all its frees had completed when weir freed that record. */
     s->placed.observed = o->sequence;
     s->marks_end = &s->marks;
     s->is_apart = id == 0 ? 0 : -1;
@@ -360,7 +370,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     return s;
 }
 
-/* Returns the number of bytes that are worth an event. */
+/* Returns the smallest number of freed bytes for which weir records an event. */
 static uint64_t worth_of(const struct weir_order *o) {
     return weir__size_larger(o->worth, LEAST_WORTH);
 }
@@ -373,9 +383,9 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* Counts the call.  If another stream has called since the last call on this stream, the last burst of this stream has
- * ended.  Updates `foreseen` in this call and not in the other stream's call, so that no call writes the record of
- * another stream. */
+/* If another stream has called since the last call on this stream, the last burst of this stream has ended, and
+ * `foreseen` is updated.  The other stream's call does not update it, so that no call writes the record of another
+ * stream. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -409,21 +419,22 @@ void weir__order_dry(struct weir_order *o) {
     o->unsettled_until = o->sequence + UNSETTLED;
 }
 
-/* Returns the number of bytes by which `held` may fall without an event.  This is the stream's share of the memory
- * that all silent streams together may keep from other streams.  Returns 0 if there are more than MOST_SILENT silent
- * streams. */
+/* Returns the number of bytes by which the stream's allocated bytes may fall before an event is due.  All silent
+ * streams (streams with frees that no event covers) divide the bytes that they may together keep from other streams.
+ * Returns 0 if there are more than MOST_SILENT silent streams. */
 static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
     size_t silent = o->silent_streams + (s->open == 0);
 
     return silent > MOST_SILENT ? 0 : weir__size_larger(KEPT * worth_of(o), LEAST_KEPT) / silent;
 }
 
-/* Returns the number of bytes by which `held` may fall before the rule low holds. */
+/* Returns the number of bytes by which the stream's allocated bytes `held` may fall before they are so close to the
+ * lowest value `low` that an event is due. */
 static uint64_t room_above_low(const struct weir_order *o, const struct weir_order_stream *s) {
     int64_t above = s->held - s->low - (int64_t)(worth_of(o) + s->fallen / SLACK);
     uint64_t least = weir__size_less(worth_of(o), s->fallen);
 
-    /* Each freed byte lowers `held` by 1 and raises the allowed distance from `low` by 1 / SLACK. */
+    /* Each freed byte lowers `held` by 1 and raises the allowed distance above `low` by 1 / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
@@ -431,8 +442,8 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* No event is due while the program forbids streams to use each other's memory.  The program may allow this at any
-     * time. */
+    /* No event is due while the program forbids streams to use each other's memory.  Returns 0 nevertheless, so that
+     * the caller asks again at its next free, since the program may allow this at any time. */
     if (o->covers_all || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
     if (!o->several)
@@ -453,9 +464,9 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
            weir__order_room(o, s) == 0;
 }
 
-/* Returns 1 if the stream is non-blocking, so that all its work has completed when it is idle (stream_order.h); else
- * 0.  Queries the driver once for each stream, since ids are not used again.  The query would break a capture of the
- * stream (H200, driver 580). */
+/* Returns 1 if the stream is non-blocking, else 0.  An idle non-blocking stream has completed all its work; an idle
+ * blocking stream may still depend on the legacy stream.  Queries the driver once for each stream.  The query would
+ * break a capture of the stream (H200, driver 580). */
 static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 
@@ -466,8 +477,8 @@ static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stre
     return s->is_apart;
 }
 
-/* Queries whether the stream is idle, and adapts the number of events until the next query.  Returns 1 if the stream
- * is idle, else 0. */
+/* Queries whether the stream is idle, and sets how many events to record before the next query: more after each query
+ * that finds work.  Returns 1 if the stream is idle, else 0. */
 static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->recorded = 0;
     if (weir__device_is_idle(o->device, stream)) {
@@ -478,8 +489,8 @@ static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_strea
     return 0;
 }
 
-/* Covers the stream's open frees: observes them if the stream is idle, otherwise records an event.  Returns 1 on
- * success, else 0. */
+/* Makes the stream's open frees available to other streams.  If the stream is idle, its frees have completed;
+ * otherwise records an event.  Returns 1 on success, else 0. */
 static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_apart != 0 && s->recorded >= s->between) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)
@@ -498,7 +509,8 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
 }
 
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    /* During this call, the handle refers to this stream. */
+    /* A handle may be used again after its stream was destroyed.  During this call on the stream, the handle is valid,
+     * so the map gets the new entry. */
     if (s->handle != stream && s->placed.id != 0 &&
         (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
@@ -577,7 +589,7 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
     return found;
 }
 
-/* Records that the frees of a stream up to `sequence` have completed. */
+/* Records that the frees of a stream with sequence numbers up to `sequence` have completed, and tells the owner. */
 static void observe_until(struct weir_order *o, struct weir_order_stream *s, uint64_t sequence) {
     if (s->sequence <= sequence) {
         finish(o, s);
@@ -614,7 +626,7 @@ void weir__order_observe_all(struct weir_order *o) {
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
 
-    /* A forgotten stream was quiet, so all its frees are observed. */
+    /* A stream is forgotten only after all its frees have completed. */
     return !s || s->placed.observed >= sequence;
 }
 
@@ -623,8 +635,8 @@ void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_st
         cover(o, s);
 }
 
-/* Returns the oldest event of the stream `id` that covers the free with this sequence.  Returns NULL if no event
- * covers the free. */
+/* Returns the oldest event of the stream `id` that covers the free with this sequence number.  Returns NULL if no
+ * event covers the free. */
 static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_t id,
                                              uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
@@ -644,8 +656,8 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     const struct weir_order_mark *last = mark_of(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* The events of stream 0 may be on several streams, and the freed memory of these streams may have coalesced.  So
-     * `stream` waits for all these events up to the sequence. */
+    /* The events of unknown streams (id 0) may be on several streams, whose freed memory may have coalesced.  So
+     * `stream` waits for all these events up to the sequence number. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
@@ -657,8 +669,8 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     return result;
 }
 
-/* Makes the frees of an idle stream available to all streams.  The idleness of a blocking stream does not prove that
- * its work has completed.  So for a blocking stream, records an event and queries it. */
+/* Makes the frees of an idle stream available to all streams.  An idle blocking stream may still depend on the legacy
+ * stream, so for a blocking stream the function records an event and queries the event some times. */
 static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_apart(o, s, stream))
         finish(o, s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_order.h: knows which frees of each stream the host has observed to be complete.
+/* stream_order.h: finds out which frees on each stream have completed.
  *
  * The owner is an engine that passes memory between streams without the driver's help.  The owner reports each free.
  * This file numbers the frees, records and queries events, and reports to the owner up to which sequence each stream
@@ -61,12 +61,13 @@
 struct weir_order_mark;
 struct weir_order_stream;
 
-/* Reports to the owner that the host has observed the stream's frees up to `placed.observed`, or that the stream is
- * forgotten.  The function must not call functions of this file. */
+/* The owner's callback after the host has observed that all frees of `s` up to the sequence `s->placed.observed` have
+ * completed.  If `is_forgotten` is 1, the record of the stream is about to be freed.  The callback must not call
+ * functions of this file. */
 typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s, int is_forgotten);
 
-/* Ends a deferred free after its last use has completed.  The function must not defer or end another free of this
- * order. */
+/* The owner's callback that finishes a deferred free, that is, a free that waited for several streams, after the last
+ * of them has completed its work.  The callback must not defer or end another free. */
 typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
 /* The state of a stream.  A stream is MARKED if it has an event that has not completed.  Otherwise it is OPEN if it
@@ -78,89 +79,100 @@ struct weir_order_list {
 };
 
 struct weir_order_stream {
-    /* The stream's id, its observed sequence, and its chunks in each placement. */
+    /* The stream's id, the sequence of its last observed free, and its chunks of free memory. */
     struct weir_placement_stream placed;
-    weir_stream handle;  /* the handle by which order.by_handle finds this stream, or NULL */
-    uint64_t sequence;   /* the sequence of the stream's last free */
+    weir_stream handle;  /* a handle by which the map `by_handle` finds this stream, or NULL */
+    uint64_t sequence;   /* the sequence number of the stream's last free */
     uint64_t frees;      /* the number of frees on the stream so far */
-    size_t open;         /* the number of open frees, which no event covers yet */
+    size_t open;         /* the number of open frees, that is, frees that no event covers yet */
     uint64_t open_bytes; /* the sum of the bytes of open frees */
     /* The bytes allocated on the stream minus the bytes freed on it.  Negative if the stream frees blocks of other
      * streams. */
     int64_t held;
-    /* The value of `held` with which the rule low compares `held`. */
+    /* The stream's lowest `held` at the events since a request last found no memory.  An event is due when `held`
+     * falls close to this value (the rule low at the head of this file). */
     int64_t low;
     /* The bytes by which `held` has fallen below its peak since the stream's last event. */
     uint64_t fallen;
-    /* The number of consecutive bursts of work, up to now, whose events left few bytes in open frees.  At most FAR. */
+    /* The number of consecutive bursts of work, up to the last one, whose events left few bytes in open frees.  At
+     * most FAR.  Events become rarer with this number. */
     unsigned foreseen;
     /* The number of events that weir has recorded on the stream since another stream called. */
     unsigned alone;
-    uint64_t dry_seen; /* the value of order.dry when the stream's last event was recorded */
-    /* 1 if the stream does not synchronize with the legacy stream (non-blocking), 0 if it does, -1 if unknown. */
+    /* the number of requests without memory (`dry` of the order) at the stream's last event */
+    uint64_t dry_seen;
+    /* 1 if the stream is non-blocking, so that it does not synchronize with the legacy stream; 0 if it is blocking; -1
+     * if the driver was not queried yet. */
     int is_apart;
-    /* The number of events to record between two queries whether the stream is idle. */
+    /* The number of events to record before the next query whether the stream is idle.  It rises while such queries
+     * fail, since an idle stream needs no event but a query costs time. */
     unsigned between;
     /* The number of events recorded since the last query whether the stream is idle. */
     unsigned recorded;
-    uint64_t called; /* the value of order.calls in the stream's last call */
-    /* The number of requests that use this record now; the record is not forgotten meanwhile. */
+    /* the number of calls on all streams at the stream's last call; old streams are forgotten */
+    uint64_t called;
+    /* The number of requests that use this record now.  The record must not be freed while the number is above 0. */
     unsigned serving;
     /* The events of the stream that have not completed, oldest first. */
     struct weir_order_mark *marks, **marks_end;
     enum weir_order_state state;
-    /* The neighbours in the list of streams with this state. */
+    /* The neighbours in the list of all streams with equal `state`. */
     struct weir_order_stream *next, *prev;
 };
 
-/* What the host knows about the order of all frees in one engine.  The fields that most calls write come first, so
- * that they share few cache lines. */
+/* The order of all frees in one engine, as far as the host has observed it.  The fields that most calls write come
+ * first, so that they share few cache lines. */
 struct weir_order {
-    struct weir_order_stream *recent; /* the stream whose record was used last, or NULL */
-    /* The id of `recent`.  A call on another stream only compares this id and does not read the record of `recent`. */
+    struct weir_order_stream *recent; /* the stream of the latest call, or NULL */
+    /* The id of the stream `recent`.  A call on another stream only compares this id, so that it does not read the
+     * other stream's record. */
     uint64_t recent_id;
-    uint64_t sequence; /* the sequence of the latest free on any stream */
+    uint64_t sequence; /* the sequence number of the latest free on any stream */
     uint64_t calls;    /* the number of calls on all streams so far */
-    int several;       /* set once a second stream, or stream 0, was seen */
-    int covers_all;    /* the owner sets this field while an event is due for each free */
-    /* The number of requests so far that found no memory for their stream. */
+    /* set once calls have come from a second stream, or from a stream with unknown id (0) */
+    int several;
+    int covers_all; /* set by the owner while each free needs an event at once */
+    /* The number of requests so far that found no free memory for their stream. */
     uint64_t dry;
-    /* The sequence up to which the rules low and much apply (see the head of this file). */
+    /* The sequence number up to which the rules low and much apply (see the head of this file).  weir then records
+     * more events, since it cannot yet predict which memory other streams need. */
     uint64_t unsettled_until;
-    /* An event is worth its cost if it makes `worth' bytes available to other streams, or LEAST_WORTH bytes if `worth'
-     * is smaller. */
+    /* The smallest number of bytes for which weir records an event.  If `worth` is below LEAST_WORTH, weir uses
+     * LEAST_WORTH. */
     uint64_t worth;
     size_t waiting_marks, silent_streams;
-    /* A list of streams for each state.  The first quiet stream is the next to be forgotten.  The first marked stream
-     * is the next whose events are queried. */
+    /* The lists of streams, one for each state.  The first quiet stream is the next to be forgotten.  The first marked
+     * stream is the next whose events are queried. */
     struct weir_order_list list[WEIR_ORDER_STATES];
     struct weir_device *device;
     weir__order_observed_fn *observed;
     weir__order_ended_fn *ended;
     void *context;           /* the first argument of `observed` and `ended` */
     struct weir_map streams; /* maps an id to the record of its stream */
-    /* Maps each stream handle to the stream that last called with this handle. */
+    /* Maps each stream handle to the record of the stream that last called with this handle. */
     struct weir_map by_handle;
-    struct weir_order_stream *unknown; /* the record of stream 0, or NULL */
-    CUevent *spare;                    /* completed events, which this file records again */
+    struct weir_order_stream *unknown; /* the record for all streams with unknown id (0), or NULL */
+    CUevent *spare; /* completed events, which are recorded again for later frees */
     size_t spare_count, spare_capacity;
-    /* The list of deferred frees.  The events of the first one are queried next. */
+    /* The list of deferred frees, that is, frees that wait for several streams.  The first one is the next whose
+     * events are queried. */
     struct weir_fence *fences, *last_fence;
-    /* The number of deferred frees; threads may read it without the lock. */
+    /* The number of deferred frees.  Threads may read it without the lock. */
     _Atomic size_t deferred;
     uint64_t event_records; /* the number of events recorded so far */
 };
 
-/* A deferred free.  It has an event on each stream for which it waits. */
+/* A deferred free, which waits for work on several streams.  It has one event on each of them. */
 struct weir_fence {
     struct weir_fence *next;
-    uintptr_t freed; /* the argument for the function `ended`, which identifies the free */
+    uintptr_t freed; /* identifies the free to the owner: the argument of the callback `ended` */
     size_t events;   /* the number of events of this deferred free that have not completed yet */
     CUevent event[];
 };
 
-/* Opens an order without host memory.  The device outlives the order.  `observed` may be NULL if the owner reports no
- * frees, and `ended` may be NULL if the owner defers no frees.  So an owner may use an order for its events only. */
+/* Opens an order without host memory.  The device must outlive the order.  `observed` may be NULL if the owner reports
+ * no frees, and `ended` may be NULL if the owner defers no frees, so that an owner can use an order for its events
+ * alone. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context);
@@ -171,51 +183,56 @@ void weir__order_close(struct weir_order *o);
  * record is valid until the next call of this function, which may forget other streams.  A caller that increments
  * `serving` can use the record longer. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
-/* Covers the stream's open frees if an event is due by the rules above: observes the frees if the stream is idle,
- * otherwise records an event.  The caller calls this function in each operation on `stream`, whose record is `s`.
- * After an error, a later call retries. */
+/* Makes the open frees of `s` available to other streams if an event is due by the rules at the head of this file. If
+ * the stream is idle, its frees have completed; otherwise records an event.  The caller calls this function in each
+ * operation on `stream`, whose record is `s`.  If the driver fails, a later call retries. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* Adds the bytes of a new block to the held bytes of the stream. */
+/* Records that a block of `bytes` bytes was allocated on the stream. */
 void weir__order_taken(struct weir_order_stream *s, size_t bytes);
-/* Adds a free of `bytes` bytes on `s`.  Returns the sequence of the free.  The free is open until an event covers it,
- * or until weir__order_maintain finds the stream idle. */
+/* Records that `bytes` bytes were freed on `s`, without a driver call.  Returns the sequence number of the free.  Only
+ * an event, or a query that finds the stream idle, makes the memory available to other streams. */
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);
-/* Adds a free on `s`, records an event for it at once, and writes its sequence to *sequence.  Returns OK on success.
- * On an error, adds no free and returns E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
+/* Records a free on `s`, with an event at once, and writes the sequence number of the free to *sequence.  Returns OK
+ * on success.  On an error, records no free and returns E_HOST_MEMORY, E_CAPTURE or the status of the driver's result.
+ * */
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence);
-/* Returns the id of the stream that last called with this handle, or 0 if no such stream is known.  If this stream has
- * since ended, no further event will be recorded on it, and only a wait for the device can observe its open frees.
+/* Returns the id of the stream that last called with this handle, or 0 if there was no such call.  If this stream has
+ * since ended, no event can be recorded on it any more, and only a wait for the device can complete its open frees.
  * Returns 0 for default streams, since their handles stand for several streams. */
 uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream);
-/* Records that there is more than one stream. */
+/* Records that more than one stream uses the engine.  weir then records events, so that streams can reuse each other's
+ * memory. */
 void weir__order_several(struct weir_order *o);
-/* Returns 1 if weir__order_maintain would now record an event or query the stream, else 0. */
+/* Returns 1 if weir__order_maintain would now record an event on the stream or query it, else 0. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
-/* Returns the number of bytes that the stream can free before weir__order_is_due returns 1.  Returns 0 if an event may
- * be due for the next free, and UINT64_MAX if there is no other stream.  `s` is NULL if the stream has no record. */
+/* Returns the number of bytes that the stream may still free before an event is due.  Returns 0 if an event may be due
+ * for the next free, and UINT64_MAX if no other stream uses the engine.  `s` is NULL if the stream has no record. */
 uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s);
-/* Records that a request found no memory.  Each stream with open frees then records an event in its next call. */
+/* Records that a request found no free memory for its stream.  Each stream with open frees then records an event in
+ * its next call. */
 void weir__order_dry(struct weir_order *o);
 
 /* Queries the stream's events, oldest first, and removes up to `most` completed events.  Returns the number of removed
  * events. */
 size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, size_t most);
-/* Queries up to `most` events of all streams in turn, without a wait.  Starts with the stream where the last call
- * stopped.  With SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if an event
- * has completed, else 0. */
+/* Queries up to `most` events of all streams in turn, without a wait.  Begins with the stream at which the previous
+ * call stopped.  With SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if an
+ * event has completed, else 0. */
 int weir__order_look_around(struct weir_order *o, size_t most);
 /* Returns 1 if the host has observed the frees of the stream `id` up to `sequence`, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Records an event for the open frees of `s`, in a call on its stream `stream`, which is not captured. */
+/* Records an event for the open frees of `s`, in a call on its stream `stream`, which must not be captured. */
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* Returns 1 if an event covers the free with this sequence on the stream `id`, else 0. */
+/* Returns 1 if an event covers the free with this sequence number on the stream `id`, so that other streams can wait
+ * for the free; else 0. */
 int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Makes all later work on `stream` wait for the free `sequence` of the stream `id`.  weir__order_may_follow has
- * returned 1 for this free.  `stream` is the stream of a request and is not captured.  Returns the driver's result. */
+/* Makes all later work on `stream` wait on the device for the free with this sequence number on the stream `id`.  An
+ * event must cover the free (weir__order_may_follow), and `stream` must not be captured.  Returns the driver's result.
+ * */
 CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
                             uint64_t sequence);
-/* Queries whether the stream `id` is idle, in a call on this stream.  If the stream is idle, observes its frees.  Does
+/* Queries whether the stream `id` is idle, in a call on this stream.  If so, its frees have completed.  Does
  * nothing if `id` is 0, or if the stream is captured.
  *
  * An idle non-blocking stream has finished its work.  An idle blocking stream may still depend on the legacy stream:
@@ -224,32 +241,35 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
  * queries the event for some microseconds.
  */
 void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Covers the frees of the stream `id`, which exists and is not captured.  Any thread may call this function.  If the
- * stream is idle, observes its frees as weir__order_ask does.  Otherwise records an event, unless the stream is a
- * default stream, since later work on blocking streams would wait for this event. */
+/* Makes the open frees of the stream `id` available to other streams.  Any thread may call this function; the stream
+ * must exist and must not be captured.  If the stream is idle, its frees have completed, unless it is a blocking
+ * stream (see weir__order_ask).  Otherwise records an event, but not on a default stream, since later work on blocking
+ * streams would wait for this event. */
 void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Records that all frees have completed, including deferred frees, since the device has finished all work. */
+/* Records that all frees have completed, including deferred frees.  The caller has waited until the device has
+ * finished all work. */
 void weir__order_observe_all(struct weir_order *o);
-/* Records that all frees up to `sequence` have completed, since the device has finished all work that came before the
- * next free. */
+/* Records that all frees with sequence numbers up to `sequence` have completed.  The caller has waited for the device,
+ * and this wait covered these frees. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
-/* Records an event on `stream`.  The caller passes the event to weir__order_recycle after use.  `id` has the meaning
- * that it has for weir__device_record.  Returns OK, E_CAPTURE or the status of the driver's result. */
+/* Records an event on `stream`.  After use, the caller passes the event to weir__order_recycle.  `id` is the stream's
+ * id, or 0 if the id is unknown.  Returns OK, E_CAPTURE or the status of the driver's result. */
 weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_t id,
                                CUevent *event);
 /* Returns 1 if all work before the event has completed, else 0. */
 int weir__order_is_done(const struct weir_order *o, CUevent event);
-/* Keeps an event for a later weir__order_record.  Destroys the event if there is no host memory. */
+/* Stores an unused event for a later weir__order_record.  Destroys the event if there is no host memory. */
 void weir__order_recycle(struct weir_order *o, CUevent event);
 
-/* Defers the free of `freed` until all work so far on `stream` and on each stream in `uses` has completed.  `uses` may
- * be NULL.  On an error, defers nothing.  If the driver does not know a stream in `uses`, sets the field `refused` of
- * this use.  Returns OK, E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
+/* Defers a free until all work so far on `stream` and on each stream in `uses` has completed.  Then calls the owner's
+ * callback `ended` with the value `freed`.  `uses` may be NULL.  If the driver does not know a stream in `uses`, sets
+ * `refused` in the list's entry of this stream.  Returns OK, E_HOST_MEMORY, E_CAPTURE or the status of the driver's
+ * result.  On an error, defers nothing. */
 weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
                               uintptr_t freed);
-/* Queries the events of up to `most` deferred frees, and starts where the last call stopped.  Ends each free whose
- * events have all completed.  Returns 1 if it has ended a free, else 0. */
+/* Queries the events of up to `most` deferred frees, without a wait.  Begins with the free at which the previous call
+ * stopped.  Finishes each free whose events have all completed.  Returns 1 if it has finished a free, else 0. */
 int weir__order_complete(struct weir_order *o, size_t most);
 
 #endif

@@ -17,7 +17,7 @@ void weir__uses_close(struct weir_uses *uses) {
     pthread_mutex_destroy(&uses->lock);
 }
 
-/* Sets the slow path USES if the map has an entry, and clears it otherwise.  Called after a change of the map.  The
+/* Tells requests, by the slow path USES, whether the map has an entry.  Called after each change of the map.  The
  * caller holds the lock. */
 static void publish_uses(struct weir_uses *uses) {
     int some = uses->map.count > 0;
@@ -26,8 +26,8 @@ static void publish_uses(struct weir_uses *uses) {
         (void)weir__slow_path_set(uses->paths, WEIR_SLOW_PATH_USES, some);
 }
 
-/* Adds a use to the block's list, unless the list already has this use.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Adds a stream to the list of streams that use the block, unless the list already has it.  Returns 1 on success, 0 if
+ * there is no host memory. */
 static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     uintptr_t known = 0;
     struct weir_use_list *list;
@@ -74,7 +74,7 @@ struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block) {
     uintptr_t value = 0;
 
     pthread_mutex_lock(&uses->lock);
-    /* Storing 0 cannot fail, since the map already has the key. */
+    /* Removes the list but keeps the key, so that the list can be put back without host memory. */
     if (weir__map_get(&uses->map, block, &value))
         weir__map_put(&uses->map, block, 0);
     pthread_mutex_unlock(&uses->lock);

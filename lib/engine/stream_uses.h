@@ -19,8 +19,8 @@
 
 struct weir_use {
     weir_stream stream;
-    /* The stream's id if the stream is a default stream, since the handle of a default stream means a different stream
-     * in each thread.  Otherwise 0. */
+    /* The stream's id if the stream is a default stream, else 0.  The handle of a default stream means a different
+     * stream in each thread, so the handle does not identify the stream. */
     uint64_t id;
     /* Set if a free of the block has failed because the driver does not know this stream. */
     int refused;
@@ -32,30 +32,30 @@ struct weir_use_list {
 };
 
 struct weir_uses {
-    weir_slow_paths *paths; /* the slow path USES is set while the map has an entry */
+    weir_slow_paths *paths; /* tells requests whether the map has an entry (the slow path USES) */
     pthread_mutex_t lock;   /* guards `map`; a thread that holds this lock takes no other lock */
     struct weir_map map;    /* maps a block's address to its struct weir_use_list * */
 };
 
-/* Returns 1 if any block has recorded uses, else 0.  A request calls this function before it takes the lock. */
+/* Returns 1 if any block has recorded uses, else 0.  Needs no lock, so that a request without uses is fast. */
 static inline int weir__uses_any(const struct weir_uses *uses) {
     return weir__slow_path_is(uses->paths, WEIR_SLOW_PATH_USES);
 }
 
 void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths);
 void weir__uses_close(struct weir_uses *uses);
-/* Records that the stream uses the block, unless the list already has this use.  Returns 1 on success, 0 if there is
- * no host memory. */
+/* Records that the stream uses the block, unless this is already recorded.  Returns 1 on success, 0 if there is no
+ * host memory. */
 int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
 /* Removes the uses of an earlier block at this address, since a new block is being allocated at the address. */
 void weir__uses_forget(struct weir_uses *uses, uint64_t block);
-/* Removes the block's list from the map, and returns the list.  The caller owns the list until it calls
+/* Removes the block's list of uses from the map, and returns the list.  The caller then owns the list, until it calls
  * weir__uses_settle.  Returns NULL if the block has no list.  The map keeps the block's key, so that weir__uses_settle
  * can put the list back without host memory. */
 struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block);
-/* Ends the caller's ownership of a list from weir__uses_take.  If `freed` is 1, frees the list; uses that other
- * threads have since recorded for a new block at this address stay.  If `freed` is 0, puts the list back into the map,
- * without the uses that are marked `refused`. */
+/* Finishes the free of a block whose list of uses the caller has taken from the map.  If `freed` is 1, frees the list;
+ * uses that other threads have since recorded for a new block at this address stay.  If `freed` is 0, because the free
+ * has failed, puts the list back into the map, without the uses that are marked `refused`. */
 void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                        int freed);
 

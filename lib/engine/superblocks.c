@@ -7,12 +7,12 @@
 
 #include "base/size.h"
 
-/* The size of the largest superblock, and of an allocator's first superblock: seven eighths of a unit.  With other
- * sizes, recorded programs reserve more memory, or fail more often near a limit. */
+/* The size of the largest superblock, and of the first superblock of an allocator: seven eighths of the driver's unit.
+ * With other sizes, recorded programs reserve more memory, or fail more often near a limit. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
-/* The size of the first superblock of each further stream, which often has few small blocks. */
+/* The size of the first superblock of each further stream.  Such a stream often has few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
-/* A superblock has at most 1/32 of the limit, but at least one slab. */
+/* A superblock has at most this fraction (1/32) of the limit of reserved memory, but room for at least one slab. */
 #define LIMIT_PART 32
 
 enum { INSIDE = 255 };
@@ -32,7 +32,7 @@ void weir__superblocks_close(struct weir_superblocks *list) {
     pthread_mutex_destroy(&list->lock);
 }
 
-/* Removes the empty superblock *at from the list, and returns it.  The caller holds `lock`. */
+/* Removes the superblock *at, which has no slab, from the list, and returns it.  The caller holds `lock`. */
 static struct weir_superblock *remove_superblock(struct weir_superblocks *list,
                                                  struct weir_superblock **at) {
     struct weir_superblock *superblock = *at;
@@ -42,7 +42,8 @@ static struct weir_superblock *remove_superblock(struct weir_superblocks *list,
     return superblock;
 }
 
-/* Returns the link to the superblock that contains the address, or a link to NULL.  The caller holds `lock`. */
+/* Returns the pointer in the list that points to the superblock which contains the address, or the pointer at the end
+ * of the list, which is NULL.  The caller holds `lock`. */
 static struct weir_superblock **link_around(struct weir_superblocks *list, uint64_t address) {
     struct weir_superblock **at = &list->first;
 
@@ -125,7 +126,7 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
     pthread_mutex_unlock(&list->lock);
 }
 
-/* Returns 1 if a wait for the device has covered the last free in the superblock, else 0. */
+/* Returns 1 if the host has waited for the device since the last free in the superblock, else 0. */
 static int is_observed(const struct weir_superblocks *list,
                        const struct weir_superblock *superblock) {
     return atomic_load(&list->device->waited) > superblock->freed;

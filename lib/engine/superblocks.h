@@ -26,13 +26,15 @@
 struct weir_superblock {
     struct weir_superblock *next;
     CUdeviceptr base;
-    size_t bytes, used; /* `bytes` is the size of the superblock; `used` is the sum of its slabs */
-    /* The id of the stream whose slabs lie here, or UNKNOWN after another stream has freed a slab. */
+    size_t bytes, used; /* the superblock's size, and the bytes in its slabs */
+    /* The id of the stream whose slabs lie in the superblock, or UNKNOWN after another stream has freed one of the
+     * slabs. */
     uint64_t stream;
-    /* The number of waits for the device that had begun when a stream last freed a slab here. */
+    /* The number of waits for the device that had begun when a slab was last freed on a stream.  A later wait covers
+     * this free. */
     uint64_t freed;
-    /* An entry for each page: 0 for a free page, the number of the slab's pages for the slab's first page, and INSIDE
-     * for the other pages of a slab. */
+    /* The state of each page: 0 if the page is free, the number of the slab's pages if a slab starts at the page, and
+     * INSIDE for all other pages of a slab. */
     unsigned char page[];
 };
 
@@ -40,36 +42,38 @@ struct weir_superblocks {
     struct weir_device *device;
     pthread_mutex_t lock; /* guards the fields below */
     struct weir_superblock *first;
-    _Atomic uint64_t idle; /* the bytes of pages without a slab; threads read it without the lock */
+    /* the bytes of pages that are in no slab; threads read this field without the lock */
+    _Atomic uint64_t idle;
 };
 
-/* Opens a list in which all bytes are zero.  All other functions need an open list. */
+/* Opens an empty list of superblocks.  All bytes of *list are zero. */
 void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *device);
 /* Frees the records of all superblocks.  The caller frees the memory of the superblocks. */
 void weir__superblocks_close(struct weir_superblocks *list);
 
-/* Serves a request for a slab from a superblock of the stream r->id.  Returns 1 on success, 0 if no superblock has
- * room. */
+/* Allocates a slab in a superblock of the stream r->id.  Returns 1 on success, 0 if no superblock has room. */
 int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r);
-/* Creates a superblock without memory, for a request that found no room.  Returns NULL if there is no host memory.
- * The superblock is larger than the slab, unless the limit is low. */
+/* Creates the record of a superblock, for a request for a slab that found no room.  The caller then allocates the
+ * superblock's memory.  The superblock is larger than the slab, unless the limit is low.  Returns NULL if there is no
+ * host memory. */
 struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
                                                const struct weir_request *r, uint64_t limit);
-/* Adds an empty superblock to the list, after the caller has set `base`.  If `bytes` is above 0, places a slab of this
- * size at the superblock's base. */
+/* Adds a superblock without slabs to the list.  The caller has set `base` to the address of its memory.  If `bytes` is
+ * above 0, places a slab of this size at the base. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes);
-/* Frees a slab, in a call on the stream with this id, or with OBSERVED if all work on the slab has completed.  If the
- * superblock is now empty and the caller may free its memory, removes it from the list and sets *empty to the
- * superblock; otherwise sets *empty to NULL.  The caller passes *empty to free(), or adds it to the list again if the
- * driver fails to free its memory.  Returns 1 on success, 0 if no slab starts at the address. */
+/* Frees a slab in a call on the stream with this id, or with OBSERVED if all work on the slab has completed.  If the
+ * superblock has no more slabs and the caller may free its memory, removes the superblock from the list and sets
+ * *empty to it; otherwise sets *empty to NULL.  The caller frees the memory and the record of *empty, or adds *empty
+ * to the list again if the driver fails to free the memory.  Returns 1 on success, 0 if no slab starts at the address.
+ * */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
-/* Removes and returns an empty superblock if all work on it has completed.  The caller sets `all_done` if all work of
- * the device has completed.  Returns NULL if there is no such superblock. */
+/* Removes a superblock without slabs from the list and returns it, if all work on it has completed.  `all_done` is 1
+ * if the caller has waited for all work of the device.  Returns NULL if there is no such superblock. */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
-/* Returns 1 if the list has an empty superblock without a stream, whose memory weir can free only after a wait for the
- * device; else 0. */
+/* Returns 1 if only a wait for the device would allow weir to free a superblock without slabs, because another stream
+ * has freed one of its slabs; else 0. */
 int weir__superblocks_wait(struct weir_superblocks *list);
 /* Finds the superblock that contains the address, and writes its range to *out.  Returns 1 on success, else 0. */
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
