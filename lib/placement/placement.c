@@ -21,15 +21,16 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* If at most this many streams have a struct weir_placement_own, a stream keeps its struct after its last tagged chunk
- * is gone. */
+/* If at most this many streams have a struct weir_placement_own, a stream keeps its struct even without chunks in it,
+ * so that the next free need not allocate it again. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
 
-/* Creates an empty table with room for `records` records.  The table is one block of memory, and the records are at
- * its start, aligned to a cache line.  The table is at most 13/16 full, so that few records are outside their own
- * bucket.  Record 0 is marked as used and has no kind.  Returns 1 on success, 0 if there is no host memory. */
+/* Creates an empty hash table with room for `records` records.  The table is one piece of host memory, and the records
+ * are at its start, aligned to a cache line.  The table is at most 13/16 full, so that most records are in their own
+ * bucket.  Record 0 is marked as used, so that 0 can mean "no record".  Returns 1 on success, 0 if there is no host
+ * memory. */
 static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t records) {
     const size_t record_bytes = sizeof *t->chunk + sizeof *t->tag + 2;
     size_t buckets = LEAST_BUCKETS, slots;
@@ -91,7 +92,7 @@ static void record_remove(struct chunk_table *t, uint32_t id) {
 
 /* ---- sets ---- */
 
-/* Adds a free chunk to the treap whose root is *link. */
+/* Inserts a free chunk into the treap whose root is *link. */
 static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
     uint64_t rank = chunk_rank(&chunk[id]);
     uint32_t *end[2], rest;
@@ -112,7 +113,8 @@ static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
     *end[0] = *end[1] = 0;
 }
 
-/* Adds a free chunk to a class that already has chunks.  *first is the class's first chunk. */
+/* Adds a free chunk to a size class that already has chunks.  *first is the smallest chunk of the class, which is not
+ * in its treap. */
 static void class_insert(struct chunk *chunk, uint32_t *first, uint32_t id) {
     uint32_t old = *first, *link = &chunk[old].child[1];
 
@@ -126,8 +128,8 @@ static void class_insert(struct chunk *chunk, uint32_t *first, uint32_t id) {
     treap_insert(chunk, &chunk[id].child[1], old);
 }
 
-/* Adds a free chunk to a set.  If the new chunk becomes the first chunk of its class, the old first chunk moves into
- * the treap. */
+/* Adds a free chunk to a set of free chunks.  If the chunk is the smallest of its size class, it becomes the first
+ * one, and the old first one moves into the treap. */
 static inline void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
@@ -142,7 +144,8 @@ static inline void set_insert(struct weir_placement *p, struct chunk_set *set, u
     chunk[id].child[0] = chunk[id].child[1] = 0;
 }
 
-/* Removes a chunk from a class that has more chunks.  *first_of is the class's first chunk. */
+/* Removes a chunk from a size class with at least two chunks.  *first_of is the smallest chunk of the class, which is
+ * not in its treap. */
 static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
     uint32_t first = *first_of, *link = &chunk[first].child[1], before, after;
 
@@ -173,8 +176,8 @@ static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
     *link = before | after;
 }
 
-/* Removes a chunk from its set.  If the chunk is the first of its class, the smallest chunk of the treap becomes the
- * first. */
+/* Removes a chunk from its set of free chunks.  If the chunk is the smallest of its size class, the smallest chunk of
+ * the treap takes its place. */
 static inline void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
@@ -188,7 +191,8 @@ static inline void set_erase(struct weir_placement *p, struct chunk_set *set, ui
     set->octaves ^= (uint64_t)(set->used[c / CLASSES] == 0) << c / CLASSES;
 }
 
-/* Returns the best fit for `want` granules, or 0 if no chunk of the set is large enough. */
+/* Returns the smallest chunk of the set with at least `want` granules, at the lowest address among equal ones.
+ * Returns 0 if no chunk is large enough. */
 static uint32_t set_find(const struct weir_placement *p, const struct chunk_set *set,
                          uint64_t want) {
     const struct chunk *chunk = p->all.chunk;
@@ -261,7 +265,7 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the struct for the tagged chunks of a stream, and creates it if necessary.  Returns NULL if there is no host
+/* Returns the struct with the free chunks of a stream, and creates it if necessary.  Returns NULL if there is no host
  * memory. */
 static struct weir_placement_own *own_make(struct weir_placement *p,
                                            struct weir_placement_stream *s) {
@@ -284,7 +288,7 @@ static struct weir_placement_own *own_make(struct weir_placement *p,
     return own;
 }
 
-/* Frees the struct for the tagged chunks of a stream, after the last of these chunks is gone. */
+/* Frees the struct with the free chunks of a stream, after the last of these chunks was removed. */
 static void own_drop(struct weir_placement *p, struct weir_placement_stream *s) {
     struct weir_placement_own *own = s->own[p->index];
 
@@ -303,8 +307,8 @@ void weir__placement_forget(struct weir_placement *p, struct weir_placement_stre
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a tagged chunk into its stream's list, in the order of sequences.  The chunk's place is usually the end of
- * the list.  Only a part of a chunk that was cut can have an earlier place. */
+/* Inserts a free chunk into its stream's list, sorted by sequence number.  Usually the chunk comes last.  Only a part
+ * of a chunk that was cut can have an earlier place. */
 static void list_insert(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
     uint32_t older = own->newest;
     uint32_t newer = 0;
@@ -327,12 +331,12 @@ static void list_remove(struct weir_placement *p, struct weir_placement_own *own
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = t->older;
 }
 
-/* Replaces the tagged chunk `old` by the chunk `id` in the list of the stream. */
+/* Replaces the free chunk `old` by the chunk `id` in the list of the stream. */
 static void list_replace(struct weir_placement *p, struct weir_placement_own *own, uint32_t old,
                          uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
 
-    /* Both chunks have the sequence of one free, so their place in the list is equal. */
+    /* Both chunks have equal sequence numbers, so the new chunk has the same place in the list. */
     *t = p->all.tag[old];
     *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = id;
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = id;
@@ -340,12 +344,13 @@ static void list_replace(struct weir_placement *p, struct weir_placement_own *ow
 
 /* ---- free chunks ---- */
 
-/* Returns the struct that holds the free chunk `id`: the tagged chunks of a stream, or the clean chunks. */
+/* Returns the struct that has the free chunk `id`: the chunks of one stream, or the chunks that all streams may use.
+ * */
 static struct weir_placement_own *chunk_owner(struct weir_placement *p, uint32_t id) {
     return p->all.kind[id] == TAGGED ? p->all.tag[id].own : &p->clean;
 }
 
-/* Removes a free chunk from its set and its list, before the chunk changes. */
+/* Removes a free chunk from its set and from its stream's list, before the chunk changes. */
 static void free_chunk_remove(struct weir_placement *p, struct weir_placement_own *own,
                               uint32_t id) {
     set_erase(p, &own->set, id);
@@ -353,7 +358,7 @@ static void free_chunk_remove(struct weir_placement *p, struct weir_placement_ow
         list_remove(p, own, id);
 }
 
-/* Joins `right` to its neighbour `left`.  The joined chunk has the later of both sequences. */
+/* Joins the adjacent chunks `left` and `right`.  The joined chunk gets the later of both sequence numbers. */
 static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
     struct chunk *l = &p->all.chunk[left];
     struct chunk *r = &p->all.chunk[right];
@@ -366,8 +371,8 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     record_remove(&p->all, right);
 }
 
-/* Makes the chunk `id` a free chunk of `own`, and joins it with adjacent chunks.  The chunk is in no set, and the
- * caller has set the chunk's sequence. */
+/* Makes the chunk `id` a free chunk of `own`, which has the free chunks of a stream or of all streams, and coalesces
+ * it with adjacent chunks.  The chunk must be in no set, and the caller has set its sequence number. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
@@ -387,8 +392,8 @@ static void free_chunk_add(struct weir_placement *p, struct weir_placement_own *
         list_insert(p, own, id);
 }
 
-/* Cuts the chunk `id` at `address`.  The chunk is in no set.  The second part gets a new record, for which the table
- * has room, and the kind `kind`.  Returns the new record. */
+/* Cuts the chunk `id` at `address`.  The chunk must be in no set.  The second part gets the kind `kind` and a new
+ * record, for which the table must have room.  Returns the new record. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -403,7 +408,8 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     return rest;
 }
 
-/* Removes the part of the free chunk `id` that lies in [first, end) from its set.  Returns the record of this part. */
+/* Removes the part of the free chunk `id` that lies in [first, end) from its set.  The rest of the chunk stays free.
+ * Returns the record of the removed part. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct chunk *c = &p->all.chunk[id];
     struct weir_placement_own *own = chunk_owner(p, id);
@@ -421,9 +427,9 @@ static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first
     return id;
 }
 
-/* Removes [first, end), in granules, from its free chunks, and joins the removed parts into one chunk.  `id` is the
- * first of these free chunks.  The rest of these chunks keeps its tags.  The table has room for two more records.
- * Returns the record of the joined chunk, which is in no set. */
+/* Joins all of [first, end), in granules, into one chunk that is in no set.  The range must lie in adjacent free
+ * chunks, and `id` is the first of them.  The rest of these chunks stays free for the streams that could use it.  The
+ * table must have room for two more records.  Returns the record of the joined chunk. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -433,8 +439,8 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Updates the record numbers in regions, chunks and lists after the table has grown, and builds all sets again.  `old`
- * has the new number of each old record. */
+/* Replaces the old record numbers in regions, chunks and lists by new ones after the table has grown, and builds all
+ * sets again.  The old records in `old` have the new numbers. */
 static void records_follow(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++)
@@ -462,8 +468,8 @@ static void records_follow(struct weir_placement *p, const struct chunk_table *o
 #undef MOVED
 }
 
-/* Moves all records to a larger table with room for `room` more records.  Every record gets another number.  Returns 1
- * on success, 0 if there is no host memory. */
+/* Moves all records to a larger hash table with room for `room` more records.  Every record gets another number.
+ * Returns 1 on success, 0 if there is no host memory. */
 static int table_grow(struct weir_placement *p, size_t room) {
     struct chunk_table old = p->all;
 
@@ -487,7 +493,7 @@ static int table_grow(struct weir_placement *p, size_t room) {
     return 1;
 }
 
-/* Makes room for `room` more records.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes room in the hash table for `room` more records.  Returns 1 on success, 0 if there is no host memory. */
 static int records_reserve(struct weir_placement *p, size_t room) {
     return p->all.room >= room || table_grow(p, room);
 }
@@ -517,10 +523,10 @@ static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     return first;
 }
 
-/* Sorts a chain of chunks by sequence.  The chain starts at `id`, and its links are the fields `newer`.  Returns the
- * first chunk of the sorted chain. */
+/* Sorts a linked list of chunks by sequence number (merge sort).  `id` is the first chunk, and the links are the
+ * fields `newer`.  Returns the first chunk of the sorted list. */
 static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
-    uint32_t run[32] = {0}; /* run[i] is 0 or a sorted chain of 2^i chunks */
+    uint32_t run[32] = {0}; /* run[i] is 0 or a sorted list of 2^i chunks */
     uint32_t all = 0;
 
     while (id != 0) {
@@ -540,10 +546,10 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the first stream's chunks with frees that are not observed from the clean set.  Returns these chunks as a
- * chain, linked by `newer`.  All other free chunks get sequence 0.  A chunk that crosses `used` is cut there, since no
- * block lies above `used`.  Free memory above `used` can have a sequence only because it has joined a freed block that
- * was later allocated again. */
+/* Removes the chunks that the first stream has freed, and whose frees have not completed, from the set of chunks that
+ * all streams may use.  Returns them as a list, linked by `newer`.  All other free chunks get sequence 0.  A chunk
+ * that crosses `used` is cut there, since no block lies above `used`.  Free memory above `used` can have a sequence
+ * number only because it has coalesced with a freed block that was later allocated again. */
 static uint32_t chain_first(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -570,8 +576,8 @@ static uint32_t chain_first(struct weir_placement *p) {
     return chain;
 }
 
-/* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once in the life of a
- * placement. */
+/* Separates the first stream's free chunks from the chunks that all streams may use, when a second stream appears.
+ * Takes linear time, once in the life of a placement. */
 static void second_stream(struct weir_placement *p) {
     struct weir_placement_own *own;
     uint32_t chain, id;
@@ -580,7 +586,7 @@ static void second_stream(struct weir_placement *p) {
     if (p->only == NULL)
         return;
     chain = list_sort(p, chain_first(p));
-    /* Called before p->only is reset, so that the first stream's record needs no host memory. */
+    /* While p->only is set, the first stream's struct needs no host memory. */
     own = own_make(p, p->only);
     p->only = NULL;
     while ((id = chain) != 0) {
@@ -589,8 +595,8 @@ static void second_stream(struct weir_placement *p) {
     }
 }
 
-/* Records that a stream allocates or frees, while the placement has seen only one stream.  `s` is NULL if the stream
- * is unknown. */
+/* Records which stream allocates or frees, while only one stream has used the placement.  `s` is NULL if the stream is
+ * unknown. */
 static void stream_seen(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
@@ -628,7 +634,7 @@ void weir__placement_observe(struct weir_placement *p, struct weir_placement_str
 
 /* ---- regions ---- */
 
-/* Returns the index of the first region that ends above `address`, or p->regions if there is none. */
+/* Returns the index of the first region that ends above `address` (in granules), or p->regions if there is none. */
 static size_t region_position(const struct weir_placement *p, uint64_t address) {
     size_t first = p->regions, at;
 
@@ -636,8 +642,8 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return first;
 }
 
-/* Raises `high` of a region after memory up to `end` has come into use.  If this memory is a block, raises `used`,
- * too. */
+/* Raises the highest used address of a region, after a block or new memory was placed up to `end`.  A block also
+ * raises the field `used`. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
     struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
@@ -649,7 +655,7 @@ static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
         r->used = end;
 }
 
-/* Makes room for one more region.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes room in the array of regions for one more.  Returns 1 on success, 0 if there is no host memory. */
 static int region_reserve(struct weir_placement *p) {
     size_t want = 2 * p->region_length + 1;
     struct weir_placement_region *more;
@@ -697,8 +703,8 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, which is in no set.  The chunk gets the tag (s, sequence), or becomes clean if `sequence` is
- * 0.  Returns 1 on success.  If there is no host memory, changes nothing and returns 0. */
+/* Frees the chunk `id`, which must be in no set, on the stream `s` with this sequence number.  If `sequence` is 0, all
+ * streams may use the chunk.  Returns 1 on success.  If there is no host memory, changes nothing and returns 0. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
     struct weir_placement_own *own = &p->clean;
@@ -714,7 +720,7 @@ static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placeme
     return 1;
 }
 
-/* Removes the region with this index from the placement.  All of the region is free. */
+/* Removes the region with this index from the placement.  All of the region must be free. */
 static void region_unlink(struct weir_placement *p, size_t position) {
     struct weir_placement_region *r = &p->region[position];
 
@@ -730,8 +736,8 @@ static void region_unlink(struct weir_placement *p, size_t position) {
     memmove(r, r + 1, (p->regions - position) * sizeof *r);
 }
 
-/* Returns the stream whose free in the free chunk `id` is not observed yet.  Returns NULL if all frees in the chunk
- * are observed. */
+/* Returns the stream for whose free other streams must wait before they use the free chunk `id`.  Returns NULL if all
+ * streams may use the chunk now. */
 static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
     uint64_t sequence = p->all.tag[id].sequence;
 
@@ -753,7 +759,7 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
     for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
         unsigned kind = p->all.kind[id];
 
-        /* this condition often holds for the first chunk, since best fit prefers low addresses */
+        /* The loop often ends at the first chunk, since best fit prefers low addresses for blocks. */
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (waits_for(p, id) != NULL)
@@ -785,7 +791,8 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 
 /* ---- unmapped ranges ---- */
 
-/* Turns the chunk `id`, which is in no set, into an unmapped range, and joins it with adjacent unmapped ranges. */
+/* Turns the chunk `id`, which must be in no set, into an unmapped range, and joins it with adjacent unmapped ranges.
+ * */
 static void chunk_unmap(struct weir_placement *p, uint32_t id) {
     struct chunk *c = &p->all.chunk[id];
 
@@ -811,7 +818,7 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
 }
 
 /* Returns the chunk of this kind that starts at `within`.  Returns 0 if there is none, or if [address, address +
- * bytes) is not inside the chunk. */
+ * bytes) does not lie inside the chunk. */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                              uint64_t address, size_t bytes) {
     uint64_t before = (address - within) >> p->shift;
@@ -890,8 +897,8 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- placing blocks ---- */
 
-/* Prepares to place a block.  Makes room in the table for one more record, and sets *want to the number of granules
- * that `bytes` need.  Returns OK, NO_FIT, INVALID or NO_MEMORY. */
+/* Prepares to place a block: makes room in the table for one more record, and sets *want to the number of granules for
+ * `bytes` bytes.  Returns OK, NO_FIT, INVALID or NO_MEMORY. */
 static int take_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                       uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
@@ -913,7 +920,7 @@ static void block_describe(const struct weir_placement *p, uint32_t id,
     out->size = c->size << p->shift;
 }
 
-/* Makes the chunk `id`, which is in no set, a live block of `bytes` bytes.  Describes the block in *out. */
+/* Makes the chunk `id`, which must be in no set, a live block of `bytes` bytes.  Describes the block in *out. */
 static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
                         struct weir_placement_block *out) {
     struct chunk *c = &p->all.chunk[id];
@@ -924,8 +931,8 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit for `want` granules among the clean chunks and the chunks of `own`, which may be NULL.  Returns
- * 0 if no chunk fits. */
+/* Returns the best fit for `want` granules among the chunks that all streams may use and the chunks of `own`, the
+ * requesting stream's.  `own` may be NULL.  Returns 0 if no chunk fits. */
 static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_own *own,
                          uint64_t want) {
     uint32_t first = own == NULL ? 0 : set_find(p, &own->set, want), clean;
@@ -965,15 +972,15 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_pla
         list_remove(p, own, id);
     }
     block_begin(p, id, bytes, out);
-    /* Only a block at the end of a region, or before an unmapped range, can raise `high` or `used`.  Other free chunks
-     * lie below memory that was already in use. */
+    /* Only a block at the end of a region, or before an unmapped range, can raise the region's highest used address.
+     * All other free chunks lie below memory that was used before. */
     if (next == BORDER || next == UNMAPPED)
         mark_end(p, (out->address + out->size) >> p->shift, 1);
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes [first, end), in granules, a live block.  This range lies in adjacent free chunks, and `id` is the first of
- * them. */
+/* Makes [first, end), in granules, a live block of `bytes` bytes.  The range must lie in adjacent free chunks, and
+ * `id` is the first of them. */
 static void take_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
                      size_t bytes, struct weir_placement_block *out) {
     block_begin(p, claim_run(p, id, first, end), bytes, out);
@@ -1003,13 +1010,13 @@ struct run {
     uint64_t size; /* the size of the run, in granules */
 };
 
-/* Returns 1 if the free chunk `id` has the tag of a stream other than `s`, else 0. */
+/* Returns 1 if the free chunk `id` is free only for a stream other than `s`, else 0. */
 static int is_others(const struct weir_placement *p, uint32_t id,
                      const struct weir_placement_stream *s) {
     return p->all.kind[id] == TAGGED && (p->all.tag[id].own->stream != s || s->id == 0);
 }
 
-/* Returns 1 if the stream may use the chunk `id` at once, or after a wait for another stream; else 0. */
+/* Returns 1 if the stream may use the chunk `id` at once, or after it waits for another stream; else 0. */
 static int may_have(const struct weir_placement *p, uint32_t id,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
@@ -1018,8 +1025,8 @@ static int may_have(const struct weir_placement *p, uint32_t id,
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
-/* Finds the smallest run in a region that holds `want` granules.  Writes this run to *best if it is smaller than
- * *best. */
+/* Finds the smallest run of adjacent free chunks in a region that has at least `want` granules.  Writes this run to
+ * *best if it is smaller than *best. */
 static void run_search(const struct weir_placement *p, const struct weir_placement_region *r,
                        uint64_t want, const struct weir_placement_stream *s,
                        const struct weir_placement_waits *waits, struct run *best) {
@@ -1043,8 +1050,8 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     }
 }
 
-/* Makes the stream wait for the first chunks of a run, up to `want` granules.  `id` is the first chunk.  Returns 1 on
- * success, else 0. */
+/* Makes the stream wait for the frees of other streams in the first `want` granules of a run.  `id` is the first chunk
+ * of the run.  Returns 1 on success, else 0. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
@@ -1078,8 +1085,8 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
 
 /* ---- freeing blocks ---- */
 
-/* Returns why no live block starts at `address`: FOREIGN, FREE or INTERIOR.  On INTERIOR, writes the block around the
- * address to *out, unless `out` is NULL. */
+/* Returns why no live block starts at `address`: FOREIGN, FREE or INTERIOR.  If the result is INTERIOR, writes the
+ * live block around the address to *out, unless `out` is NULL. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;

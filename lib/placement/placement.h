@@ -49,29 +49,34 @@
 struct weir_placement;
 struct weir_placement_own;
 
-/* The largest number of placements that share the records of streams. */
+/* The largest number of placements that share the caller's records of streams.  Each record has an entry for each
+ * placement. */
 enum { WEIR_PLACEMENT_INDEXES = 3 };
 
-/* The record of a stream.  The caller owns it, and sets `id`, `observed` and `is_fallback`.  `own` has only zeros at
- * first. */
+/* The caller's record of a stream.  The caller sets `id`, `observed` and `is_fallback`.  The pointers in `own` are
+ * NULL at first. */
 struct weir_placement_stream {
     uint64_t id;       /* the driver's id of the stream, or 0 if the id is unknown */
-    uint64_t observed; /* the largest sequence up to which all frees of the stream are observed */
-    /* Set for at most one stream of a placement.  A free on this stream needs no host memory. */
+    /* all frees on the stream with sequence numbers up to `observed` have completed */
+    uint64_t observed;
+    /* Set for at most one stream of a placement.  A free on this stream needs no host memory, so that a free can
+     * always succeed. */
     int is_fallback;
-    /* For each placement, the tagged chunks of this stream, or NULL.  The rule's `index` is the index of the
-     * placement. */
+    /* For each placement, the free chunks that only this stream may use so far, or NULL.  The index is the field
+     * `index` of the placement's rule. */
     struct weir_placement_own *own[WEIR_PLACEMENT_INDEXES];
 };
 
 struct weir_placement_rule {
-    /* A power of two that divides all sizes and all bases of regions.  256 for BFC. */
+    /* A power of two (a granule) that divides all sizes and the start of every region.  256 for BFC. */
     size_t granularity;
-    /* A chunk is split if otherwise at least this many bytes would be wasted (see Split above); not 0.  128 MiB for
-     * BFC.  If `split_waste` equals `granularity`, a block never wastes a whole granule. */
+    /* A chunk is split if at least this many bytes of it would otherwise be wasted (see Split at the head of this
+     * file). 128 MiB for BFC; never 0.  If `split_waste` equals `granularity`, every block has exactly its rounded
+     * size. */
     size_t split_waste;
-    int own_first; /* 1 if clean chunks serve a request only when no chunk of the stream fits */
-    /* the number of this placement among all placements that share the records of streams */
+    /* 1 if a request gets a chunk that all streams may use only when no chunk of its own stream fits */
+    int own_first;
+    /* the index of this placement among all placements that share the caller's records of streams */
     unsigned index;
     /* Allocates host memory for the placement.  Works like realloc, but frees the memory and returns NULL if `bytes`
      * is 0.  If `resize` is NULL, the placement calls realloc and free. */
@@ -87,7 +92,7 @@ enum weir_placement_result {
     WEIR_PLACEMENT_INTERIOR,  /* the address lies inside a live block, but not at its start */
     /* The address lies in a free chunk or in a deferred block, so this is a double free. */
     WEIR_PLACEMENT_FREE,
-    /* the region still has live blocks, or free chunks whose frees are not observed */
+    /* The region has a live block, or a free chunk that not all streams may use. */
     WEIR_PLACEMENT_BUSY,
     WEIR_PLACEMENT_INVALID /* an argument is wrong, or the region overlaps another region */
 };
@@ -102,13 +107,13 @@ struct weir_placement_figures {
     size_t regions;
     size_t total;  /* the bytes of all regions, without unmapped ranges */
     size_t blocks; /* the number of live blocks */
-    /* the sum over all regions of `high` minus the base, where `high` is the highest address that was ever allocated
-     * or filled */
+    /* The size of the used parts of all regions.  The used part extends from the start of a region to the highest
+     * address where a block or new memory was ever placed. */
     size_t extent;
     size_t host_bytes; /* the bytes of host memory that the placement uses */
 };
 
-/* The description of one chunk, from weir__placement_next. */
+/* The description of one chunk, for a walk over all chunks with weir__placement_next. */
 struct weir_placement_span {
     uint64_t address;
     size_t size;
@@ -117,20 +122,21 @@ struct weir_placement_span {
     int live;     /* 1 if the chunk is a live block, else 0 */
     int deferred; /* 1 if the chunk is a deferred block, else 0 */
     int unmapped; /* 1 if the chunk is an unmapped range, else 0 */
-    /* The tag of a free chunk: the id of the stream that freed it, and the sequence of the free.  Both are 0 if all
-     * streams may use the chunk. */
+    /* For a free chunk that not all streams may use yet: the id of the stream that freed it, and the sequence number
+     * of the free.  Both are 0 for all other chunks. */
     uint64_t stream;
     uint64_t sequence;
-    /* The place of this chunk in the walk over all chunks; weir__placement_next uses `chunk` and `region`. */
+    /* The position of the walk; only weir__placement_next uses `chunk` and `region`. */
     uint32_t chunk;
     size_t region;
 };
 
-/* Functions of the caller that make the requesting stream wait for another stream's free that is not observed yet. */
+/* Callbacks for a request that may use memory of other streams after a wait.  Each free is named by its stream's id
+ * and its sequence number. */
 struct weir_placement_waits {
-    /* Returns 1 if the requesting stream can wait for the free with this stream and sequence, else 0. */
+    /* Returns 1 if the request's stream can wait for this free of another stream, else 0. */
     int (*may)(void *context, uint64_t stream, uint64_t sequence);
-    /* Makes the requesting stream wait for the free with this stream and sequence.  Returns 1 on success, else 0. */
+    /* Makes the request's stream wait for this free of another stream.  Returns 1 on success, else 0. */
     int (*wait)(void *context, uint64_t stream, uint64_t sequence);
     void *context;
 };
@@ -139,7 +145,7 @@ struct weir_placement_waits {
 
 /* Creates an empty placement.  Returns OK, INVALID if the rule is wrong, or NO_MEMORY.  Sets *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
-/* Frees a placement and the records of its live blocks.  Does nothing for NULL. */
+/* Frees the host memory of a placement, including the records of its live blocks.  Does nothing for NULL. */
 void weir__placement_destroy(struct weir_placement *p);
 
 /* Adds the region [base, base + bytes) as one free chunk that all streams may use.  Returns OK, INVALID or
@@ -154,72 +160,76 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
  * if there is no such region. */
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
                                  size_t *bytes);
-/* Removes the region that starts at `base`, if all streams may use the whole region.  Returns OK, BUSY or FOREIGN.
- * Needs no host memory. */
+/* Removes the region that starts at `base`.  Returns OK, FOREIGN if no region starts there, or BUSY if not all streams
+ * may use the whole region.  Needs no host memory. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Turns [address, address + bytes), a part of the unmapped range that starts at `within`, into a free chunk, since the
- * part has memory now.  The chunk gets the tag of the stream `s` and `sequence`.  If `sequence` is 0, the chunk is
- * free for all streams.  Returns OK, INVALID or NO_MEMORY. */
+/* Turns [address, address + bytes), a part of the unmapped range that starts at `within`, into a free chunk, after the
+ * caller has mapped memory there.  The memory is free for the stream `s`, as if this stream had freed it with this
+ * sequence number.  If `sequence` is 0, it is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
-/* Turns [address, address + bytes) into an unmapped range, even if not all streams may use this memory yet.  The range
- * lies in adjacent free chunks, and the first of these chunks starts at `within`.  Returns OK, INVALID or NO_MEMORY. */
+/* Turns [address, address + bytes) into an unmapped range, before the caller unmaps its memory.  The memory must be
+ * free, for any stream.  `within` is the start of the first free chunk in the range.  Returns OK, INVALID or
+ * NO_MEMORY. */
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
-/* Allocates and writes the host memory for `chunks` chunks in advance.  Does nothing if there is no host memory. */
+/* Allocates host memory for `chunks` chunks in advance, and writes to it, so that the kernel maps it now.  Does
+ * nothing if there is no host memory. */
 void weir__placement_stock(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) for work on the stream `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                          struct weir_placement_block *out);
-/* Places a block at `address`.  Returns NO_FIT unless a clean chunk that is large enough starts there.  The other
- * results are those of weir__placement_take. */
+/* Places a block at `address`.  Returns NO_FIT unless a free chunk that all streams may use starts there and is large
+ * enough.  Otherwise returns OK, NO_MEMORY or INVALID. */
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
                             struct weir_placement_stream *s, struct weir_placement_block *out);
 /* Places a block in a run of adjacent free chunks, for a request that fits no single chunk.  The stream may use each
- * chunk of the run at once, or after a wait for another stream's free.  Chooses a run of the smallest size that fits,
- * and makes the stream wait for the chunks in the block.  The rest of the run keeps its tags.  Takes linear time in
- * the number of chunks.  Returns NO_FIT if no run fits or a wait fails. */
+ * chunk of the run at once, or after it waits for another stream's free.  Chooses the smallest run that fits, and
+ * makes the stream wait for the chunks in the block.  The rest of the run stays free for the streams that could use it
+ * before. Takes linear time in the number of chunks.  Returns OK, NO_MEMORY or INVALID, or NO_FIT if no run fits or a
+ * wait fails. */
 int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
                                 struct weir_placement_stream *s,
                                 const struct weir_placement_waits *waits,
                                 struct weir_placement_block *out);
-/* Frees the live block at `address` on the stream `s` with this sequence.  If `sequence` is 0, the memory is free for
- * all streams.  `s` may be NULL if the stream is unknown; `sequence` is 0 then.  Writes the block to *out unless `out`
- * is NULL.  Returns OK, FOREIGN, INTERIOR or FREE.  Returns NO_MEMORY and changes nothing if there is no host memory,
- * but never if `sequence` is 0 or `s` is the fallback stream. */
+/* Frees the live block at `address` on the stream `s`, with the free's sequence number.  If `sequence` is 0, the
+ * memory is free for all streams, and `s` may be NULL.  Writes the block to *out unless `out` is NULL.  Returns OK,
+ * FOREIGN, INTERIOR or FREE.  Returns NO_MEMORY and changes nothing if there is no host memory, but never if
+ * `sequence` is 0 or `s` is the fallback stream (is_fallback). */
 int weir__placement_give(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
-/* Turns the live block at `address` into a deferred block.  weir__placement_give then returns FREE for this address. */
+/* Turns the live block at `address` into a deferred block, which is freed later.  A second free of the address then
+ * fails with FREE. */
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
-/* Turns the deferred block at `address` into a live block again. */
+/* Turns the deferred block at `address` into a live block again, before the caller frees it. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
-/* Prevents the stream's frees up to `sequence` from coalescing with its later frees.  So other streams can use the
- * memory of these frees as soon as the frees are observed.  Does nothing for a stream without tagged chunks, or while
- * there is only one stream. */
+/* Keeps the memory of the stream's frees up to this sequence number from coalescing with memory that the stream frees
+ * later.  So other streams can use this memory as soon as these frees have completed.  Does nothing for a stream
+ * without such memory, or while only one stream uses the placement. */
 void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
                           uint64_t sequence);
-/* Finds the live block that starts at `address`.  If the result is INTERIOR, finds the live block around `address`.
- * Returns OK, FOREIGN, INTERIOR or FREE. */
+/* Finds the live block that starts at `address`, and writes it to *out.  Returns OK, or why no live block starts
+ * there: FOREIGN, INTERIOR or FREE.  If the result is INTERIOR, *out is the live block around the address. */
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
-/* Makes the memory of the stream's frees up to `s->observed` free for all streams, and coalesces it.  The caller has
- * set `s->observed`, since these frees have completed. */
+/* Makes the memory that the stream has freed up to the sequence number `s->observed` free for all streams, and
+ * coalesces it.  Called after these frees have completed and the caller has set `s->observed`. */
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
-/* Removes a stream from the placement, before the caller frees the stream's record.  All frees of the stream must be
- * observed, unless the caller destroys the placement next. */
+/* Removes all pointers to the caller's record of a stream, before the caller frees the record.  All frees of the
+ * stream must have completed, unless the caller destroys the placement next. */
 void weir__placement_forget(struct weir_placement *p, struct weir_placement_stream *s);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
-/* Finds the unmapped range at the end of the last region.  Returns 1 if the last region ends with such a range, else
- * 0. */
+/* Finds the unmapped range at the end of the last region, and writes it to *address and *bytes.  Returns 1 on success,
+ * 0 if the last region does not end with an unmapped range. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Finds the chunk after *span in the order of addresses, or the first chunk if *span has only zeros.  The placement
- * must not change during a walk.  Returns 1 and writes the chunk to *span.  Returns 0 if *span was the last chunk. */
+/* Finds the chunk after *span by address, or the first chunk if *span has only zeros.  The placement must not change
+ * during such a walk.  Returns 1 and writes the chunk to *span.  Returns 0 if *span was the last chunk. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
 /* Marks a live block, which weir__placement_next has found, as old.  Returns 1 if the block was not old, else 0. */
 int weir__placement_age(struct weir_placement *p, const struct weir_placement_span *live);

@@ -32,12 +32,12 @@
 
 #include "base/hostmem.h"
 
-/* 2^64 / golden ratio, the factor of the hash of an address. */
+/* The factor of the hash of an address: 2^64 / golden ratio. */
 #define CHUNK_FACTOR UINT64_C(0x9E3779B97F4A7C15)
 #define EACH_PRINT UINT64_C(0x0101010101010101) /* a word with the value 1 in each byte */
-/* All sizes and addresses, in granules, are below 2^SIZE_BITS. */
+/* All sizes and addresses are below 2^SIZE_BITS granules. */
 #define SIZE_BITS 58u
-/* The number of classes of an octave, one for each bit of a word. */
+/* The number of size classes between two powers of two.  Each class has a bit in a 32-bit word. */
 #define CLASSES 32u
 /* The sequence in the tag of a live block that weir__placement_age has marked as old. */
 #define OLD UINT64_MAX
@@ -54,16 +54,16 @@ enum kind {
 
 /* The record of a chunk.  A record has 32 bytes and never crosses the end of a cache line. */
 struct chunk {
-    /* The chunk's address, in granules.  While a table grows, a record in the old table has its number in the new
-     * table here. */
+    /* The chunk's address, in granules.  While the table grows, the old record instead has the number of the chunk's
+     * new record. */
     uint64_t address;
-    uint64_t size; /* the chunk's size in granules, or 0 for a border record */
+    uint64_t size; /* the chunk's size in granules, or 0 for the border record of a region */
     uint32_t prev; /* the records of the chunks before and after this chunk in its region */
     uint32_t next;
     union {
         uint64_t requested; /* for a live block, the bytes that the caller requested */
-        /* For a free chunk, the left and the right subtree in the treap.  For the first chunk of a class, 0 and the
-         * root of the treap. */
+        /* For a free chunk, its left and right subtree in the treap of its size class.  The first chunk of a class is
+         * not in the treap: its second child is the root of the treap. */
         uint32_t child[2];
     };
 };
@@ -71,24 +71,25 @@ struct chunk {
 /* The part of a record that only free chunks use.  `sequence` is used for every free chunk, the other fields for
  * tagged chunks only.  The only sequence that a live block may have is OLD. */
 struct chunk_tag {
-    /* The sequence of the latest free in the chunk, or 0 if every stream may use the chunk. */
+    /* The sequence number of the latest free in the chunk, or 0 if every stream may use the chunk. */
     uint64_t sequence;
-    struct weir_placement_own *own; /* the tagged chunks of the chunk's stream */
-    uint32_t older;                 /* the next older chunk in the stream's list, or 0 */
+    struct weir_placement_own *own; /* the free chunks of the stream that freed this chunk */
+    uint32_t older;                 /* the chunk of this stream that was freed before, or 0 */
     uint32_t newer;
 };
 
 struct chunk_table {
-    /* The arrays `chunk`, `tag`, `kind` and `print` have one element for each record.  The index is the record's
-     * number. */
+    /* The arrays `chunk`, `tag`, `kind` and `print` have one element for each record of a chunk.  The index is the
+     * record's number. */
     struct chunk *chunk;
     struct chunk_tag *tag;
     uint8_t *kind;
-    uint8_t *print; /* 0x80 plus seven bits of the hash, or 0 if the record is unused */
-    /* For each bucket, the number of records that belong to it or to a bucket before it, but lie in a later bucket
-     * because it was full.  A count of 255 never changes again. */
+    uint8_t *print; /* part of the hash: 0x80 plus seven bits, or 0 if the record is unused */
+    /* For each bucket, the number of records of this or an earlier bucket that lie in a later bucket, since this
+     * bucket was full.  A look-up continues in the next bucket while the number is above 0.  A number of 255 never
+     * changes again. */
     uint8_t *passed;
-    unsigned shift; /* the shift that turns a hash into the index of a bucket */
+    unsigned shift; /* the number of bits by which a hash is shifted to get the index of a bucket */
     size_t buckets; /* the number of buckets, a power of two */
     size_t room;    /* the number of records that can be added before the table must grow */
     void *memory;   /* the host memory that holds all arrays */
@@ -96,27 +97,31 @@ struct chunk_table {
 };
 
 struct chunk_set {
-    uint64_t octaves;                    /* a bit for each octave that has chunks */
-    uint32_t used[SIZE_BITS];            /* for each octave, a bit for each class that has chunks */
-    uint32_t first[SIZE_BITS * CLASSES]; /* for each class, its smallest chunk, or 0 */
+    /* a bit for each octave (sizes from 2^n to below 2^(n+1)) with at least one chunk */
+    uint64_t octaves;
+    /* for each octave, a bit for each size class with at least one chunk */
+    uint32_t used[SIZE_BITS];
+    uint32_t first[SIZE_BITS * CLASSES]; /* for each size class, its smallest chunk, or 0 */
 };
 
 struct weir_placement_region {
     uint64_t base;
     uint64_t end;
-    /* The highest end of any block or filled memory so far; at first the region's base. */
+    /* The highest end of any block or newly mapped memory in the region so far.  At first the region's start. */
     uint64_t high;
-    uint64_t used; /* while there is only one stream, the highest end of any block so far */
+    /* The highest end of any block in the region, recorded while only one stream uses the placement. */
+    uint64_t used;
     uint32_t border;
 };
 
-/* The tagged chunks of one stream in one placement: free chunks that other streams may not use yet.  The clean chunks
- * are stored in this struct, too, without a stream and without a list. */
+/* The free chunks of one stream in one placement, which other streams may not use yet.  The chunks that all streams
+ * may use are in a struct of this type, too, without a stream and without a list. */
 struct weir_placement_own {
     struct weir_placement_stream *stream;
-    /* A tagged chunk that was freed up to this sequence joins no other tagged chunk. */
+    /* Chunks that were freed up to this sequence number do not coalesce with the stream's other chunks. */
     uint64_t parted;
-    /* the first and the last tagged chunk in the list, which is in the order of sequences; 0 if the list is empty */
+    /* The first and the last chunk in the stream's list, which is sorted by sequence number.  0 if the list is empty.
+     * */
     uint32_t oldest;
     uint32_t newest;
     struct chunk_set set;
@@ -124,43 +129,47 @@ struct weir_placement_own {
 
 struct weir_placement {
     unsigned shift; /* log2 of the granularity */
-    unsigned index; /* the index of the placement's rule */
-    int several;    /* set once the placement has seen a second stream, or stream 0 */
+    /* the index of the placement among all placements with shared records of streams */
+    unsigned index;
+    /* set once a second stream, or a stream with unknown id (0), has used the placement */
+    int several;
     int own_first;
     uint64_t mask;  /* the granularity minus 1 */
-    uint64_t waste; /* split_waste of the placement's rule in granules, rounded up */
-    /* the only stream seen so far, or NULL if no stream or several streams were seen */
+    /* the number of wasted granules above which a chunk is split (split_waste of the rule) */
+    uint64_t waste;
+    /* The only stream that has used the placement so far.  NULL if no stream has used it, or several have. */
     struct weir_placement_stream *only;
-    /* The record that replaces `only` after the caller has freed the record of that stream. */
+    /* A substitute for the record of the only stream, after the caller has freed that record. */
     struct weir_placement_stream ended;
     struct chunk_table all;
     size_t blocks;
-    /* The number of streams that have a struct weir_placement_own. */
+    /* The number of streams with a struct weir_placement_own, which has the stream's free chunks. */
     size_t owners;
     struct weir_placement_region *region; /* the regions, sorted by base */
     size_t regions, region_length;
-    size_t total;  /* the granules of all regions, without unmapped ranges */
-    size_t extent; /* the sum over all regions of `high` minus `base` */
+    size_t total;  /* the sum of all regions in granules, without unmapped ranges */
+    size_t extent; /* the granules of the used parts of all regions, up to `high` of each region */
     struct weir__hostmem host;
     struct weir_placement_own clean;
-    struct weir_placement_own first;    /* the tagged chunks of the first stream */
-    struct weir_placement_own fallback; /* the tagged chunks of the fallback stream */
+    struct weir_placement_own first; /* the free chunks of the first stream */
+    /* the free chunks of the stream for which is_fallback is set */
+    struct weir_placement_own fallback;
 };
 
-/* Returns the largest number of records in a table with `buckets` buckets. */
+/* Returns the largest number of records that a hash table with `buckets` buckets may have. */
 static inline size_t chunk_limit(size_t buckets) {
     return buckets * 8 / 16 * 13;
 }
 
-/* Returns the class of a chunk of `size` granules. */
+/* Returns the size class of a chunk of `size` granules. */
 static inline unsigned chunk_class(uint64_t size) {
     unsigned octave = 63u ^ (unsigned)__builtin_clzll(size);
 
     return octave * CLASSES + (unsigned)(size * CLASSES >> octave & (CLASSES - 1));
 }
 
-/* Returns the rank of a chunk in its treap.  Ranks are spread evenly, even if the addresses are multiples of one
- * size. */
+/* Returns the rank of a chunk in its treap, a hash of its address.  Ranks are spread evenly, even if the addresses are
+ * multiples of one size. */
 static inline uint64_t chunk_rank(const struct chunk *c) {
     uint64_t hash = c->address * CHUNK_FACTOR;
 
@@ -172,7 +181,7 @@ static inline int chunk_is_before(const struct chunk *c, const struct chunk *oth
     return c->size != other->size ? c->size < other->size : c->address < other->address;
 }
 
-/* Returns the prints of a bucket as one word, with the first print in the lowest byte. */
+/* Returns the prints (hash bytes) of a bucket's records as one word, with the first print in the lowest byte. */
 static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket) {
     uint64_t word;
 
@@ -184,8 +193,8 @@ static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket)
 }
 
 /* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0 if there is none.  In `same`,
- * the top bit of a byte is set if the byte's print is equal.  Rarely the bit of the next byte is set, too; the
- * comparison of the address then rejects the next record. */
+ * the top bit of a byte is set if the byte's print, a part of the hash, is equal.  Rarely the bit of the next byte is
+ * set, too; the comparison of the address then rejects the next record. */
 static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
     const struct chunk_table *t = &p->all;
     uint64_t granule = address >> p->shift, hash = granule * CHUNK_FACTOR;
@@ -209,9 +218,9 @@ static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t addre
     return 0;
 }
 
-/* Returns 1 if the free chunk `id` may join the adjacent chunk `other`, else 0.  `own` is the struct of the stream
- * that has the chunk `id`, or p->clean.  Two tagged chunks of a stream join if both were freed after the sequence
- * own->parted. */
+/* Returns 1 if the free chunk `id` may coalesce with the adjacent chunk `other`, else 0.  `own` has the chunk `id`: it
+ * has the free chunks of a stream, or the chunks that all streams may use.  Two chunks of a stream coalesce only if
+ * both were freed after the sequence number own->parted. */
 static inline int chunk_joins(const struct weir_placement *p, uint32_t other, uint32_t id,
                               const struct weir_placement_own *own) {
     if (own == &p->clean)
