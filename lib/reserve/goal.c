@@ -52,17 +52,17 @@
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
 
-/* Decay releases all memory above the need if it is at most LEAST bytes, instead of half of it. */
+/* If at most LEAST bytes are not needed, decay releases all of them, instead of half of them. */
 #define LEAST ((uint64_t)64 << 20)
-/* Halving an amount 64 times leaves nothing of it. */
+/* After so many halvings of an amount nothing is left of it, so the loop over missed windows can stop. */
 enum { MOST_WINDOWS = 64 };
 
-/* The first and the longest pause between two checks.  A signal ends after the longest pause, about a second after
- * the first check. */
+/* The first and the longest pause between two checks whether to release memory.  Pauses double.  A signal of
+ * weir_low_memory ends after the longest pause, about a second after the first check. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a release threshold, a program that needs its memory again and again spends at most a 16th of its time on
- * growth. */
+/* With a finite release threshold, memory from new growth is kept for a while, so that a program that needs its memory
+ * again and again spends at most a 16th of its time on growth. */
 #define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -96,14 +96,15 @@ weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, siz
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause) {
     uint64_t last = atomic_exchange_explicit(&g->decay.last, now, memory_order_relaxed);
 
-    /* not 0, since a pause of 0 stands for a call of weir_decay in weir__goal_end_window */
+    /* The result must not be 0, since weir__goal_end_window treats a pause of 0 as a call of weir_decay. */
     *pause = now > last ? now - last : 1;
     weir__raise_to(&g->decay.peak, in_use);
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates g->decay.each (the reserved bytes that one byte in use needs) after a window.  If reserved memory grew in
- * the window, takes the value of this window.  Otherwise keeps the smaller of the old value and the window's value. */
+/* Updates g->decay.each, the reserved bytes that one byte in use needs, at the end of a window.  `peak' is the peak of
+ * bytes in use.  If reserved memory grew in the window, the program needed all of it, so the function stores the value
+ * of this window.  Otherwise it keeps the smaller of the old value and the window's value. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_less(reserved, peak), g->idle);
     double *each = &g->decay.each, now = peak > 0 ? (double)needed / (double)peak : *each;
@@ -112,7 +113,8 @@ static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, in
         *each = now;
 }
 
-/* Lowers the aim (the reserved bytes to keep) at the end of a window with this peak.  The caller holds the lock. */
+/* Lowers g->decay.aim, the reserved bytes to keep, at the end of a window in which at most `peak' bytes were in use.
+ * The caller holds the lock of decay. */
 static void lower_aim(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     double needed = (double)peak * (g->decay.each > 0 ? g->decay.each : 1);
     uint64_t aim = weir__size_smaller(g->decay.aim, reserved), need = reserved, more;
@@ -142,7 +144,7 @@ uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_us
         else
             lower_aim(g, reserved, peak);
         for (uint64_t i = 1; i < windows && i < MOST_WINDOWS; i++)
-            lower_aim(g, reserved, in_use); /* handles a window without requests */
+            lower_aim(g, reserved, in_use); /* a window without requests */
         keep = d->aim;
         atomic_store_explicit(&d->ends, now + g->half_life_ns, memory_order_relaxed);
     }
@@ -162,7 +164,7 @@ void weir__goal_want_less(struct weir_goal *g, uint64_t wanted, uint64_t rest) {
                                                   memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Returns the nanoseconds that growth has taken since the allocator was created. */
+/* Returns the nanoseconds that growth of reserved memory has taken since the allocator was created. */
 static uint64_t growth_ns(const struct weir_reserve *v) {
     return atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
 }
@@ -173,8 +175,8 @@ size_t weir__goal_settle(struct weir_reserve *v) {
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(&v->goal, figures.reserved, figures.in_use, UINT64_MAX);
-    /* Releases nothing while more memory is reserved than a lowered limit allows.  weir could not reserve the
-     * released memory again, although the report of a failure may have named it as available for the next request. */
+    /* Releases nothing while more memory is reserved than a lowered limit allows, since weir could not reserve the
+     * released memory again.  The report of a failed request may have promised this memory to the next request. */
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
@@ -183,12 +185,13 @@ size_t weir__goal_settle(struct weir_reserve *v) {
     return trim.released;
 }
 
-/* Returns the bytes that a signal wants requests to release, or 0 if there is no signal. */
+/* Returns the number of bytes that requests should release because of weir_low_memory, or 0. */
 static uint64_t wanted_of(const struct weir_goal *g) {
     return g->in_requests ? atomic_load_explicit(&g->pressure.wanted, memory_order_acquire) : 0;
 }
 
-/* Returns 1 if a signal or a release threshold wants a release of memory at the time `now', else 0. */
+/* Returns 1 if weir should release memory at the time `now' because of weir_low_memory or the release threshold, else
+ * 0. */
 static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     const struct weir_goal *g = &v->goal;
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
@@ -200,10 +203,10 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
-/* Sets the time of the next check, and the bytes that the signal still wants.  The check was due at `due', ran at
- * `now' and released `got' bytes.  Each check doubles the pause.  A new signal restarts the pause at its first
- * length; with a release threshold, growth and releases restart the pause, too.  With a release threshold the first
- * check ends a signal, since the check releases all idle memory. */
+/* Sets the time of the next check whether to release memory, and the bytes that are still to be released.  The last
+ * check was due at `due', took place at `now' and released `got' bytes.  Pauses double.  A new call of weir_low_memory
+ * resets the pause; with a finite release threshold, growth and releases reset it, too.  With a finite threshold the
+ * first check ends a signal of weir_low_memory, since it releases all idle memory. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -213,7 +216,8 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     if (due == 0 || (g->has_threshold && atomic_load(&p->grown) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
     atomic_store_explicit(&p->grown, growth_ns(v), memory_order_relaxed);
-    /* If another thread has raised a signal since the check, `due' has changed, and the next check is due at once. */
+    /* If the program has called weir_low_memory since the check, `due' has changed, and the next check takes place at
+     * once. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
     if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
@@ -222,10 +226,10 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory at the time `now' without a wait.  Releases memory to the need of decay if a window is
- * over, and to the target of a signal or a release threshold.  `pause' is the time between the last two requests.
- * The caller has set `is_looking'.  The function is not inlined, since setting the public statistics to zero takes
- * as long as the rest of a request. */
+/* Lowers reserved memory without a wait, at the time `now'.  If a window of decay is over, releases the memory that
+ * the program did not need.  Also releases memory for weir_low_memory and the release threshold.  `pause' is the time
+ * between the last two requests.  The caller has set `is_looking'.  The function is not inlined, since setting the
+ * public statistics to zero takes as long as the rest of a request. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -255,7 +259,8 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
         schedule_check(v, now, due, wanted, trim.released);
 }
 
-/* With a release threshold, memory from new growth stays reserved for a while. */
+/* With a finite release threshold, a request that has grown the reserved memory delays the next release: the function
+ * moves p->due, the time of the next check. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
@@ -277,26 +282,28 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
     atomic_store_explicit(&p->is_looking, 0, memory_order_release);
 }
 
-/* The granularity of mapped memory and of cuMemAlloc, in bytes. */
+/* The size of a page of device memory: mapped memory and cuMemAlloc use whole pages. */
 #define PAGE ((uint64_t)2 << 20)
 
 /* ---- preallocation: the lock ------------------------------------------------------------------- */
 
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
-/* The longest wait for the lock of preallocations. */
+/* The longest time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* SHARE_NS is the time in which other processes can answer.  weir stops waiting if the free memory has not grown for
- * STILL_NS.  A process needs 0.2 s to release all memory of an H200. */
+/* SHARE_NS is the time in which other processes can reply to a request for memory.  weir stops waiting earlier if the
+ * free memory has not grown for STILL_NS.  A process needs 0.2 s to release all memory of an H200. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
-/* Returns the bytes that a preallocated share leaves to other processes, or 0 if the preallocation is no share. */
+/* Returns the number of bytes of the device that shares leave free.  Returns 0 if the preallocation is no share of the
+ * device. */
 static uint64_t apart_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.apart : 0;
 }
 
 /* Computes the target of the preallocation again, since other processes may have changed the free memory.  This
- * allocator's reserved memory counts as free.  A share leaves the memory of other processes' shares free. */
+ * allocator's reserved memory is treated as free.  If the preallocation is a share of the device, it does not use
+ * memory that belongs to other processes' shares. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -319,7 +326,7 @@ static void refresh_target(struct weir_reserve *v) {
     p->target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Waits for the lock of preallocations, for at most LONGEST_WAIT_NS. */
+/* Waits for at most LONGEST_WAIT_NS until no other process preallocates on this device. */
 static void wait_for_turn(struct weir_reserve *v) {
     struct weir_process_lock *lock = &v->goal.preallocation.lock;
     uint64_t began = weir__clock_ns(), waited;
@@ -327,7 +334,8 @@ static void wait_for_turn(struct weir_reserve *v) {
     char name[WEIR_UUID_BYTES] = "";
     int got;
 
-    /* The lock is a file.  The device's UUID names the file, since a device's number differs between processes. */
+    /* The lock is a file.  Its name contains the device's UUID, since the number of a device differs between
+     * processes. */
     if (!weir__kept_is(&lock->file))
         (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
     while ((got = weir__process_lock_try(lock, name)) == 0 &&
@@ -347,8 +355,8 @@ static void wait_for_turn(struct weir_reserve *v) {
     atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
 }
 
-/* Waits until other processes have released the memory above their shares.  Stops if all processes have answered, or
- * if the free memory no longer grows. */
+/* Waits until other processes have released memory above their shares of the device.  Stops if all processes have
+ * replied, or if the free memory no longer grows. */
 static void wait_for_others(struct weir_reserve *v) {
     uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
     uint64_t lacks = weir__size_less(target, weir__engine_reserve(v->engine)) + v->limit.apart;
@@ -377,8 +385,8 @@ static void wait_for_others(struct weir_reserve *v) {
 
 enum { CAUSE_BYTES = 80 };
 
-/* Writes the reason why only `reserved' bytes are reserved.  A share leaves `apart' bytes of the device to other
- * processes. */
+/* Writes the reason why a preallocation has reserved only `reserved' bytes.  If it is a share of the device, shares
+ * leave `apart' bytes free. */
 static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_t apart,
                         char text[CAUSE_BYTES]) {
     size_t least = v->engine->least_limit;
@@ -399,7 +407,7 @@ static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_
         return;
     if (weir__size_less(device_free, apart) < unit)
         snprintf(text, CAUSE_BYTES, "a share leaves %s of the device", WEIR_SHOWN(apart));
-    else /* the driver can fail to allocate one region although enough memory is free */
+    else /* enough memory is free, but the driver could not allocate one region of this size */
         snprintf(text, CAUSE_BYTES, "the driver refused more, with %s free",
                  WEIR_SHOWN(device_free));
 }
@@ -413,12 +421,13 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
               WEIR_SHOWN(asked), WEIR_SHOWN(reserved), cause);
 }
 
-/* Releases the memory of a preallocation that reserved less than `least', and writes the reason to `text'.  Updates
- * *figures, the engine's figures. */
+/* Fails a preallocation that has reserved fewer bytes than prealloc_min: releases its memory and writes the reason to
+ * `text'.  Updates *figures, the engine's figures. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
     struct weir_preallocation *p = &v->goal.preallocation;
-    /* the cause if the device had enough memory, but the target itself is below prealloc_min */
+    /* The text for the case that the device had enough memory, but the preallocation itself is smaller than
+     * prealloc_min. */
     char cause[CAUSE_BYTES] = "no more was asked";
     size_t released;
 
@@ -469,18 +478,18 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     if (lacks || !weir__is_failure(status))
         return status;
     weir__goal_log_preallocation(v, p->target, after.reserved, apart_of(v));
-    /* A preallocation of a part of the target is a success. */
+    /* A preallocation that has reserved at least prealloc_min bytes is a success, even if the target is larger. */
     return after.reserved == 0 ? status : WEIR_OK;
 }
 
 /* ---- grow-ahead: idle memory ------------------------------------------------------------------- */
 
-/* Returns 1 if the device is the device model, where grow-ahead has no thread; else 0. */
+/* Returns 1 if the device is the device model, else 0.  Grow-ahead has no thread on the device model. */
 static int is_played(const struct weir_reserve *v) {
     return v->device->driver->aside != NULL;
 }
 
-/* Returns the number of idle bytes.  Sets *reserved to the number of reserved bytes. */
+/* Returns the number of reserved bytes that are in no block.  Sets *reserved to the number of reserved bytes. */
 static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -494,14 +503,15 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* Stands for a pause that lasts until a request wakes the thread. */
+/* A value for a pause that lasts until a request wakes the thread of grow-ahead. */
 #define REST UINT64_C(0)
 enum {
-    HURRY = 4,     /* pauses are shorter by this factor while fewer than `low' bytes are idle */
+    /* pauses between steps are this many times shorter while fewer than `low' bytes are idle */
+    HURRY = 4,
     LEFT_PART = 64 /* grow-ahead leaves a 64th of the device free for requests */
 };
 
-/* Stops grow-ahead for good, since no later step can succeed.  Returns REST. */
+/* Stops grow-ahead for good, since no later step can succeed.  Returns REST, so that the thread sleeps. */
 static uint64_t stop_ahead(struct weir_ahead *a) {
     a->low = 0;
     a->raising = 0;
@@ -509,8 +519,8 @@ static uint64_t stop_ahead(struct weir_ahead *a) {
     return REST;
 }
 
-/* Grows the reserved memory by one step, and subtracts the step from *lacks.  Returns E_NO_MEMORY if the limit or
- * the free memory of the device allows no step. */
+/* Grows the reserved memory by one step, and subtracts the growth from *lacks, the idle bytes that are still missing.
+ * Returns E_NO_MEMORY if the limit or the device has no room for a step. */
 static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_less(v->limit.bytes, reserved), step = v->engine->step_bytes;
     uint64_t device_free;
@@ -527,8 +537,8 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* Returns the nanoseconds until the next turn, or REST.  `status' is the result of the last step.  `lacks' is the
- * number of idle bytes that are still missing. */
+/* Returns the nanoseconds until the next turn of grow-ahead, or REST if only a request should wake the thread.
+ * `status' is the result of the last step.  `lacks' is the number of idle bytes that are still missing. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
     double idle = (double)weir__size_less(v->goal.idle, lacks), low = (double)a->low;
@@ -549,8 +559,8 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
     return pause;
 }
 
-/* Makes one step if too few bytes are idle.  Returns the nanoseconds until the next turn, or REST if the thread
- * should sleep until a request wakes it.  The caller holds `turning'. */
+/* Makes one turn of grow-ahead: one step of growth if too few bytes are idle.  Returns the nanoseconds until the next
+ * turn, or REST if only a request should wake the thread.  The caller holds `turning'. */
 static uint64_t make_turn(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t reserved, idle, lacks;
@@ -574,7 +584,7 @@ static uint64_t make_turn(struct weir_reserve *v) {
 
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* set when the process exits; no new turn begins afterwards */
+static atomic_int exiting; /* set when the process exits; no turn begins after this */
 
 static void stop_turns_at_exit(void) {
     if (weir__driver_forked())
@@ -589,7 +599,8 @@ static void register_ahead_exit(void) {
     (void)atexit(stop_turns_at_exit);
 }
 
-/* Waits for `pause' nanoseconds or, if `pause' is REST, until a request wakes the thread.  The caller holds `lock'. */
+/* Makes the thread of grow-ahead wait for `pause' nanoseconds or, if `pause' is REST, until a request wakes it.  The
+ * caller holds `lock'. */
 static void wait_for_wake(struct weir_ahead *a, uint64_t pause) {
     uint64_t ns = weir__clock_ns() + pause;
     struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
@@ -636,11 +647,11 @@ static void wake_thread(struct weir_ahead *a) {
 
 /* ---- grow-ahead: device model ------------------------------------------------------------------ */
 
-/* The virtual time that a thread would need to wake up and make its first step. */
+/* On the device model, the virtual time after which a thread of grow-ahead would make its first step. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Makes all turns that are due, without virtual time for the caller.  If no turn is planned and `begins' is set,
- * plans a turn. */
+/* Makes all turns of grow-ahead that are due on the device model.  They take no virtual time of the caller.  If no
+ * turn is planned and `begins' is set, plans a turn. */
 static void play_turns(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;
@@ -667,7 +678,8 @@ void weir__goal_catch_up(struct weir_reserve *v) {
 
 /* ---- grow-ahead: other callers ----------------------------------------------------------------- */
 
-/* Calls no driver function, and takes no lock that a thread holds during a step. */
+/* Requests call this function often, so it calls no driver function and takes no lock that a thread holds during a
+ * step. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);

@@ -6,8 +6,8 @@
 #include "base/size.h"
 #include "reserve/reserve.h"
 
-enum { READS = 4 }; /* the number of attempts to read two figures that belong together */
-/* The weight of a process that has no share, in millionths. */
+enum { READS = 4 }; /* how often to read two values that must belong to one moment */
+/* The weight of a process for which the settings define no share of the device, in millionths. */
 #define WEIGHT UINT64_C(1000000)
 
 uint64_t weir__limit_weight(const weir_options *o) {
@@ -54,7 +54,7 @@ static uint64_t limit_in_units(const struct weir_reserve *v, uint64_t bytes) {
     return bytes != UINT64_MAX && unit ? weir__size_round_down((size_t)bytes, unit) : bytes;
 }
 
-/* Sets the limit to `bytes', or to the program's limit if another thread has lowered that limit below `bytes'. */
+/* Sets the limit to `bytes'.  If another thread has set a lower limit for the program meanwhile, sets that limit. */
 static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_take(&limit->limiting);
     atomic_store_explicit(&limit->bytes, weir__size_smaller(bytes, atomic_load(&limit->asked)),
@@ -62,8 +62,9 @@ static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_give(&limit->limiting);
 }
 
-/* Returns the number of reserved bytes with which `keep_free' bytes of the device stay free.  If the reserved memory
- * changed between the two readings, reads both figures again. */
+/* Returns the largest number of reserved bytes with which `keep_free' bytes of the device stay free.  The result needs
+ * the reserved memory and the device's free memory at one moment, so if reserved memory changed between the readings,
+ * the function reads both again. */
 static uint64_t limit_by_device(struct weir_reserve *v) {
     uint64_t before, after = weir__engine_reserve(v->engine), device_free;
 
@@ -79,8 +80,8 @@ static uint64_t limit_by_device(struct weir_reserve *v) {
     return weir__size_smaller(before, after) + weir__size_less(device_free, v->limit.keep_free);
 }
 
-/* Memory in use stays, even if the new limit is lower.  If a request fails because of the limit, weir computes the
- * limit again before OOM recovery. */
+/* The new limit is at least the memory in use, since live blocks stay.  weir computes the limit again before it fails
+ * a request because of the limit. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use) {
     struct weir_limit *limit = &v->limit;
     uint64_t asked = atomic_load(&limit->asked), bytes = asked, before = limit->bytes;
@@ -136,6 +137,6 @@ void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights) {
     if (most == UINT64_MAX)
         return;
     weir__lower_to(&v->goal.floor, weir__size_larger(most, atomic_load(&limit->promised)));
-    /* Another thread may have raised `promised' and then the floor, before this thread lowered the floor. */
+    /* Another thread may have raised `promised' and then the floor, just before this thread lowered the floor. */
     weir__raise_to(&v->goal.floor, atomic_load(&limit->promised));
 }

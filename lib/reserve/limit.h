@@ -22,51 +22,58 @@
 struct weir_reserve;
 
 struct weir_limit {
-    /* The largest reserved memory, or UINT64_MAX for no limit; engines read it. */
+    /* The largest number of bytes that may be reserved, or UINT64_MAX for no limit.  Engines read it before they grow.
+     * */
     _Atomic uint64_t bytes;
-    uint64_t keep_free; /* the bytes of the device that growth leaves free; constant */
-    /* The bytes of the device that preallocated shares leave free; constant. */
+    /* the bytes of the device that growth must leave free (--keep-free); constant */
+    uint64_t keep_free;
+    /* The bytes of the device that shares leave free for other programs; constant. */
     uint64_t apart;
-    int follows; /* 1 if the limit depends on other processes; constant */
-    /* Two limits before a share or `keep_free' lowers them.  `most' is the limit of the settings and is constant.
-     * `asked' is the limit that the program has set, and is at most `most'. */
+    /* 1 if the limit depends on the memory of other processes, so that weir computes it again from time to time;
+     * constant */
+    int follows;
+    /* The limits before a share of the device or `keep_free' lowers them.  `most' comes from the settings and is
+     * constant. `asked' is the limit that the program has set, and is at most `most'. */
     _Atomic uint64_t asked;
     uint64_t most;
-    /* The limit before `keep_free' lowers it.  Used only if `follows' is set. */
+    /* The limit before `keep_free' lowers it.  Used only if the limit depends on other processes. */
     _Atomic uint64_t own;
-    /* The reserved bytes of the preallocation that stay even if the share becomes smaller. */
+    /* The preallocated bytes that the process keeps even if its share of the device becomes smaller. */
     _Atomic uint64_t promised;
-    atomic_int no_share; /* set once the program has replaced the share by a limit in bytes */
+    /* set once the program has set a limit in bytes, which replaces the process's share of the device */
+    atomic_int no_share;
     struct weir_lock limiting;
 };
 
-/* Returns the bytes of a share: the device's memory without `apart' bytes, times `weight' / `weights'.  Returns 0 if
- * `weights' is 0. */
+/* Returns the bytes of a process's share of the device.  The share is the device's memory without `apart' bytes, times
+ * `weight' / `weights'.  Returns 0 if `weights' is 0. */
 uint64_t weir__limit_part(const struct weir_device *device, uint64_t apart, uint64_t weight,
                           uint64_t weights);
-/* Returns the weight of an allocator's share with these options, in millionths. */
+/* Returns the weight that the settings give to this process's share of the device, in millionths. */
 uint64_t weir__limit_weight(const weir_options *options);
-/* Returns 1 if the limit or the preallocation is a share of the device, else 0. */
+/* Returns 1 if the settings define the limit or the preallocation as a share of the device among processes, else 0. */
 int weir__limit_has_share(const weir_options *options);
-/* Returns 1 if the current limit is a share of the device, else 0. */
+/* Returns 1 if the current limit is a share of the device among processes, else 0. */
 int weir__limit_is_share(const struct weir_reserve *v);
-/* Returns the sum of the weights of all processes on the device, including this process. */
+/* Returns the sum of the weights of all processes with a share of the device, including this process. */
 uint64_t weir__limit_weights(const struct weir_reserve *v);
-/* Returns the limit of the allocator before `keep_free' lowers it. */
+/* Returns the limit of the allocator before --keep-free, the memory to leave free on the device, lowers it. */
 uint64_t weir__limit_own(const struct weir_limit *limit);
 
-/* Sets the first limit, after weir has opened the engine. */
+/* Sets the first limit of an allocator, after its engine was opened. */
 void weir__limit_begin(struct weir_reserve *v, uint64_t bytes);
-/* Computes the limit again if it depends on other processes.  The new limit is at least `in_use'.  Returns 1 if the
- * limit has risen, else 0.  The caller holds no lock. */
+/* Computes the limit again if it depends on the memory of other processes.  The new limit is never below `in_use'.
+ * Returns 1 if the limit has risen, else 0.  The caller holds no lock. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use);
-/* Computes the limit again as weir__limit_refresh_for does, with the engine's current bytes in use.  Memory in
- * per-stream caches counts as in use. */
+/* Computes the limit again if it depends on the memory of other processes.  The new limit is never below the memory in
+ * use, to which memory in per-stream caches belongs.  Returns 1 if the limit has risen, else 0.  The caller holds no
+ * lock. */
 int weir__limit_refresh(struct weir_reserve *v);
-/* Sets the limit that the program requests, and ends a share. */
+/* Sets the limit that the program wants.  If the limit was a share of the device, the bytes replace the share. */
 void weir__limit_set(struct weir_reserve *v, uint64_t bytes);
-/* Lowers the floor of the preallocated memory to the size of the share, if the preallocation or the limit is a
- * share.  The floor does not fall below `promised'.  `weights' is the sum of the weights of all processes. */
+/* Lowers the floor, below which weir releases no memory, to the process's share of the device, if the preallocation or
+ * the limit is a share.  The floor does not fall below `promised'.  `weights' is the sum of the weights of all
+ * processes. */
 void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights);
 
 #endif

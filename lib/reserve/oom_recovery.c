@@ -15,20 +15,23 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The longest time to poll for frees without an event, if a trim will wait for the device afterwards. */
+/* The longest time to poll for frees that have no event yet, if a trim will wait for the device afterwards anyway. */
 #define SILENT_NS UINT64_C(4000000)
-/* The pause between two retries while a process is ending.  The driver needs a tenth of a second to end a process. */
+/* The pause between two retries while a process that has device memory is ending.  The driver needs a tenth of a
+ * second to end a process. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
-/* The number of bytes by which an engine may have to grow, even for a small request. */
+/* The number of bytes by which an engine may have to grow even for a small request, since engines grow in units. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* Other processes may answer during a tenth of the deadline. */
+/* weir waits for other processes for a tenth of the time that OOM recovery may take. */
 #define PROCESS_PEERS_PART 10
-/* The time for which weir waits for the memory of processes that have just ended, if no other process is left. */
+/* If no other process is left, weir waits for this time, since the driver may still be freeing the memory of processes
+ * that have just ended. */
 #define ALONE_NS UINT64_C(10000000)
-/* weir requests at least a 64th of the device from other processes, since each such request costs them a trim. */
+/* Each time weir asks other processes for memory, they trim their memory.  So weir asks for at least a 64th of the
+ * device. */
 #define ASKED_PART 64
 
-/* Returns the figures of the allocator and of the device at a request of `bytes' bytes that failed. */
+/* Returns the figures of the allocator and of the device after a request of `bytes' bytes has failed. */
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -44,13 +47,14 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     };
 }
 
-/* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report its free memory;
- * other processes then release as many bytes as the whole request needs. */
+/* Returns the device's free memory without the bytes that weir must leave free (--keep-free).  Returns 0 if the driver
+ * does not report free memory, so that weir asks other processes for as many bytes as the whole request needs. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
     return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->limit.keep_free);
 }
 
-/* Returns 1 if a request failed because the device has too little memory, or too little above keep-free; else 0. */
+/* Returns 1 if the device lacks memory for the request, so that other processes can help; else 0.  `why' is the status
+ * of the failed request.  A limit with --keep-free also depends on the device's free memory. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
@@ -61,12 +65,14 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
 struct recovery {
     struct weir_reserve *v;
     struct weir_request *r;
-    struct weir_group *group; /* the process group of this process, or NULL */
+    /* the group of processes with a common limit to which this process belongs, or NULL */
+    struct weir_group *group;
     uint64_t deadline_ns;     /* the longest time to wait for pending frees, or 0 for no wait */
-    uint64_t above;           /* the bytes of pending frees in the layer above the allocator */
-    int trim_waits;           /* 1 if a trim of this engine waits for the device */
+    /* the bytes of pending frees in the layer above the allocator, such as a framework */
+    uint64_t above;
+    int trim_waits; /* 1 if a trim by this engine waits for the device */
     int tries;
-    weir_status status; /* the status of the last attempt to serve the request */
+    weir_status status; /* the status of the last attempt to allocate the block */
 };
 
 static void retry_request(struct recovery *c) {
@@ -74,8 +80,8 @@ static void retry_request(struct recovery *c) {
     c->status = weir__reserve_try(c->v, c->r);
 }
 
-/* Returns 1 if idle memory, pending frees and growth together could serve the request, else 0.  Pending frees
- * include those of the layer above.  The limit and the device bound the growth. */
+/* Returns 1 if idle memory, pending frees and growth together have enough bytes for the request, else 0.  Pending
+ * frees include those of the layer above the allocator.  The growth is restricted by the limit and the device. */
 static int could_fit(const struct recovery *c) {
     weir_failure now = read_failure(c->v, c->r->bytes);
     uint64_t idle = now.reserved - now.in_use + c->above;
@@ -84,15 +90,15 @@ static int could_fit(const struct recovery *c) {
     return now.asked <= idle + weir__size_smaller(device, weir__size_less(now.limit, now.reserved));
 }
 
-/* Flushes the idle memory of the caches and the guard to the engine, after a wait for the device.  Does nothing if
- * the request may not wait, or is larger than the device.  Returns 1 on success, else 0. */
+/* Flushes the idle memory of the per-stream caches and of the guard to the engine, after a wait for the device.  Does
+ * nothing if the request must not wait, or is larger than the device.  Returns 1 on success, else 0. */
 static int flush_above(struct recovery *c) {
     return c->v->flush && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
            c->v->flush(c->v->flush_context) == WEIR_OK;
 }
 
-/* Makes the layer above the allocator free memory that the layer does not need.  The freed blocks go to the caches,
- * which flush them to the engine.  Returns 1 if the layer freed memory, else 0. */
+/* Asks the layer above the allocator, such as a framework's pool, to free memory that it does not need.  The freed
+ * blocks lie in the per-stream caches until these are flushed.  Returns 1 if the layer has freed memory, else 0. */
 static int reclaim_above(struct recovery *c, int may_wait) {
     if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
         return 0;
@@ -100,9 +106,9 @@ static int reclaim_above(struct recovery *c, int may_wait) {
     return 1;
 }
 
-/* Returns the nanoseconds for which weir should poll for pending frees.  While a free is pending, weir polls until the
- * deadline.  If frees of `silent' bytes have no event yet and a trim will wait for the device, weir polls only for
- * SILENT_NS. */
+/* Returns the nanoseconds for which weir should poll pending frees.  If a free with an event is pending, weir polls
+ * until the deadline of OOM recovery.  `silent' is the number of streams with frees that have no event.  If there are
+ * only such frees, and a trim will wait for the device afterwards, weir polls only for SILENT_NS. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || c->v->engine->driver_pool)
         return c->deadline_ns;
@@ -111,8 +117,9 @@ static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t sil
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Completes frees in the layer above and in the engine.  While frees are pending, polls with growing pauses until
- * the deadline.  Does not wait for a stream, since the stream's work may itself wait for the calling thread. */
+/* Waits for pending frees of the layer above the allocator and of the engine, by polling with growing pauses until the
+ * deadline of OOM recovery.  Does not block in a driver call for a stream, since the stream's work may itself wait for
+ * the calling thread. */
 static void poll_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     uint64_t started, pause = FIRST_PAUSE_NS;
@@ -137,15 +144,16 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the idle memory of the caches and the guard to the engine, and trims all idle memory.  Does nothing more
- * than the flush if the trim would wait for the device and the deadline is 0.  For a request above the limit the
- * trim keeps all memory and only waits, since the limit forbids the request to allocate released memory again. */
+/* Flushes the idle memory of the per-stream caches and of the guard to the engine, and trims all idle memory.  Only
+ * flushes if the trim would wait for the device and the request must not wait.  If the request exceeds the limit, a
+ * trim would be useless, since the request could not allocate the released memory again; the trim then only waits for
+ * pending frees. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
     uint64_t keep;
 
-    /* Does not count as a retry, since this is the first attempt with all idle memory. */
+    /* The statistics do not report this attempt as a retry, since it is the first one with all idle memory. */
     if (flush_above(c))
         c->status = weir__reserve_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
@@ -158,14 +166,15 @@ static void flush_and_trim(struct recovery *c) {
 
 /* ---- steps outside the allocator ---------------------------------------------------------------- */
 
-/* Retries the request after other allocators or other processes have released memory. */
+/* Retries the request after other allocators or other processes have released memory.  The limit may have risen, too.
+ * */
 static void try_with_more(struct recovery *c) {
     (void)weir__limit_refresh(c->v);
     retry_request(c);
 }
 
-/* Makes other allocators of this process release idle memory on the device.  They first release as many bytes as the
- * request needs, and then all idle memory. */
+/* Makes other allocators of this process release idle memory on the device: first as many bytes as the request needs,
+ * and, if the request still fails, all idle memory. */
 static void ask_allocators(struct recovery *c) {
     struct weir_reserve *v = c->v;
     weir_failure now;
@@ -188,13 +197,13 @@ static void sleep_between_rounds(uint64_t pause_ns) {
     nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
 }
 
-/* Returns the bytes that the request needs beyond the allocator's idle memory and the device's free memory. */
+/* Returns the bytes that the request needs in addition to the allocator's idle memory and the device's free memory. */
 static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
     return weir__size_less(bytes, now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns the figures of a failed request, with live blocks alone as memory in use.  The engine's own figure may
- * include probe blocks of CUDA's pool, and memory that another thread is releasing. */
+/* Returns the figures of the allocator after a failed request.  The memory in use is the sum of live blocks: the
+ * engine's own figure may include weir's internal blocks, and memory that another thread is releasing. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -204,17 +213,17 @@ static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     return now;
 }
 
-/* Returns 1 if the request could not fit even after all other processes had released all their memory, else 0. */
+/* Returns 1 if the request would fail even if all other processes released all their memory, else 0. */
 static int is_too_much(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
     return bytes > weir__size_less(v->device->total - v->limit.keep_free, now->in_use) ||
            bytes > now->reserved - now->in_use +
                        weir__size_less(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir should stop asking other processes, after a round in which no process released memory; else 0.
- * weir stops if no process will release memory and the missing memory has not become free meanwhile.  `before' has
- * the figures before the round, which began at `began'.  *alone is 0 while another process exists.  Afterwards
- * *alone is the time until which weir waits for memory of ended processes. */
+/* Returns 1 if weir should stop asking other processes, after a round in which none has released memory; else 0. weir
+ * stops if no process will release memory, and the missing memory has not become free in another way. `before' has the
+ * figures from before the round, which began at `began'.  *alone is 0 while another process exists. Afterwards it is
+ * the time until which weir waits for the memory of ended processes. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -224,7 +233,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->kept != UINT64_MAX) {
         *alone = 0;
-        /* The request fits if the other processes release all memory except for `kept' bytes. */
+        /* The request fits if the other processes release all memory except the `kept' bytes that they have in use. */
         if (weir__size_less(most, before->in_use + bytes) >= answers->kept)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
@@ -239,13 +248,15 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
     return lacks == 0 || missing_bytes(v, &now, bytes) > 0;
 }
 
-/* Returns the bytes that members of the process group must release before the group's limit allows the request. */
+/* Returns the bytes that other processes of the group must release before the group's common limit allows the request.
+ * */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_less(bytes + UNIT, weir__group_room(g));
 }
 
-/* Asks members of the process group for memory until the request fits into the group's limit.  Asks for a tenth of
- * the deadline, in real time.  Stops if no member can release memory and no member is ending. */
+/* Asks the processes of the group for memory until the group's common limit allows the request.  Stops after a tenth
+ * of the time that OOM recovery may take, in real time.  Also stops if no process of the group can release memory and
+ * none is ending. */
 static void ask_group(struct recovery *c, struct weir_group *g) {
     struct weir_reserve *v = c->v;
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
@@ -280,9 +291,9 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
     }
 }
 
-/* Asks other processes for memory, for a tenth of the deadline in real time, or for the whole deadline while a
- * killed process is ending.  Asks members of the process group first.  Asks no process outside the group until the
- * group's limit allows the request. */
+/* Asks other processes for memory, for a tenth of the time that OOM recovery may take, or for all of it while a killed
+ * process is ending.  If this process belongs to a group with a common limit, asks the processes of the group first,
+ * and the other processes only after the group's limit allows the request. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -313,7 +324,7 @@ static void ask_processes(struct recovery *c) {
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
                               figures.reserved);
-        /* A process that was ending may have freed its memory since the last attempt. */
+        /* A process that was ending may have freed its memory since the last attempt, so weir retries. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
             break;
@@ -323,7 +334,8 @@ static void ask_processes(struct recovery *c) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        /* The released memory was too little, fragmented, or taken by another process. */
+        /* Other processes have released memory, but the request has still failed: the memory was too little,
+         * fragmented, or used by another process.  weir asks for twice as much. */
         if (answers.given > 0)
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
@@ -333,13 +345,14 @@ static void ask_processes(struct recovery *c) {
     }
 }
 
-/* Asks the driver for the memory even though the driver reports too little free memory.  The engine had failed
- * without a call of the driver, but the driver may have more memory than it reports. */
+/* Calls the driver even though the device reports too little free memory, since the device may have more memory than
+ * it reports.  Does nothing if the engine has already called the driver for this request. */
 static void insist(struct recovery *c) {
     if (!c->r->foretold)
         return;
     c->r->flags |= WEIR_REQUEST_INSISTS;
-    /* Does not count as a retry, since weir has not asked the driver before. */
+    /* The statistics do not report this attempt as a retry, since weir has not called the driver for the request
+     * before. */
     c->status = weir__reserve_try(c->v, c->r);
 }
 
@@ -378,8 +391,8 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (weir__is_failure(c.status) && r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
         weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
         r->flags |= WEIR_REQUEST_CAPTURED;
-    /* A block of a graph cannot lie in the engine's idle memory, and a free on a captured stream would become part
-     * of the graph.  So weir takes no step for a captured stream. */
+    /* On a captured stream weir takes no step.  The block would be a memory node of a graph, which cannot use the
+     * engine's idle memory, and a free on the captured stream would become part of the graph. */
     for (size_t i = 0; i < sizeof steps / sizeof *steps && weir__is_failure(c.status) &&
                        !(r->flags & WEIR_REQUEST_CAPTURED);
          i++)
@@ -387,7 +400,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_since(v->device, started);
-    /* Growth has already added its own time to stall_ns. */
+    /* The wait included growth of reserved memory, which has already added its own time to stall_ns. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_less(waited, counted),
                               memory_order_relaxed);

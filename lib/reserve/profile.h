@@ -37,29 +37,29 @@
 enum {
     WEIR_PROFILE_RUNS = 4,
     WEIR_PROFILE_KEY_BYTES = 1024,
-    WEIR_PROFILE_MOST_BYTES = 2048, /* larger than the text of any profile */
+    WEIR_PROFILE_MOST_BYTES = 2048, /* larger than the text of any profile, with its final byte 0 */
 };
 
-/* The peaks of one run, in bytes.  In a profile, `reserved' is the reserved memory that the run needed, and `in_use'
- * is the memory in use that belongs to this need. */
+/* The peaks of one run of a program, in bytes.  In a profile, `reserved' is the reserved memory that the run needed,
+ * and `in_use' is the memory in use for which it was needed. */
 struct weir_profile_run {
     uint64_t id; /* the run's id, which differs from the ids of all other runs and is never 0 */
     uint64_t reserved, in_use;
 };
 
-/* A profile, as weir reads and writes it.  A profile without runs has only zeros. */
+/* The contents of a profile.  A profile without runs has only zeros. */
 struct weir_profile {
-    uint64_t runs; /* the number of all runs so far */
-    /* The last runs; run N is at N % WEIR_PROFILE_RUNS. */
+    uint64_t runs; /* the number of runs that were ever added */
+    /* The last runs.  Run number N is at the index N % WEIR_PROFILE_RUNS. */
     struct weir_profile_run last[WEIR_PROFILE_RUNS];
 };
 
-/* Returns the FNV-1a hash of `count' bytes. */
+/* Returns the FNV-1a hash of `count' bytes, which is the checksum of a profile. */
 uint64_t weir__profile_hash(const void *bytes, size_t count);
-/* Adds a run to the profile, or replaces the run that has this id.  `grew' is 1 if reserved memory grew above the
- * preallocated memory in this run. */
+/* Adds a run to the profile.  If the profile already has a run with this id, replaces it.  `grew' is 1 if the run
+ * needed more reserved memory than was preallocated. */
 void weir__profile_add(struct weir_profile *profile, struct weir_profile_run run, int grew);
-/* Returns the number of bytes to preallocate, or 0 if the profile has no run. */
+/* Returns the number of bytes to preallocate in the next run, or 0 if the profile has no run. */
 uint64_t weir__profile_target(const struct weir_profile *profile);
 
 /* Writes a profile as text.  `key' is the text of the two lines that name the device and the settings.  Returns the
@@ -68,25 +68,28 @@ size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                            char text[WEIR_PROFILE_MOST_BYTES]);
 
 enum weir_profile_found {
-    WEIR_PROFILE_READ, /* *profile has the contents of the file */
+    WEIR_PROFILE_READ, /* the file is a valid profile */
     WEIR_PROFILE_NONE, /* the file does not exist */
-    /* The file is empty, or a profile that weir cannot use.  weir may replace it. */
+    /* The file is empty, or a profile that weir cannot use, for example of another device.  weir may replace it. */
     WEIR_PROFILE_USELESS,
-    /* The file is no profile, or weir cannot read it.  weir does not change it. */
+    /* The file is no profile, or cannot be read.  weir must not change it. */
     WEIR_PROFILE_FOREIGN,
 };
 
-/* Reads a profile from a text of `bytes` characters, which a byte 0 follows.  On READ fills *profile.  Otherwise
- * leaves *profile unchanged and writes the reason to *problem. */
+/* Reads a profile from a text of `bytes` characters, which is followed by a byte 0.  `key' is the text of the two
+ * lines that must name the device and the settings.  On WEIR_PROFILE_READ fills *profile.  Otherwise leaves *profile
+ * unchanged and writes the reason to *problem. */
 enum weir_profile_found weir__profile_parse(const char *text, size_t bytes, const char *key,
                                             struct weir_profile *profile,
                                             struct weir_problem *problem);
-/* Reads the profile in the file `path', and returns as weir__profile_parse does. */
+/* Reads a profile from the file `path'.  `key' is the text of the two lines that must name the device and the
+ * settings.  On WEIR_PROFILE_READ fills *profile.  Otherwise leaves *profile unchanged and writes the reason to
+ * *problem. */
 enum weir_profile_found weir__profile_load(const char *path, const char *key,
                                            struct weir_profile *profile,
                                            struct weir_problem *problem);
-/* Replaces the whole file by this profile, readable only by the owner.  Returns 1 on success.  On failure returns 0
- * and writes the reason to *problem. */
+/* Writes a profile to the file `path' and replaces an earlier file.  Only the owner can read the file.  Returns 1 on
+ * success.  On failure returns 0 and writes the reason to *problem. */
 int weir__profile_store(const char *path, const char *key, const struct weir_profile *profile,
                         struct weir_problem *problem);
 

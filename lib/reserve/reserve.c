@@ -32,8 +32,8 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     return status;
 }
 
-/* Serves a request after the engine has failed.  Retries with r->least bytes if the caller accepts a smaller block,
- * and then runs OOM recovery.  A request at a fixed address fails at once. */
+/* Retries a request after the engine has failed: with r->least bytes if the caller accepts a smaller block, and then
+ * by OOM recovery.  A request at a fixed address is not retried. */
 static weir_status serve_after_failure(struct weir_reserve *v, struct weir_request *r,
                                        weir_status status) {
     r->result = weir__driver_result;
@@ -46,8 +46,8 @@ static weir_status serve_after_failure(struct weir_reserve *v, struct weir_reque
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
 
-/* Records a block of a graph, so that weir later recognises the block's free.  If there is no host memory, frees the
- * block to the driver, which owns the memory of graphs, and returns E_HOST_MEMORY. */
+/* Records a block that is a memory node of a graph, so that weir later recognizes a free of the block.  If there is no
+ * host memory, returns the block to the driver, which owns the memory of graphs, and fails with E_HOST_MEMORY. */
 static weir_status record_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_note(&v->graphs, r->block))
         return WEIR_OK;
@@ -56,8 +56,8 @@ static weir_status record_node(struct weir_reserve *v, const struct weir_request
 }
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) {
-    /* The engine may be the first to notice that the stream is being captured.  weir then still adjusts reserved
-     * memory. */
+    /* The engine may be the first to find out that the stream is captured.  weir then still adjusts reserved memory.
+     * */
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 
