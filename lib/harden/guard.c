@@ -25,7 +25,7 @@
  * Shelves.  The oldest block of the right size on a stream's shelf serves the stream's next request.  If the shelf is
  * full, weir frees the oldest block in the layer below.  When a block leaves the shelf, weir verifies the block on the
  * stream that freed the block.  weir empties the shelves of all streams, after a wait for the device, if memory has
- * run out, in a trim, at the end, or if there are too many shelves.  A shelf belongs to a stream id, since the driver
+ * run out, in a trim, when the allocator closes, or if there are too many shelves.  A shelf belongs to a stream id, since the driver
  * reuses stream handles.
  *
  * Damaged blocks.  A block that was written to after its free is *damaged*.  weir reports a damaged block and keeps
@@ -50,13 +50,13 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* The number of bytes of each gap around a block, a multiple of the alignment. */
+/* The number of bytes of each gap around a block, which a faulty write would change.  A multiple of the alignment. */
 #define WEIR_GUARD_GAP ((size_t)256)
 
-/* The largest number of bytes that one copy to the host verifies. */
+/* The largest number of bytes that weir copies to the host at once to verify them. */
 #define WEIR_GUARD_BUFFER ((size_t)1 << 20)
 
-/* The largest number of bytes on a shelf, not counting the newest block. */
+/* The largest number of bytes on a shelf, which has freed blocks of one stream, without the newest block. */
 #define WEIR_SHELF_BYTES ((size_t)64 << 20)
 
 enum {
@@ -66,41 +66,42 @@ enum {
     WEIR_GAP_BYTE = 0xfd     /* the byte that fills gaps */
 };
 
-/* A block from the layer below, with the guard's record of it. */
+/* A block of the layer below, which includes the gaps, with the guard's record of it. */
 struct weir_guarded {
     CUdeviceptr base;
-    /* `total` is the size of the block in the layer below, with the gaps.  `bytes` is the size that the caller has
+    /* `total` is the size of the block in the layer below, with the gaps.  `bytes` is the size that the program has
      * requested. */
     size_t total, bytes;
-    uint64_t id;               /* the stream id of the shelf, or 0 if the block is on no shelf */
-    weir_stream stream;        /* the stream of the free, for messages */
-    int is_damaged;            /* set if the block stays out of use until the end */
-    struct weir_guarded *next; /* the next block in the list `held` */
+    uint64_t id; /* the id of the stream on whose shelf the block is, or 0 if it is on none */
+    weir_stream stream; /* the stream on which the block was freed, for messages */
+    /* set if the block must never be reused, since the program wrote to it after its free */
+    int is_damaged;
+    struct weir_guarded *next; /* the next freed block in the list `held` */
 };
 
 struct weir_harden {
     struct weir_device *device;
     const weir_options *options;
     struct weir_harden_below below;
-    uint64_t kinds; /* the requested kinds of hardening, as WEIR_HARDEN_ bits */
-    /* A stream that belongs to the guard.  After a wait for the device, weir verifies blocks on this stream. */
+    uint64_t kinds; /* the kinds of hardening in use, as WEIR_HARDEN_ bits */
+    /* A stream of the guard, on which weir verifies blocks after a wait for the device. */
     CUstream quiet;
-    _Atomic uint64_t reused; /* the number of requests that a shelf has served */
+    _Atomic uint64_t reused; /* the number of requests that got a freed block from a shelf */
     _Atomic uint64_t late_writes, overruns;
 
     pthread_mutex_t lock; /* guards the fields below, up to `checking` */
-    struct weir_map live; /* maps each caller's address to its struct weir_guarded * */
-    /* The blocks on shelves, oldest first, and the blocks that are kept out of use.  The blocks of a shelf are
-     * adjacent in the list, unless a wait for the device has failed. */
+    struct weir_map live; /* maps the program's address of a block to its struct weir_guarded * */
+    /* The freed blocks that weir keeps: first the blocks that are kept out of use, then the blocks on shelves, oldest
+     * first.  The blocks of one shelf are adjacent in the list, unless a wait for the device has failed. */
     struct weir_guarded *held;
-    /* `blocks` is the number of all blocks from the layer below, and `block_bytes` is the sum of their `total`. */
+    /* The number of all blocks that the guard has from the layer below, and the sum of their sizes with gaps. */
     uint64_t blocks, block_bytes;
-    uint64_t live_bytes;                /* the sum of `total` of all live blocks */
-    /* The sum of `bytes` of all live blocks, and the peak of this sum. */
+    uint64_t live_bytes; /* the sizes of all live blocks with their gaps */
+    /* The sum of the bytes that the program has requested for its live blocks, and the peak of this sum. */
     uint64_t requested, requested_peak;
 
     pthread_mutex_t checking; /* guards the fields below */
-    /* Set while a copy may be under way; threads without the lock read it, too. */
+    /* Set while the device may be copying to `buffer`.  Threads may read it without the lock. */
     _Atomic int is_copying;
     unsigned char buffer[WEIR_GUARD_BUFFER];
 };
@@ -118,7 +119,7 @@ static inline CUdeviceptr guarded_address(const struct weir_harden *h,
     return b->base + guard_gap(h);
 }
 
-/* Returns the size of the gap after a block, or 0 if blocks have no gaps. */
+/* Returns the size of the gap after a block, or 0 if the settings require no gaps. */
 static inline size_t gap_behind(const struct weir_harden *h, const struct weir_guarded *b) {
     return b->total - guard_gap(h) - b->bytes;
 }
@@ -140,7 +141,7 @@ static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t b
     return result;
 }
 
-/* Waits for the device if a copy to the buffer may be under way.  The caller holds `checking`. */
+/* Waits for the device if the device may still be copying to the buffer.  The caller holds `checking`. */
 static CUresult guard_end_copy(struct weir_harden *h) {
     CUresult result = h->is_copying ? weir__device_wait(h->device) : CUDA_SUCCESS;
 
@@ -148,8 +149,8 @@ static CUresult guard_end_copy(struct weir_harden *h) {
     return result;
 }
 
-/* Copies up to WEIR_GUARD_BUFFER bytes to the buffer on the host, and waits for the stream.  The caller holds
- * `checking`. */
+/* Copies up to WEIR_GUARD_BUFFER bytes of device memory to the buffer on the host, and waits for the stream.  The
+ * caller holds `checking`. */
 static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                            weir_stream stream) {
     const struct weir_driver *driver = h->device->driver;
@@ -163,20 +164,20 @@ static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
     return result;
 }
 
-/* Returns the offset of the first byte that differs from `value`, or `bytes` if all bytes are equal.  `bytes` is above
- * 0. */
+/* Returns the offset of the first byte that differs from `value`, or `bytes` if there is none.  `bytes` is above 0. */
 static size_t first_changed(const unsigned char *at, unsigned char value, size_t bytes) {
     size_t i = 0;
 
-    if (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0) /* memcmp is faster than a loop */
+    /* compares the bytes with each other; memcmp is faster than a loop */
+    if (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0)
         return bytes;
     while (at[i] == value)
         i++;
     return i;
 }
 
-/* Compares all bytes of a memory range with `value`.  Sets *same to the offset of the first byte that differs, or to
- * `bytes`. */
+/* Checks whether all bytes of a range of device memory have the value `value`.  Sets *same to the offset of the first
+ * byte that differs, or to `bytes` if there is none. */
 static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                              unsigned char value, weir_stream stream, size_t *same) {
     int lent = weir__device_lend_context(h->device);
@@ -199,7 +200,7 @@ static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes
     return result;
 }
 
-/* Makes the stream wait for all work so far on the streams in `uses`. */
+/* Makes the stream wait on the device for all work so far on the streams in `uses`, which use the block. */
 static CUresult wait_for_uses(const struct weir_harden *h, weir_stream stream,
                               struct weir_use_list *uses) {
     CUresult result = CUDA_SUCCESS;
@@ -221,7 +222,7 @@ static void report_overrun(struct weir_harden *h, const struct weir_guarded *b, 
               (unsigned long long)(uintptr_t)stream, side, bytes, weir__plural(bytes), where);
 }
 
-/* Verifies the gaps around a block, and reports writes to the gaps. */
+/* Verifies the gaps around a block, and reports writes to them. */
 static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
                            weir_stream stream) {
     size_t before = 0, after = 0;
@@ -241,7 +242,8 @@ static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
 
 /* ---- held blocks ---- */
 
-/* Keeps a block out of use.  Puts the block at the front of the list, before the blocks of all shelves. */
+/* Keeps a block out of use until the allocator closes: puts it at the front of the list `held`, before the blocks on
+ * shelves. */
 static void keep_out(struct weir_harden *h, struct weir_guarded *b) {
     pthread_mutex_lock(&h->lock);
     b->id = 0;
@@ -250,7 +252,7 @@ static void keep_out(struct weir_harden *h, struct weir_guarded *b) {
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Frees a block in the layer below and frees the block's record, without verification. */
+/* Frees a block in the layer below, without verification, and frees its record. */
 static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, weir_stream stream,
                               struct weir_use_list *uses) {
     weir_status status = h->below.free(h->below.context, b->base, stream, uses);
@@ -265,8 +267,9 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
     return WEIR_OK;
 }
 
-/* Verifies on `stream` a block that was removed from its shelf.  All other work on the block is ordered before the
- * verification.  Returns 1 if the block is unchanged.  Otherwise keeps the block out of use and returns 0. */
+/* Verifies, on `stream`, that a freed block from a shelf was not written to.  The caller has ordered the verification
+ * after all other work on the block.  Returns 1 if the block is unchanged.  Otherwise keeps the block out of use and
+ * returns 0. */
 static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     size_t same = b->total;
     CUresult result = guard_has(h, WEIR_HARDEN_POISON)
@@ -291,8 +294,8 @@ static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stre
     return 0;
 }
 
-/* Frees a block in the layer below.  If the block was on a shelf, first verifies the block.  If the layer below
- * refuses the free, keeps the block out of use. */
+/* Frees a block in the layer below.  If the block was on a shelf, first verifies it.  If the layer below fails to free
+ * it, keeps the block out of use. */
 static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     if (b->id && !is_unchanged(h, b, stream))
         return;
@@ -300,8 +303,8 @@ static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream
         keep_out(h, b);
 }
 
-/* Removes and returns the oldest block of `total` bytes on the shelf of the stream with this id, or the oldest block
- * of any size if `total` is 0.  Returns NULL if the shelf has no such block. */
+/* Removes the oldest freed block of `total` bytes from the shelf of the stream with this id, and returns it.  If
+ * `total` is 0, any size will do.  Returns NULL if the shelf has no such block. */
 static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, size_t total) {
     struct weir_guarded **at = &h->held, *b;
 
@@ -315,14 +318,14 @@ static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, siz
     return b;
 }
 
-/* Waits for the device.  Then frees all blocks in `held` on `stream`, in the layer below.  Frees damaged blocks only
- * if `all` is set.  Returns the status of the wait. */
+/* Waits for the device, and then frees all freed blocks that the guard keeps, in the layer below on `stream`.  Frees
+ * blocks that are kept out of use only if `all` is set.  Returns the status of the wait. */
 static weir_status guard_empty(struct weir_harden *h, int all, weir_stream stream) {
     struct weir_guarded *taken = NULL, **end = &taken, **at, *b;
     weir_status status;
 
-    /* Removes the blocks before the wait, since the wait may not cover work on blocks that other threads put into
-     * `held` meanwhile. */
+    /* Removes the blocks from the list before the wait, since the wait may not cover work on blocks that other threads
+     * add during the wait. */
     pthread_mutex_lock(&h->lock);
     for (at = &h->held; (b = *at);) {
         if (b->is_damaged && !all) {
@@ -362,15 +365,16 @@ weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
     if (at_end && live > 0)
         return weir__without_driver(WEIR_E_BUSY);
     status = guard_empty(h, 0, h->quiet);
-    /* The first call may have found damaged blocks, and the second call frees them. */
+    /* The first call may have found blocks with writes after their free, and has kept them out of use.  The second
+     * call frees them. */
     if (at_end && status == WEIR_OK)
         status = guard_empty(h, 1, h->quiet);
-    /* Not an error, even if the layer below has refused to free a block: the block is kept out of use. */
+    /* If the layer below failed to free a block, the block is kept out of use, and the call still succeeds. */
     return status;
 }
 
-/* Puts a block on the shelf of the stream with this id.  If the shelf is too full, frees its oldest blocks.  If there
- * are too many shelves, empties all shelves. */
+/* Puts a freed block on the shelf of the stream with this id, for reuse by this stream.  If the shelf is too full,
+ * frees its oldest blocks.  If there are too many shelves, empties all shelves. */
 static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t id,
                          weir_stream stream) {
     struct weir_guarded **at, **end = NULL;
@@ -407,8 +411,8 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
 
 /* ---- requests ---- */
 
-/* Returns the number of bytes to request from the layer below.  The sum cannot overflow, since no request is larger
- * than the device's memory. */
+/* Returns the number of bytes to request from the layer below: the program's bytes and the gaps.  The sum cannot
+ * overflow, since no request is larger than the device's memory. */
 static size_t guarded_total(const struct weir_harden *h, size_t bytes) {
     return guard_has(h, WEIR_HARDEN_GUARD)
                ? weir__size_round_down(bytes + WEIR_GUARD_GAP - 1, WEIR_GUARD_GAP) +
@@ -424,8 +428,8 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes) {
                : 0;
 }
 
-/* Allocates a new block in the layer below, with a record.  OOM recovery of the layer below empties the shelves.  On
- * failure returns NULL and sets *status. */
+/* Allocates a new block in the layer below, and a record of it.  If memory runs out, OOM recovery in the layer below
+ * also frees the blocks on shelves.  On failure returns NULL and sets *status. */
 static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, weir_stream stream,
                                         weir_status *status) {
     struct weir_guarded *b = malloc(sizeof *b);
@@ -439,8 +443,8 @@ static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, wei
         free(b);
         return NULL;
     }
-    /* The address no longer belongs to a graph's block.  Otherwise weir would later treat a free of this address as a
-     * free of the graph's block. */
+    /* A block of a graph may once have been at this address.  Without this call, weir would later treat a free of the
+     * address as a free of the graph's block. */
     weir__graphs_forget(h->below.graphs, b->base);
     pthread_mutex_lock(&h->lock);
     h->blocks++;
@@ -449,7 +453,7 @@ static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, wei
     return b;
 }
 
-/* Zeroes the block if the settings require it, and fills the gaps. */
+/* Fills the gaps around a block, and zeroes the block if the settings require this. */
 static CUresult prepare_guarded(struct weir_harden *h, const struct weir_guarded *b, int is_fresh,
                                 weir_stream stream) {
     CUdeviceptr start = guarded_address(h, b);
@@ -465,7 +469,7 @@ static CUresult prepare_guarded(struct weir_harden *h, const struct weir_guarded
     return result;
 }
 
-/* Adds a live block to the map.  Returns 1 on success, 0 if there is no host memory. */
+/* Adds a block to the map of live blocks.  Returns 1 on success, 0 if there is no host memory. */
 static int add_live(struct weir_harden *h, struct weir_guarded *b) {
     int added;
 
@@ -496,8 +500,8 @@ static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address
     return b;
 }
 
-/* Allocates a block as a node of a graph.  Also records the block in the table of graphs' blocks, since the pool
- * engine without caches does not query whether a stream is captured. */
+/* Allocates a block as a memory node of a graph, without gaps.  Also records the block in the table of graphs' blocks,
+ * since the pool engine without caches does not find out that a stream is captured. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -561,15 +565,15 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
     }
     status = guard_alloc(h, bytes, id, stream, block);
     if (weir__is_failure(status))
-        weir__failure_asked(bytes); /* the figures of the failure must not include the gaps */
+        weir__failure_asked(bytes); /* the report of the failure must not include the gaps */
     return status;
 }
 
 /* ---- frees ---- */
 
-/* Prepares a block for reuse: makes the stream wait for the other streams that use the block, verifies the gaps, and
- * poisons the block.  Returns OK and sets *id to the stream's id.  Returns E_CAPTURE if the layer below must free the
- * block without verification.  Returns another status on failure. */
+/* Checks a block that the program frees: makes the stream wait for the other streams that use the block, verifies the
+ * gaps, and poisons the block.  Returns OK and sets *id to the stream's id.  Returns E_CAPTURE if a stream is
+ * captured, so that the layer below must free the block without verification.  Returns another status on failure. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);
@@ -599,14 +603,14 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
         guard_shelve(h, b, id, stream);
         return WEIR_OK;
     }
-    /* If a stream that uses the block is being captured, the layer below refuses the free.  If an earlier free has
-     * failed, a copy of the block may be under way, and `is_copying` is set. */
+    /* If a stream that uses the block is captured, the layer below refuses the free.  After an earlier failure,
+     * `is_copying` is set if the device may still be copying the block; the block must then stay. */
     if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
         status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
     else
         weir__device_log_free(h->device, guarded_address(h, b), status);
     if (status != WEIR_OK)
-        /* Fails only if other threads have filled the map since take_live(). */
+        /* The map still has room for the block, unless other threads have filled the map since take_live(). */
         (void)add_live(h, b);
     return status;
 }
@@ -716,9 +720,8 @@ void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, si
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Corrects the figures of the layer below.  A block on a shelf counts as live in the layer below, although the caller
- * has freed the block.  The gaps count as requested memory in the layer below, although no caller has requested
- * them. */
+/* Corrects the statistics of the layer below.  In that layer, a freed block that the guard keeps is a live block, and
+ * the gaps around blocks are requested memory.  For the program, neither is true. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t reused = atomic_load(&h->reused), hidden, gone;
 

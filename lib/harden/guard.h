@@ -14,47 +14,53 @@
 
 struct weir_harden;
 
-/* The layer below the guard: weir_alloc and weir_free without hardening.  `bytes` is above 0. */
+/* The functions that allocate and free without the guard, in the layer below it.  `bytes` is above 0. */
 struct weir_harden_below {
     weir_status (*alloc)(void *context, size_t bytes, weir_stream stream, CUdeviceptr *block);
     weir_status (*free)(void *context, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
     void *context;
-    /* The table in which the layer below records the blocks of graphs.  The table outlives the guard. */
+    /* The table with the addresses of blocks that are memory nodes of graphs.  The table outlives the guard. */
     struct weir_graph_table *graphs;
 };
 
-/* Opens the guard.  The device and the options must outlive the guard.  Returns OK, E_HOST_MEMORY, or a status of a
- * failed driver call. */
+/* Opens the guard, the layer that finds writes outside live blocks and clears memory.  The device and the options must
+ * outlive the guard.  Returns OK, E_HOST_MEMORY, or the status of a failed driver call. */
 weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
                               const struct weir_harden_below *below, struct weir_harden **out);
 /* Frees the guard's host memory, but no block.  `h` may be NULL. */
 void weir__harden_close(struct weir_harden *h);
 
-/* Serve a request and a free as weir_alloc and weir_free do.  `bytes` is above 0. */
+/* These functions allocate and free a block with the guard's checks, for weir_alloc and weir_free.  `bytes` is above
+ * 0. */
 weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream stream,
                                CUdeviceptr *block);
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
 
-/* Returns the largest request that needs at most `bytes` bytes from the layer below. */
+/* Returns the size of the largest request for which the guard, with its gaps around the block, requests at most
+ * `bytes` bytes from the layer below. */
 size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
-/* Returns 1 if a live block, or a block of a graph, starts at the address `block`; else 0. */
+/* Returns 1 if a live block, or a block that is a memory node of a graph, starts at the address `block`; else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
-/* Finds the caller's live block inside the block of the layer below that starts at `base`.  Sets *block to the
- * caller's address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is no such block. */
+/* Finds the program's live block inside a larger block of the layer below, which starts at `base` and includes the
+ * gaps.  Sets *block to the program's address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is
+ * no such block. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
-/* Calls `see` for each live block of the callers and for each damaged block, under the guard's lock.  `base` and
- * `bytes` describe the block of the layer below.  Skips blocks on shelves, since a trim frees these blocks. */
+/* Calls `see` for each live block of the program and for each block that is kept out of use, under the guard's lock.
+ * `base` and `bytes` are those of the block in the layer below, with the gaps.  Skips freed blocks that the guard
+ * keeps for reuse, since a trim frees them. */
 void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, size_t bytes),
                        void *context);
 
-/* Waits for the device, verifies the blocks on all shelves, and frees them in the layer below.  If `at_end` is set,
- * also frees the damaged blocks.  If `at_end` is set and there is a live block, returns E_BUSY without a wait. */
+/* Waits for the device, verifies all freed blocks that the guard keeps for reuse, and frees them in the layer below.
+ * If `at_end` is set, also frees the blocks that are kept out of use because the program wrote to them after their
+ * free. If `at_end` is set and there is a live block, returns E_BUSY without a wait. */
 weir_status weir__harden_empty(struct weir_harden *h, int at_end);
 
-/* Corrects the figures in *out for the guard's blocks, after all layers below have filled in their figures. */
+/* Corrects the statistics in *out, which the layers below have filled in, for the guard's gaps and for freed blocks
+ * that the guard keeps. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out);
 
 #endif
