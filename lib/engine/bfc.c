@@ -208,8 +208,8 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     room = weir__size_less(weir__engine_limit(&h->e),
                            h->total - idle); /* reserved memory can be above the limit */
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
-    /* cuMemAlloc may put a region smaller than a driver page at an address that is no multiple of WEIR_PAGE, so the
-     * size is not certain to succeed. */
+    /* cuMemAlloc may put a region smaller than a driver page at an address that is no multiple of WEIR_PAGE, which the
+     * caches cannot use.  So a request of such a size is not certain to succeed. */
     return h->e.options->cache == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* direct.c: the direct engine, which calls cuMemAlloc and cuMemFree for each block.  The reserved memory is the memory
- * in use.
+/* direct.c: the direct engine, which calls cuMemAlloc and cuMemFree for each block.  The reserved memory always equals
+ * the memory in use.
  *
  * This engine shows how slow the driver is without an allocator.  It also helps a user to find out whether an
  * allocator causes a fault.  cuMemFree waits for all work of the device, so stream order always holds.  A table of

@@ -2,19 +2,19 @@
 /* driver_blocks.h: blocks that the driver itself allocates, from a pool, by cuMemAlloc, or as memory nodes of graphs;
  * and tables of the addresses of such blocks.
  *
- * Graphs.  If an engine does not use a pool of the driver, a request on a captured stream becomes a memory node of the
- * graph.  The driver owns the memory of the node, maps it at each launch, and unmaps it.  A node needs a pool, but the
- * graph copies only the list of devices with access from the pool.  The first such request creates this pool, which
- * never has any memory.
+ * Graphs.  If an engine does not allocate from a pool of the driver, a request on a captured stream becomes a memory
+ * node of the graph.  The driver owns the memory of the node, maps it at each launch, and unmaps it.  A node needs a
+ * pool, but the graph copies only the list of devices with access from the pool.  The first such request creates this
+ * pool, which never has any memory.
  *
- * Each allocator has one table with the addresses of graphs' blocks, that is, of memory nodes.  Each launch maps a block at its address again,
- * so the table keeps the address after a free.  A layer that has a live block at this address ignores the table's
- * entry.
+ * Each allocator has one table with the addresses of blocks that are memory nodes.  Each launch of a graph maps a
+ * block at its address again, so the table keeps the address after a free.  If another block is later allocated at
+ * this address, that block's layer must ignore the entry.
  *
  * Locks.  weir_nodes.lock guards the pool; nodes are created under this lock.  `joining` is held while events are
  * recorded on other streams.  A thread that holds weir_sizes.lock or weir_graph_table.lock calls nothing.
  *
- * This file must not depend on the owner of the memory.
+ * This file must not depend on a particular engine or on the guard.
  */
 #ifndef WEIR_DRIVER_BLOCKS_H
 #define WEIR_DRIVER_BLOCKS_H
@@ -30,8 +30,8 @@ struct weir_async {
 };
 
 void weir__async_open(struct weir_async *async, struct weir_device *device);
-/* Closes `async`.  No free of a block that several streams use may be pending, if the caller then destroys the pool of
- * the blocks. */
+/* Closes `async`.  If the caller then destroys the pool of the blocks, all frees of blocks that several streams use
+ * must have completed. */
 void weir__async_close(struct weir_async *async);
 
 /* Creates a pool of the driver with at most `most` bytes (0 means no limit).  The devices in `access` can access its

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* engine.h: the interface that every engine implements.
  *
- * An engine takes memory from the device and allocates blocks in it.  An engine decides how much memory it takes, within the
- * limit.  It does not depend on the allocator's life cycle, on names of settings or on other engines.  Each engine has
- * its own lock, so any thread may call every function except the functions that open and close the engine.
+ * An engine takes memory from the device and allocates blocks in it.  An engine decides how much memory it takes,
+ * within the limit.  It must not depend on the allocator's life cycle, on names of settings or on other engines.  Each
+ * engine has its own lock, so any thread may call every function except the functions that open and close the engine.
  *
  * Stream order.  `alloc` returns a block that may be used on the request's stream at once.  After a `free` on a
  * stream, the engine may allocate the block's memory on this stream again at once.  For a request on another stream,
@@ -183,8 +183,8 @@ struct weir_survey {
      * suggests this size to the program after a failed request.  0 if no such size can be computed. */
     uint64_t largest;
     /* `waiting` is the number of pending frees, or batches of frees, with an event: a later query can find them
-     * complete. `silent` is the number of streams with frees that no event covers, plus pending work for which closing
-     * the allocator does not wait. */
+     * complete.  `silent` is the number of streams with frees that no event covers, plus pending work for which
+     * closing the allocator does not wait. */
     struct {
         size_t waiting, silent;
     } frees;
@@ -235,7 +235,7 @@ enum {
      * caller must wait for the device before it closes the engine. */
     WEIR_ENGINE_SHEDS = 1,
     /* The engine itself cuts blocks from regions and orders their reuse, and a trim in mode FULLY waits for the
-     * device. Without this trait, the driver cuts the blocks and orders their reuse. */
+     * device.  Without this trait, the driver cuts the blocks and orders their reuse. */
     WEIR_ENGINE_CUTS = 2,
     /* The allocator keeps some reserved memory idle for later requests (the setting grow-ahead).  The allocator sets
      * this trait before the engine's first request. */
@@ -250,7 +250,7 @@ struct weir_engine_ops {
      * since OOM recovery waits. */
     weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
     /* Frees a block.  `uses` is the list of the other streams that use the block, or NULL.  An error leaves the block
-     * live. If the driver does not know a stream in `uses`, the function sets `refused` in the list's entry of this
+     * live.  If the driver does not know a stream in `uses`, the function sets `refused` in the list's entry of this
      * stream. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
@@ -419,8 +419,8 @@ static inline void weir__engine_count(struct weir_engine *e, const struct weir_r
 /* Records a growth or a trim in the counters and, at log level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
-/* The driver is slow to refuse a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver
- * 580). */
+/* The driver is slow to refuse a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver 580).
+ * */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
 /* Returns 1 if the driver would fail, since the device's free memory plus `idle` bytes is less than `bytes`; else 0.
  * Returns 0 for a request with WEIR_REQUEST_INSISTS, since the device may have more free memory than it reports. */

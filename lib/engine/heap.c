@@ -582,7 +582,7 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&h->lock);
         on = weir__order_stream(&h->order, trim->id);
-        if (on) /* if there is no host memory for the record, a later call tries again */
+        if (on) /* without host memory for the stream's record, a later call tries again */
             weir__order_maintain(&h->order, on, trim->stream);
         break;
     case WEIR_TRIM_ASK:

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* heap.h: the heap, the part of an engine that cuts blocks from its own memory and keeps stream order.
  *
- * placement.h chooses the addresses of blocks.  stream_order.h knows which frees of each stream the host has observed.
- * A backing takes memory from the device and releases it.  There are two backings: mapped.c uses one range of
- * addresses, and bfc.c uses regions at any address, as TensorFlow's and XLA's BFC allocators do.
+ * placement.h chooses the addresses of blocks.  stream_order.h finds out which frees of each stream have completed.  A
+ * backing takes memory from the device and releases it.  There are two backings: mapped.c uses one range of addresses,
+ * and bfc.c uses regions at any address, as TensorFlow's and XLA's BFC allocators do.
  *
- * Stream order.  A freed block has a stream id and a sequence.  The block's memory may serve its own stream at once.
- * It may serve other streams, and coalesce with their memory, only after the host has observed the stream up to the
- * sequence.  A block that other streams use, too (weir_use), is deferred at its free: it stays placed until events on
- * all these streams have completed.  A free without an event, or without host memory for its record, is quarantined:
- * the memory serves no stream before a wait for the device.
+ * Stream order.  A freed block has the id of a stream and a sequence number.  This stream may reuse the memory at
+ * once.  Other streams may reuse it, and it may coalesce with their memory, only after all frees of the stream up to
+ * this number have completed.  If other streams use a block, too (weir_use), its free is deferred: the block keeps its
+ * address until events on all these streams have completed.  If a free can have no event, or there is no host memory
+ * for its record, the memory is quarantined: no stream may reuse it before a wait for the device.
  *
  * A trim waits for the device in two cases: if no event covers some of the frees, or if the last use of the backing's
  * idle memory has not completed.  The trim releases the lock during the wait.  Only bfc.c waits under the lock, in
  * cuMemFree.
  *
- * Locks.  One lock guards everything here, and each operation takes this lock once.  A thread that holds the lock
- * makes the driver calls for events, queries, growth and moves.  It may also take the locks of the counters, of the
- * nodes and of the graph table.  A backing that grows while other requests run releases the lock meanwhile.
+ * Locks.  One lock guards the whole heap, and each operation takes this lock once.  A thread that holds the lock makes
+ * the driver calls for events, queries, growth and moves.  It may also take the locks of the counters, of the nodes
+ * and of the graph table.  A backing that grows while other requests run releases the lock meanwhile.
  *
  * This file must not depend on names of settings or on the layers above.
  */
@@ -53,8 +53,9 @@ struct weir_heap {
     const struct weir_backing *backing;
     /* The range of addresses of the mapped engine, or NULL in the bfc engine. */
     struct weir_mapped_range *range;
-    struct weir_nodes nodes; /* the memory nodes of graphs */
-    /* The number of kinds of addresses: WEIR_HEAP_KINDS in the mapped engine, 1 in the bfc engine. */
+    struct weir_nodes nodes; /* creates memory nodes of graphs, for requests on captured streams */
+    /* The number of parts into which the address range is divided by the size of requests: WEIR_HEAP_KINDS in the
+     * mapped engine, 1 in the bfc engine. */
     int kinds;
     struct weir_lock lock; /* guards all fields below and the fields of the backing */
     uint64_t requested, in_use;
@@ -120,8 +121,8 @@ void weir__heap_count(struct weir_heap *h, uint64_t total);
  * Returns a result of placement.h. */
 int weir__heap_add_ranges(struct weir_heap *h);
 
-/* Records that a request found no free memory for its stream.  So each stream records an event for its frees in its
- * next call, and other streams can reuse the memory earlier. */
+/* Records that a request found no free memory for its stream.  Each stream then records an event for its frees in its
+ * next call, so that other streams can reuse the memory earlier. */
 void weir__heap_dry(struct weir_heap *h);
 /* Queries up to `most` events of streams, and the events of up to `most` deferred frees (frees that wait for several
  * streams), without a wait.  Returns 1 if a free has completed, else 0. */

@@ -3,17 +3,18 @@
  * is needed.
  *
  * Addresses cost no memory, so the range is many times as large as the device.  The parts of the range without memory
- * are unmapped ranges.  If a request does not fit, the engine makes room at the place that lacks the least memory, by
- * growth or by moves of idle memory.  If this fails, it makes room at the end of the range, with all idle memory.
+ * are unmapped ranges.  If a request does not fit, the engine makes room at the addresses that lack the least memory,
+ * by growth or by moves of idle memory.  If this fails, it moves all idle memory to the end of the range and makes
+ * room there.
  *
- * Requests that name an address (weir_request.at) have their own part of the range, so that their owner's memory can
- * grow as one contiguous piece.  Only physical allocations whose work has completed move there.
+ * Requests that name the address of their block (weir_request.at) have their own part of the range, so that a program
+ * can extend a block in place.  Physical allocations move to this part only after all work on them has completed.
  *
  * Growth ahead of requests creates and maps physical allocations without the heap's lock.  So requests that find room
- * need not wait for the driver.  The bytes of such growth already count as reserved memory.  One thread at a time
- * grows ahead, and holds `bringing`.  A request that has to grow first waits for `bringing`, since the new memory may
- * be enough for it.  It then keeps the heap's lock, so that nothing is placed in the unmapped range where the new
- * memory will lie.
+ * need not wait for the driver.  The reserved memory includes the bytes of such growth from its start.  One thread at
+ * a time grows ahead, and holds `bringing`.  A request that has to grow first waits for `bringing`, since the new
+ * memory may be enough for it.  It then keeps the heap's lock, so that nothing is placed in the unmapped range where
+ * the new memory will lie.
  *
  * Each physical allocation consists of whole pages of 2 MiB, and all of it is mapped at one address.  doc/design.md
  * ("Mapped") describes when a physical allocation may move, and when an aliased mapping stays at its old address.  The
@@ -118,8 +119,8 @@ static weir_status append_file(struct weir_device *device, struct weir_mapped_ha
     return WEIR_OK;
 }
 
-/* Closes all file descriptors that were created after the export number `mark`, because the export of a list of
- * physical allocations has failed. */
+/* Undoes the exports of a list of physical allocations after one of them has failed: closes all file descriptors whose
+ * export number is larger than `mark`. */
 static void undo_files(struct weir_mapped_range *g, uint64_t mark) {
     for (size_t i = 0; i < g->handle_count; i++)
         if (g->handles[i].file && g->handles[i].file->name > mark)
@@ -260,8 +261,8 @@ static int make_place(struct weir_mapped_range *g, size_t handles, size_t aliase
 }
 
 /* Maps a physical allocation at the address m->to.base, with access for all devices of the heap.  Creates the physical
- * allocation first, unless m->in_hand is set.  After an error, m->in_hand is set if it was created, and m->is_mapped
- * is set if it was mapped. */
+ * allocation first, unless m->in_hand is set.  After an error, the caller must undo what was done: m->in_hand is set
+ * if the physical allocation exists, and m->is_mapped is set if it is mapped. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
@@ -443,15 +444,16 @@ static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t be
         weir__heap_grown(h);
         weir__engine_note(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
                           weir__device_since(h->e.device, started), after);
-        /* Some memory was unmapped to move it, but then was released instead. */
+        /* Some memory was unmapped in order to move it, and was then released because a later step failed. */
     } else if (after < before) {
         weir__engine_note(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
                           weir__device_since(h->e.device, started), after);
     }
 }
 
-/* Carries out the plan for a request: creates, moves and maps its physical allocations.  `what` is the kind of the
- * free memory that the request's window uses.  The caller has entered the device's context. */
+/* Carries out a plan that makes room for a request: creates, moves and maps its physical allocations.  `what` tells
+ * which streams may use the free memory that the plan extends (CLEAN, OWN or BEHIND).  The caller has entered the
+ * device's context. */
 static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int what) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
@@ -477,7 +479,7 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].in_hand)
             release_memory(h, g->moves[i].to);
-    if (unseen) /* the frees in the moved memory might never get another event */
+    if (unseen) /* without this event, the frees in the moved memory might get none */
         weir__order_mark(&h->order, weir__order_stream(&h->order, r->id), r->stream);
     note_change(h, r, before, started);
     return status;
@@ -505,7 +507,7 @@ static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
     return at;
 }
 
-/* Returns 1 if the window has no block and no work: only unmapped ranges and clean free memory.  Else returns 0. */
+/* Returns 1 if the window has only unmapped ranges and memory that is free for all streams, else 0. */
 static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
     uint64_t at = w->base; /* the window is checked up to this address */
 
@@ -521,8 +523,8 @@ static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_w
     return at >= w->end;
 }
 
-/* Finds the window where memory is needed for a request that names its address.  Sets w->missing to SIZE_MAX if there
- * is no window. */
+/* Finds the addresses (the window) where a request that names its address needs memory.  Sets w->missing to SIZE_MAX
+ * if not all of them are free. */
 static void find_apart(const struct weir_heap *h, const struct weir_request *r,
                        struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.what = CLEAN};
@@ -534,8 +536,9 @@ static void find_apart(const struct weir_heap *h, const struct weir_request *r,
 
 /* ---- requests ---- */
 
-/* Maps the memory that the window of a request lacks: idle physical allocations, and new ones.  If work on moved
- * memory has not completed, only the request's stream may use the memory, so the stream must have an id. */
+/* Maps the memory that the window, the addresses for a request, lacks: idle physical allocations, and new ones.  If
+ * work on moved memory has not completed, only the request's stream may use the memory, so the stream must have an id.
+ * */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int way) {
     int least = r->id != 0 && kind != WEIR_HEAP_APART ? BEHIND : CLEAN;
@@ -591,8 +594,8 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Makes room for a request of `bytes` bytes after rounding, and writes the window where the block fits to *w.  If the
- * time budget is used up, moves memory only if the heap cannot grow. */
+/* Makes room for a request of `bytes` bytes after rounding, and writes the addresses where the block fits (the window)
+ * to *w.  If the time budget is used up, moves memory only if the heap cannot grow. */
 static weir_status make_room(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
                              struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, way;
@@ -661,7 +664,7 @@ int weir__mapped_await(struct weir_heap *h) {
     return 1;
 }
 
-/* Finds the unmapped range after the last memory of this kind of addresses.  The range starts after any aliased
+/* Finds the unmapped range after the last memory in this part of the address range (`kind`), and skips aliased
  * mappings there.  Returns 1 and writes the range to *at and *bytes.  Returns 0 if no addresses are left. */
 static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = h->range;
@@ -722,8 +725,8 @@ static weir_status bring(struct weir_heap *h, uint64_t at, size_t bytes, size_t 
     return status;
 }
 
-/* Grows the memory of this kind of addresses by `bytes` bytes, after the last memory there.  Each new physical
- * allocation has at most `most` bytes.  Adds the bytes of growth to *got. */
+/* Adds `bytes` bytes of memory to this part of the address range (`kind`), after the last memory there.  Each new
+ * physical allocation has at most `most` bytes.  Adds the bytes of growth to *got. */
 static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t most,
                              size_t *got) {
     weir_status status = WEIR_OK;
@@ -802,8 +805,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
     if (status != WEIR_OK)
         return status;
     placed = weir__placement_take_at(h->placement[WEIR_HEAP_APART], w.base, r->bytes, on, out);
-    /* If free memory before the window has coalesced with the window's memory, no free chunk starts at the window's
-     * base. */
+    /* The placement fails if the free memory in the window has coalesced with free memory before the window. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);
 }
@@ -917,9 +919,9 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
     return weir__device_status(h->e.device, result);
 }
 
-/* Appends the physical allocations of [base, base + bytes) to the list `out`, with a file descriptor for each. Returns
- * E_NOT_OWNED if a part of the range is not mapped.  The caller holds the lock and has entered the device's context.
- * */
+/* Appends the physical allocations of [base, base + bytes) to the list `out`, with a file descriptor for each.
+ * Returns E_NOT_OWNED if a part of the range is not mapped.  The caller holds the lock and has entered the device's
+ * context. */
 static weir_status list_files(struct weir_heap *h, uint64_t base, size_t bytes,
                               struct weir_memory_files *out) {
     struct weir_mapped_range *g = h->range;

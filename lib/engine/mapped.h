@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped.h: the interface between mapped.c and mapped_plan.c, which together are the backing of the mapped engine.
  *
- * mapped_plan.c determines which memory is free, where a request goes, and which physical allocations should be mapped
- * there.  mapped.c carries out such plans, and does everything else.
+ * mapped_plan.c finds the free memory, and plans at which addresses to make room for a request and which physical
+ * allocations to map there.  mapped.c carries out such plans, and does everything else.
  *
  * Locks.  The heap's lock guards everything here.  A thread takes `bringing` before the heap's lock.
  *
@@ -98,7 +98,7 @@ struct weir_mapped_alias {
     /* Set if the physical allocation has no mapping except aliased mappings.  weir then releases the physical
      * allocation to the device together with its last aliased mapping. */
     int last;
-    /* the export with its file descriptor if `last` is set, else NULL */
+    /* the file descriptor by which other processes map the memory, if `last` is set; else NULL */
     struct weir_mapped_file *file;
     size_t tags;
     /* For each stream with work on these addresses, the last free of the stream there.  weir unmaps the addresses when
@@ -123,7 +123,7 @@ struct weir_mapped_piece {
     uint64_t base;
     size_t bytes;
     int what;
-    /* The last free in the piece; not used for the kinds CLEAN, ALIAS and UNMAPPED. */
+    /* The last free in the piece.  Unused for the kinds CLEAN, ALIAS and UNMAPPED, which need no wait. */
     struct weir_mapped_tag tag;
 };
 
@@ -131,7 +131,7 @@ struct weir_mapped_piece {
 struct weir_mapped_window {
     uint64_t base, end;
     size_t missing;
-    /* the least kind of the free memory in and next to the window: CLEAN, OWN or BEHIND */
+    /* the worst kind (CLEAN, OWN or BEHIND) of the free memory in the window and next to it */
     int what;
 };
 
@@ -234,17 +234,17 @@ int weir__mapped_has_budget(const struct weir_heap *h);
  * host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
 /* Finds the idle physical allocations that may move into the window, and sets their field `spare`.  They lie outside
- * of the window, and all their free pieces have the kind `least` or a better kind.  If `least` is UNMAPPED, the
- * function finds none. */
+ * of the window, and each of their free pieces has the kind `least` or a kind that is better for the stream.  If
+ * `least` is UNMAPPED, the function finds none. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
 /* Finds the window where a request of `bytes` bytes needs the least additional memory.  `way` is GROWN, MOVED or
- * SQUEEZED.  Among windows that lack equal memory, prefers clean memory to the stream's own memory, and the stream's
- * own memory to memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
+ * SQUEEZED.  Among windows that lack equal memory, prefers memory that all streams may use, then memory of the
+ * request's stream, then memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int way,
                              struct weir_mapped_window *w);
 /* Finds the window after the last memory of this kind of addresses, for growth without a request.  If the last memory
- * is clean and free, the window starts with it.  Sets w->missing to SIZE_MAX if there is no window. */
+ * is free for all streams, the window starts with it.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
 /* Plans which physical allocations to move to the window or to create there, until the window lacks no memory.  Sets

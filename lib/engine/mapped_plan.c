@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_plan.c: chooses where a request goes in the range, and which physical allocations are mapped there.
+/* mapped_plan.c: chooses the addresses for a request that does not fit into free memory of the mapped engine, and the
+ * physical allocations that are mapped there.
  *
- * Before it plans, weir__mapped_survey lists the pieces of the range that are unmapped, or free for some stream.  Adjacent pieces form a gap.
- * After the end of all memory there is always an unmapped range.  A large request does not start in memory that other
- * requests have left.  It gets its own physical allocations, so that they can move after the block is freed.
+ * Before it plans, weir__mapped_survey lists the pieces of the range that are unmapped, or free for some stream.
+ * Adjacent pieces form a gap.  The address range always ends with an unmapped range.  The block of a large request does
+ * not start in memory of earlier blocks.  It gets physical allocations of its own, so that they can move after the
+ * block is freed.
  *
- * A plan fills the unmapped ranges where a request goes, first with spares (idle physical allocations), then with new
- * physical allocations.  doc/design.md ("Mapped") has the reasons.
+ * A plan fills the unmapped ranges at the addresses for the request, first with spares (idle physical allocations that
+ * can move), then with new physical allocations.  doc/design.md ("Mapped") has the reasons.
  */
 #include "base/hostmem.h"
 #include "engine/mapped.h"
@@ -286,7 +288,7 @@ static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most,
     /* The policy `exact` grows by no more than the request needs. */
     if (h->e.options->growth != WEIR_GROWTH_EXACT)
         wanted = policy_step(h, want, planned);
-    /* The growth beyond the request must not exceed the limit. */
+    /* A step may exceed the bytes that the request needs, but the additional bytes must not exceed the limit. */
     step = within(want, weir__size_smaller(weir__size_larger(unit, wanted), most),
                   weir__size_less(weir__heap_room(h), planned));
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* peer_access.h: determines which other devices may use an allocator's memory.
  *
- * Memory of cuMemAlloc is different: the program itself opens all such memory of a device to another device by
- * cuCtxEnablePeerAccess.
+ * This file does not apply to memory of cuMemAlloc: the program itself gives another device access to all such memory
+ * by cuCtxEnablePeerAccess.
  *
  * This file must not depend on how an engine gives access to memory.
  */

@@ -93,10 +93,11 @@ struct weir_pool_engine {
     struct weir_sizes sizes;
 
     /* Maps a block to its distance from the start of the driver's block, if replace_misaligned() has aligned the
-     * block. `aligning` guards this map, and a thread that holds `aligning` calls nothing. */
+     * block.  `aligning` guards this map, and a thread that holds `aligning` calls nothing. */
     struct weir_map before;
     pthread_mutex_t aligning;
-    _Atomic int has_aligned; /* set forever once `before` has had an entry */
+    /* set, and never cleared, once `before` has had an entry, so that most frees skip the map */
+    _Atomic int has_aligned;
 };
 
 /* ---- limits ---- */
@@ -529,7 +530,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
         return weir__device_status(p->e.device, result);
     if (trim->mode == WEIR_TRIM_FULLY && trim->cause == WEIR_EVENT_TRIM &&
         weir__superblocks_wait(&p->superblocks))
-        /* If the wait fails, superblocks that need it are not freed. */
+        /* If the wait fails, the superblocks that need the wait stay. */
         (void)weir__device_wait(p->e.device);
     free_idle_superblocks(p, 0);
     pthread_mutex_lock(&p->growing);

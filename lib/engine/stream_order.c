@@ -126,7 +126,8 @@ static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     s->state = state;
 }
 
-/* Returns a stream with open frees or with events that have not completed.  Returns NULL if there is no such stream. */
+/* Returns a stream with open frees or with events that have not completed.  Returns NULL if there is no such stream.
+ * */
 static struct weir_order_stream *find_busy(const struct weir_order *o) {
     return o->list[WEIR_ORDER_MARKED].first ? o->list[WEIR_ORDER_MARKED].first
                                             : o->list[WEIR_ORDER_OPEN].first;
@@ -267,7 +268,8 @@ static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     cover(o, s);
-    /* The new record of a forgotten stream has sequence 0, but a higher observed sequence, which must not fall. */
+    /* After a stream was forgotten, its new record has `sequence` 0, but all earlier frees have completed.  So the
+     * observed sequence number can be larger, and it must not fall. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }

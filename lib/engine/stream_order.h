@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_order.h: finds out which frees on each stream have completed.
  *
- * The owner is an engine that passes memory between streams without the driver's help.  The owner reports each free.
- * This file numbers the frees, records and queries events, and reports to the owner up to which sequence each stream
- * is observed.
+ * The caller, called the owner, is an engine that orders the reuse of memory without the driver's help.  The owner
+ * reports each free.  This file numbers the frees, records and queries events, and reports to the owner which frees of
+ * each stream have completed: all up to a certain number.
  *
  * Glossary
  *
- * - sequence: the number of a free.  It rises over all streams, so that a forgotten stream may come back.
+ * - sequence: the number of a free.  The number rises with each free on any stream, so that a stream can be forgotten
+ *   and get a new record later.
  * - mark: an event that covers all frees of a stream up to a sequence.
  * - open: said of a free that no event covers yet.
  * - silent: said of a stream with open frees.  Only the next call on the stream can record an event for them.
@@ -21,13 +22,13 @@
  * event.
  *
  * When events are recorded.  With several streams, an event is worth the memory that it makes available to other
- * streams.  A stream with work uses its own freed memory again, so only the memory that remains free at the end of a
- * burst of work counts.  An event for a stream's open frees is due if one of these rules holds:
+ * streams.  A stream with work uses its own freed memory again, so other streams can use only the memory that remains
+ * free at the end of a burst of work.  An event for a stream's open frees is due if one of these rules holds:
  *
  * - young: The free is one of the stream's first 16 frees, since a stream may end after any call.
- * - asked: A request on another stream has run dry since the stream's last event.  The stream's held bytes then become
- *   its low.
- * - low: The stream holds little more than its low, and its held bytes have fallen by `worth` since its last event.
+ * - asked: A request on another stream has run dry since the stream's last event.  The present number of held bytes is
+ *   then stored as the stream's low.
+ * - low: The stream's held bytes are little more than its low, and have fallen by `worth` since its last event.
  * - much: The stream's held bytes have fallen by 4 times `worth`.
  * - share: The stream's held bytes have fallen by the stream's share of 16 times `worth`.  All silent streams have
  *   equal shares.  If there are more than 128 silent streams, an event is due for each free, since each silent stream
@@ -47,7 +48,7 @@
  *
  * Locks.  The caller holds the lock that guards a struct weir_order, even during driver calls for events.
  *
- * For the owner, a stream's record also has the stream's chunks in each placement.
+ * A stream's record also has the stream's free chunks (placement.h), so that the owner needs no second record.
  *
  * This file must not depend on blocks, on growth or on how the owner uses the reports.
  */
@@ -79,7 +80,7 @@ struct weir_order_list {
 };
 
 struct weir_order_stream {
-    /* The stream's id, the sequence of its last observed free, and its chunks of free memory. */
+    /* The stream's id, the sequence number up to which its frees have completed, and its free chunks. */
     struct weir_placement_stream placed;
     weir_stream handle;  /* a handle by which the map `by_handle` finds this stream, or NULL */
     uint64_t sequence;   /* the sequence number of the stream's last free */
@@ -183,7 +184,7 @@ void weir__order_close(struct weir_order *o);
  * record is valid until the next call of this function, which may forget other streams.  A caller that increments
  * `serving` can use the record longer. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
-/* Makes the open frees of `s` available to other streams if an event is due by the rules at the head of this file. If
+/* Makes the open frees of `s` available to other streams if an event is due by the rules at the head of this file.  If
  * the stream is idle, its frees have completed; otherwise records an event.  The caller calls this function in each
  * operation on `stream`, whose record is `s`.  If the driver fails, a later call retries. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
@@ -197,9 +198,9 @@ uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, si
  * */
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence);
-/* Returns the id of the stream that last called with this handle, or 0 if there was no such call.  If this stream has
- * since ended, no event can be recorded on it any more, and only a wait for the device can complete its open frees.
- * Returns 0 for default streams, since their handles stand for several streams. */
+/* Returns the id of the stream that last called with this handle, or 0 if there was no such call.  The stream may have
+ * ended since.  Then no event can be recorded on it any more, and only a wait for the device shows that its open frees
+ * have completed.  Returns 0 for default streams, since their handles stand for several streams. */
 uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream);
 /* Records that more than one stream uses the engine.  weir then records events, so that streams can reuse each other's
  * memory. */

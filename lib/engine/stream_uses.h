@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_uses.h: records the other streams that use a block (weir_use), until the block is freed.
  *
- * A map has a short list of streams for the address of each such block.  One lock guards the map.  While the map is
+ * A map leads from a block's address to a short list of these streams.  One lock guards the map.  While the map is
  * empty, requests do not take the lock (slow_path.h).
  *
  * This file must not depend on engines or drivers.

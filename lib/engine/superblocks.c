@@ -110,7 +110,7 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
     return superblock;
 }
 
-/* The superblock goes to the end of the list, so that older superblocks fill first. */
+/* Adds the superblock at the end of the list, so that new slabs fill older superblocks first. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes) {
     struct weir_superblock **end = &list->first;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* superblocks.h: superblocks, from which the pool engine cuts slabs.
  *
- * The driver moves idle units of 32 MiB to the requests that need them.  A slab, which the caches cut into small
- * blocks, lives long.  If each slab were a block of the driver, slabs would lie between large blocks, and each slab
- * would prevent the driver from moving a unit.  A superblock is one block of the driver, and keeps the slabs of one
- * stream together.
+ * The driver can move idle memory of its pool to a request that needs it, but only in whole units of 32 MiB.  A slab,
+ * which the caches cut into small blocks, lives long.  If each slab were a block of the driver, slabs would lie
+ * between large blocks, and each slab would prevent the driver from moving a unit.  A superblock is one block of the
+ * driver, and keeps the slabs of one stream together.
  *
- * Stream order.  The slabs of a superblock are allocated on the superblock's stream.  As long as only this stream
- * frees slabs of the superblock, the stream may use a freed slab again at once.  The memory of an empty superblock is
- * freed on this stream, too.  If the last slab is freed with OBSERVED, weir frees the memory on a stream without work,
- * but only after a wait for the device that began after all frees in the superblock.
+ * Stream order.  The slabs of a superblock are allocated on the superblock's stream.  While only this stream frees
+ * slabs of the superblock, the stream may reuse a freed slab at once.  The memory of an empty superblock is freed on
+ * this stream, too.  If the last slab is freed with OBSERVED, weir frees the memory on a stream without work, but only
+ * after a wait for the device that began after all frees in the superblock.
  *
  * Another stream can free a slab if it has received the handle or the cache of a stream that ended.  The superblock
- * then has no stream any more: it serves no further slab, and weir frees its memory after a wait for the device.
+ * then belongs to no stream: no further slab is allocated in it, and weir frees its memory after a wait for the
+ * device.
  *
  * Locks.  A thread that holds `lock` calls no function of other files.
  *
