@@ -11,7 +11,7 @@
  * - chunk: a piece of a region, which is a live block, a deferred block, a free chunk or an unmapped range.  The
  *   chunks of a region cover all of it.
  * - unmapped range: a chunk without memory.  No block is placed there.
- * - deferred block: a freed block that stays placed until the caller frees it for good.
+ * - deferred block: a freed block that keeps its address until the caller frees it a second time.
  * - sequence: the number of a free.  It rises with each free on a stream.
  * - observed: said of a free if the host knows that all work of the stream before the free has completed.
  * - tag: the stream and the sequence of a free.  The stream may use the chunk at once.  Other streams may use the
@@ -21,8 +21,8 @@
  * Rules
  *
  * - Fit.  A request gets the smallest free chunk that is large enough, and among equal sizes the chunk with the lowest
- *   address.  The stream may use its own chunks and clean chunks.  If `own_first` is set, clean chunks serve only if
- *   no chunk of the stream fits.  TensorFlow's BFC allocator chooses in this order, too.
+ *   address.  The stream may use its own chunks and clean chunks.  If `own_first` is set, the request gets a clean
+ *   chunk only if no chunk of the stream fits.  TensorFlow's BFC allocator chooses in this order, too.
  * - Split.  A chunk is split if it is at least twice as large as the rounded request, or if at least `split_waste`
  *   bytes would be wasted.  Otherwise the block gets the whole chunk.
  * - Coalesce.  A freed chunk joins an adjacent free chunk of its region at once, if both have tags of one stream or
@@ -31,8 +31,8 @@
  *   that BFC would choose.  When the second stream appears, the free chunks below the highest address that a block of
  *   the region has used get the first stream's tag, unless their frees are observed.  Free chunks above this address
  *   are clean.
- * - Stream 0.  The id 0 stands for an unknown stream.  No stream may use memory that it freed before the frees are
- *   observed.  Its requests get only clean chunks.
+ * - Stream 0.  The id 0 stands for all unknown streams.  No stream may use memory that an unknown stream has freed
+ *   before the free is observed.  Requests of unknown streams get only clean chunks.
  * - Sequence.  The first sequence is 1.  A free that is already observed has sequence 0.  Any other free has a larger
  *   sequence than its stream's last observed free.
  *
@@ -45,7 +45,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A placement.  The caller owns the placement and the lock that guards it. */
+/* A placement: a set of address ranges, with the live blocks and the free chunks in it.  The caller owns the placement
+ * and the lock that guards it. */
 struct weir_placement;
 struct weir_placement_own;
 
@@ -71,7 +72,7 @@ struct weir_placement_rule {
     /* A power of two (a granule) that divides all sizes and the start of every region.  256 for BFC. */
     size_t granularity;
     /* A chunk is split if at least this many bytes of it would otherwise be wasted (see Split at the head of this
-     * file). 128 MiB for BFC; never 0.  If `split_waste` equals `granularity`, every block has exactly its rounded
+     * file).  128 MiB for BFC; never 0.  If `split_waste` equals `granularity`, every block has exactly its rounded
      * size. */
     size_t split_waste;
     /* 1 if a request gets a chunk that all streams may use only when no chunk of its own stream fits */
@@ -141,7 +142,7 @@ struct weir_placement_waits {
     void *context;
 };
 
-/* No function of this file blocks.  The caller holds its own lock during each call. */
+/* The caller must hold its lock on the placement during each call.  No function of this file blocks. */
 
 /* Creates an empty placement.  Returns OK, INVALID if the rule is wrong, or NO_MEMORY.  Sets *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
@@ -190,7 +191,7 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
 /* Places a block in a run of adjacent free chunks, for a request that fits no single chunk.  The stream may use each
  * chunk of the run at once, or after it waits for another stream's free.  Chooses the smallest run that fits, and
  * makes the stream wait for the chunks in the block.  The rest of the run stays free for the streams that could use it
- * before. Takes linear time in the number of chunks.  Returns OK, NO_MEMORY or INVALID, or NO_FIT if no run fits or a
+ * before.  Takes linear time in the number of chunks.  Returns OK, NO_MEMORY or INVALID, or NO_FIT if no run fits or a
  * wait fails. */
 int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
                                 struct weir_placement_stream *s,
