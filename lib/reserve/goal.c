@@ -54,7 +54,7 @@
 
 /* If at most LEAST bytes are not needed, decay releases all of them, instead of half of them. */
 #define LEAST ((uint64_t)64 << 20)
-/* After so many halvings of an amount nothing is left of it, so the loop over missed windows can stop. */
+/* After 64 halvings nothing is left of an amount, so the loop over windows without requests can stop. */
 enum { MOST_WINDOWS = 64 };
 
 /* The first and the longest pause between two checks whether to release memory.  Pauses double.  A signal of

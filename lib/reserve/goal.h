@@ -147,8 +147,8 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
  * for an allocator with a finite release threshold.  Returns the number of released bytes. */
 size_t weir__goal_settle(struct weir_reserve *v);
 
-/* Records the bytes in use after a request at the time `now', and sets *pause to the time between this request and
- * the request before it.  Returns 1 if the current window is over, else 0. */
+/* Records the bytes in use after a request at the time `now', and sets *pause to the time between this request and the
+ * request before it.  Returns 1 if the current window is over, else 0. */
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
 /* Ends the windows of decay that are over at the time `now'.  Returns the number of reserved bytes to keep.  `pause'
  * is the time between the last two requests: after a long pause nothing is released, since the program is about to use
@@ -180,7 +180,8 @@ weir_status weir__goal_start(struct weir_reserve *v, uint64_t low);
 /* Ends the thread of grow-ahead after its current step, and closes the lock by which processes preallocate one after
  * the other. */
 void weir__goal_close(struct weir_reserve *v);
-/* Waits until the thread of grow-ahead has finished its current step.  No other step begins before weir__goal_go_on. */
+/* Waits until the thread of grow-ahead has finished its current step.  No other step begins before weir__goal_go_on.
+ * */
 void weir__goal_hold(struct weir_reserve *v);
 void weir__goal_go_on(struct weir_reserve *v);
 /* Wakes the thread of grow-ahead if too few bytes are idle.  Called after each request that the engine has served.

@@ -27,18 +27,19 @@ struct weir_limit {
     _Atomic uint64_t bytes;
     /* the bytes of the device that growth must leave free (--keep-free); constant */
     uint64_t keep_free;
-    /* The bytes of the device that shares leave free for other programs; constant. */
+    /* The bytes of the device that the processes' shares (--limit share) leave free for other programs; constant. */
     uint64_t apart;
     /* 1 if the limit depends on the memory of other processes, so that weir computes it again from time to time;
      * constant */
     int follows;
     /* The limits before a share of the device or `keep_free' lowers them.  `most' comes from the settings and is
-     * constant. `asked' is the limit that the program has set, and is at most `most'. */
+     * constant.  `asked' is the limit that the program has set, and is at most `most'. */
     _Atomic uint64_t asked;
     uint64_t most;
     /* The limit before `keep_free' lowers it.  Used only if the limit depends on other processes. */
     _Atomic uint64_t own;
-    /* The preallocated bytes that the process keeps even if its share of the device becomes smaller. */
+    /* The preallocated bytes that the process keeps even if its share of the device (--limit share) becomes smaller.
+     * */
     _Atomic uint64_t promised;
     /* set once the program has set a limit in bytes, which replaces the process's share of the device */
     atomic_int no_share;

@@ -50,8 +50,8 @@ struct weir_reserve {
     /* Frees unused memory of the layer above the allocator, such as a framework's pool.  NULL without such a layer.
      * Set at most once. */
     weir__reclaim_fn *_Atomic reclaim;
-    /* Returns the bytes that `reclaim' could free.  Set before `reclaim', so that other threads never see one without
-     * the other. */
+    /* Returns the bytes that `reclaim' could free.  Set before `reclaim', so that a thread that sees `reclaim' also
+     * sees this field. */
     weir__reclaimable_fn *reclaimable;
     /* The first argument of `reclaim' and `reclaimable'; set before `reclaim'. */
     void *reclaim_context;
