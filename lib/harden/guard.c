@@ -22,16 +22,16 @@
  * way could still read the block and write the buffer.  If other streams use a block, weir makes the block's stream
  * wait for these streams on the device before the verification.
  *
- * Shelves.  The oldest block of the right size on a stream's shelf serves the stream's next request.  If the shelf is
+ * Shelves.  The stream's next request gets the oldest block of the right size on the stream's shelf.  If the shelf is
  * full, weir frees the oldest block in the layer below.  When a block leaves the shelf, weir verifies the block on the
  * stream that freed the block.  weir empties the shelves of all streams, after a wait for the device, if memory has
- * run out, in a trim, when the allocator closes, or if there are too many shelves.  A shelf belongs to a stream id, since the driver
- * reuses stream handles.
+ * run out, in a trim, when the allocator closes, or if there are too many shelves.  A shelf belongs to a stream id,
+ * since the driver reuses stream handles.
  *
  * Damaged blocks.  A block that was written to after its free is *damaged*.  weir reports a damaged block and keeps
- * the block out of use until the end, since the faulty work may write again.  A block that weir cannot verify is
- * damaged, too.  If the layer below refuses the free of a block, weir keeps the block until the shelves are emptied
- * again.
+ * the block out of use until the allocator closes, since the faulty work may write again.  A block that weir cannot
+ * verify is damaged, too.  If the layer below refuses the free of a block, weir keeps the block until the shelves are
+ * emptied again.
  *
  * Locks.  `lock` guards the records of blocks; no other layer is called under `lock`.  `checking` guards the buffer,
  * and a thread holds `checking` while the driver copies and waits.
@@ -242,8 +242,7 @@ static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
 
 /* ---- held blocks ---- */
 
-/* Keeps a block out of use until the allocator closes: puts it at the front of the list `held`, before the blocks on
- * shelves. */
+/* Keeps a block out of use: puts it at the front of the list `held`, before the blocks on shelves. */
 static void keep_out(struct weir_harden *h, struct weir_guarded *b) {
     pthread_mutex_lock(&h->lock);
     b->id = 0;

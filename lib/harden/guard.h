@@ -56,7 +56,7 @@ void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, si
 
 /* Waits for the device, verifies all freed blocks that the guard keeps for reuse, and frees them in the layer below.
  * If `at_end` is set, also frees the blocks that are kept out of use because the program wrote to them after their
- * free. If `at_end` is set and there is a live block, returns E_BUSY without a wait. */
+ * free.  If `at_end` is set and there is a live block, returns E_BUSY without a wait. */
 weir_status weir__harden_empty(struct weir_harden *h, int at_end);
 
 /* Corrects the statistics in *out, which the layers below have filled in, for the guard's gaps and for freed blocks
