@@ -65,7 +65,8 @@ struct weir_freed {
     uint64_t room, lacked;
 };
 
-/* One request to an engine.  All layers from the caches down to the placement pass this struct by pointer. */
+/* One request to an engine.  All layers, from the per-stream caches down to the choice of an address, pass this struct
+ * by pointer. */
 struct weir_request {
     size_t bytes; /* the number of bytes to allocate; above 0 */
     /* The smallest number of bytes that the caller accepts if there is no memory for `bytes`.  0 if the caller needs
@@ -428,7 +429,7 @@ int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *
                               uint64_t idle);
 /* Calls visit->show for each of the `count` extents in the list, unless visit->show is NULL.  Returns `count`. */
 int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list, size_t count);
-/* Adds to the survey `bytes` free bytes that wait for work on the stream `stream`. */
+/* Adds `bytes` free bytes, which wait for work on the stream `stream`, to the report *survey. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 
 #endif

@@ -299,7 +299,7 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
     struct weir_placement_block found;
     weir_status status;
 
-    /* The block was freed before. */
+    /* The block has already been freed. */
     if (weir__placement_find(p, block, &found) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__order_defer(&h->order, stream, uses, block);
@@ -702,7 +702,7 @@ static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     return weir__engine_show(visit, &block, 1);
 }
 
-/* Calls visit->show for each region of a placement.  Returns the number of regions. */
+/* Calls visit->show for each region of memory in a placement.  Returns the number of regions. */
 static int show_regions(const struct weir_placement *p, const struct weir_visit *visit) {
     struct weir_extent r = {0};
     int count = 0;

@@ -62,9 +62,9 @@
 struct weir_order_mark;
 struct weir_order_stream;
 
-/* The owner's callback after the host has observed that all frees of `s` up to the sequence `s->placed.observed` have
- * completed.  If `is_forgotten` is 1, the record of the stream is about to be freed.  The callback must not call
- * functions of this file. */
+/* The owner's callback: all frees of `s` up to the sequence number `s->placed.observed` have completed, so the owner
+ * can reuse their memory.  If `is_forgotten` is 1, the record of the stream is about to be freed.  The callback must
+ * not call functions of this file. */
 typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s, int is_forgotten);
 
 /* The owner's callback that finishes a deferred free, that is, a free that waited for several streams, after the last
@@ -110,7 +110,7 @@ struct weir_order_stream {
     unsigned between;
     /* The number of events recorded since the last query whether the stream is idle. */
     unsigned recorded;
-    /* the number of calls on all streams at the stream's last call; old streams are forgotten */
+    /* the value of `calls` of the order at the stream's last call, which shows how old the record is */
     uint64_t called;
     /* The number of requests that use this record now.  The record must not be freed while the number is above 0. */
     unsigned serving;
@@ -121,8 +121,8 @@ struct weir_order_stream {
     struct weir_order_stream *next, *prev;
 };
 
-/* The order of all frees in one engine, as far as the host has observed it.  The fields that most calls write come
- * first, so that they share few cache lines. */
+/* The order of all frees in one engine.  The fields that most calls write come first, so that they share few cache
+ * lines. */
 struct weir_order {
     struct weir_order_stream *recent; /* the stream of the latest call, or NULL */
     /* The id of the stream `recent`.  A call on another stream only compares this id, so that it does not read the
@@ -163,7 +163,7 @@ struct weir_order {
     uint64_t event_records; /* the number of events recorded so far */
 };
 
-/* A deferred free, which waits for work on several streams.  It has one event on each of them. */
+/* A deferred free, that is, a free of a block that several streams use.  It has one event on each of these streams. */
 struct weir_fence {
     struct weir_fence *next;
     uintptr_t freed; /* identifies the free to the owner: the argument of the callback `ended` */
@@ -221,7 +221,7 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
  * call stopped.  With SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if an
  * event has completed, else 0. */
 int weir__order_look_around(struct weir_order *o, size_t most);
-/* Returns 1 if the host has observed the frees of the stream `id` up to `sequence`, else 0. */
+/* Returns 1 if all frees of the stream `id` up to this sequence number are known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
 /* Records an event for the open frees of `s`, in a call on its stream `stream`, which must not be captured. */
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
