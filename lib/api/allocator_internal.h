@@ -22,66 +22,75 @@
 #include "reserve/reserve.h"
 
 struct weir_allocator {
-    struct weir_caches *caches; /* the per-stream caches, or NULL if they are off */
+    /* The caches of free blocks, one for each stream; NULL if caching is off. */
+    struct weir_caches *caches;
     struct weir_device device;
-    struct weir_harden *harden; /* the hardening layer (guard), or NULL if it is off */
-    /* The profile, or NULL if there is none; fixed after creation. */
+    /* The layer that detects invalid writes and frees (options.harden), or NULL. */
+    struct weir_harden *harden;
+    /* The memory that earlier runs needed, read from a profile file; NULL if the options name no profile.  The pointer
+     * does not change after the allocator's creation. */
     struct weir_learn *learn;
-    /* The arguments of the creation; NULL once the allocator exists. */
+    /* The arguments of weir_allocator_create, for the functions that create the parts of the allocator.  NULL after the
+     * creation. */
     const struct weir_creation *creation;
-    weir_options options;                 /* the completed options; fixed after creation */
+    weir_options options; /* all options, with a value in place of each default */
     struct weir_reserve reserve;
     struct weir_counters counters;
     struct weir_uses uses;
-    uint64_t number; /* a number that is unique in the process */
-    /* The id of this run in a profile, which is the time of the allocator's creation. */
+    uint64_t number; /* identifies the allocator in the process */
+    /* Identifies this run in the profile file: the time at which the allocator was created. */
     uint64_t run_id;
     uint64_t free_at_first; /* the device's free memory when the allocator was created */
-    /* The release threshold: bytes that stay reserved even if they are idle. */
+    /* The release threshold in bytes.  weir keeps this much memory reserved, even if the memory is idle. */
     uint64_t threshold;
-    uint64_t prealloc;      /* the bytes to preallocate */
-    uint64_t profile_asked; /* `prealloc` if the profile has set the preallocation, else 0 */
-    uint64_t prealloc_min;  /* the least preallocation that counts as success, in bytes */
-    /* Background growth (grow-ahead) starts below `low` idle bytes, and stops at `high` idle bytes.  Both are 0 if the
-     * options want no background growth. */
+    uint64_t prealloc;      /* the number of bytes to preallocate */
+    uint64_t profile_asked; /* equals `prealloc` if a profile of earlier runs set it, else 0 */
+    uint64_t prealloc_min;  /* the preallocation fails if it gets fewer bytes */
+    /* A background thread reserves more memory when fewer than `low` bytes are idle, and stops at `high` idle bytes.
+     * Both fields are 0 if the option grow_ahead is off. */
     uint64_t low, high;
-    /* After weir lowered the limit, `stayed` bytes above the limit could not be freed.  `stayed_after` is the number of
-     * allocations and frees until then.  Only the thread that adapts limits uses both fields. */
+    /* If weir lowers the limit, it may be unable to free all memory above the new limit, for example because of live
+     * blocks.  `stayed` is the number of bytes that weir could not free.  `stayed_after` is the number of allocations
+     * and frees before this attempt; weir tries again only after more calls.  Only the thread that adapts limits uses
+     * both fields. */
     uint64_t stayed, stayed_after;
     struct weir_local_peer local_peer;
-    struct weir_claim claim; /* the allocator's entry in the shared registry of the device */
-    /* The allocator's own stream, which runs no work (streamless.c), or NULL before its first use. */
+    /* The allocator's entry in the shared registry, a file of all processes. */
+    struct weir_claim claim;
+    /* A stream on which weir allocates and frees blocks for callers that pass no stream.  The stream runs no work.
+     * NULL until the first such call. */
     _Atomic(CUstream) quiet;
-    /* The number of OOM reports that weir has made for failed requests, and one bit for each cause in these reports. */
+    /* The number of OOM reports that weir has written for this allocator, and one bit for each cause that a report had.
+     * weir writes only one report for each cause. */
     _Atomic unsigned oom_reports, causes_told;
-    atomic_int decay_told; /* set after weir has logged that weir_decay has no effect */
-    pthread_mutex_t first; /* the first request holds this mutex while it preallocates */
-    /* Both fields are fixed before the first request.  If `hushed` is set, weir does not log failed requests.  If
-     * `says_why` is set, the first request logs a failed preallocation once, at any log level. */
+    atomic_int decay_told; /* set once weir has logged that weir_decay has no effect */
+    pthread_mutex_t first; /* held by the first request during its preallocation */
+    /* If `hushed` is set, weir does not log failed requests.  If `says_why` is set, the first request logs a failed
+     * preallocation once, at any log level.  Both fields are fixed before the first request. */
     int hushed, says_why;
-    /* Set if the first request preallocates, instead of the creation; fixed after creation. */
+    /* Set if the first request preallocates memory, and the creation of the allocator does not. */
     int preallocates_later;
-    int has_own_limit; /* set if the program has set options.limit for weir_allocator_create */
+    int has_own_limit; /* set if the program has set options.limit in its code */
 };
 
-/* Returns the size of the largest request that would surely have succeeded instead of the failed request.  Returns 0 if
+/* Returns the size of the largest request that would have succeeded when the request `refused` failed.  Returns 0 if
  * the stream was being captured. */
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused);
 
-/* Joins the shared registry of the device, as weir__process_peers_join() does.  On failure logs the reason and returns
- * NULL. */
+/* Enters this process into the shared registry of the device, a file in which processes publish how much memory they
+ * use.  On failure logs the reason and returns NULL. */
 struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
                                                 struct weir_claim *claim, int log);
 
-/* Returns the claim that an allocator with these complete options makes in the shared registry: its priority, and its
- * weight for shares of the device's memory. */
+/* Returns what an allocator with these options writes into the shared registry, a file of all processes on a device:
+ * its priority, and its weight when processes share the device's memory. */
 struct weir_claim weir__allocator_claim(const weir_options *options);
 
-/* Asks other processes for memory, after the device had too little memory for a context.  Returns 1 if another process
- * has freed memory or may have freed memory.  The caller then repeats its driver call.  Returns 0 otherwise.  `n` may
- * be NULL. */
+/* Asks other processes to free memory, after cuDevicePrimaryCtxRetain has run out of memory.  Returns 1 if the caller
+ * shall repeat its driver call, because another process has freed memory or may have freed memory.  Returns 0
+ * otherwise.  `n` is the shared registry of the device's processes, or NULL. */
 int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission);
-/* Writes a text that names the processes which have memory of the device, and gives advice to the user. */
+/* Writes a message for the user: which processes use memory of the device, and what the user can do. */
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes);
 
 /* Bits for the parameter `how` of weir__allocator_create(). */
@@ -95,62 +104,65 @@ enum {
 weir_status weir__allocator_create(const weir_options *options, unsigned how,
                                    weir_allocator **allocator);
 
-/* Sets options->engine to mapped, if the options name no engine and the device can map memory.  Allocates no memory. */
+/* Sets options->engine to WEIR_ENGINE_MAPPED if the options name no engine and the device supports virtual memory
+ * management (cuMemMap).  Allocates no memory. */
 void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
                                weir_options *options);
 
-/* Creates an allocator as weir_allocator_create does, but on the driver table `driver`.  options.device counts only for
- * the number of the device.  On an error writes the mistake and the correct form to `message`.  If `message` is NULL
- * with 0 bytes, writes both to the log. */
+/* Creates an allocator as weir_allocator_create does, but makes all driver calls through the table `driver`.  Uses
+ * options.device only for the number of the device, and not to choose a driver.  On an error writes to `message` what
+ * is wrong and what is correct.  If `message` is NULL and `message_bytes` is 0, writes the error to the log. */
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);
 
-/* Creates an allocator as weir__allocator_create_on() does.  The allocator preallocates at its first request. */
+/* Creates an allocator that makes all driver calls through the table `driver`, as weir__allocator_create_on() does.
+ * The first request preallocates memory, not this function. */
 weir_status weir__allocator_create_later(const struct weir_driver *driver,
                                          const weir_options *options, weir_allocator **allocator,
                                          char *message, size_t message_bytes);
 
-/* Checks whether weir__allocator_create_on() would accept these settings on the device.  Retains the device's primary
- * context during the call.  On success sets *prealloc to the bytes that a creation would preallocate.  If the driver
- * fails (weir__driver_result), the settings may still be correct. */
+/* Checks whether an allocator could be created with these options on the device.  Retains the device's primary context
+ * during the call.  On success sets *prealloc to the number of bytes that the allocator would preallocate.  If a driver
+ * call fails (weir__driver_result is not 0), the options may still be correct. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 
-/* Logs one line about an invalid call.  If `a` is NULL, logs nothing, because the allocator has the log level.  Sets
- * the thread's last driver result to 0, and returns `status`. */
+/* Logs one line about an invalid call of a public function.  Logs nothing if `a` is NULL, because the log level is an
+ * option of the allocator.  Sets the thread's last driver result to 0, and returns `status`. */
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* weir__alloc_default and weir__free_default allocate and free a block on a default stream of the device's primary
- * context, as weir_alloc and weir_free do (request.c).  The caller passes the stream's id, so that the functions need
- * not query the id.  The caller must have bound the stream, and `block` must not be NULL. */
+/* Allocate and free a block on a default stream of the device's primary context, as weir_alloc and weir_free do.  The
+ * caller passes the stream's id, so that the functions need not query the id.  The caller must have called weir_bind
+ * for the stream, and `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
-/* Writes a text as weir_ipc_make does, for `most` bytes at most from `address` on.  These bytes may lie in several
- * adjacent blocks. */
+/* Writes a text with which another process can map memory of this allocator, as weir_ipc_make does.  The text describes
+ * at most `most` bytes from `address` on, which may lie in several adjacent blocks. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);
 
-/* Reads the statistics as weir_stats does, but without checks of the arguments (figures.c). */
+/* Reads the allocator's statistics as weir_stats does, but does not check the arguments. */
 void weir__stats_read(weir_allocator *a, weir_statistics *out);
 
-/* weir__apart writes the range of addresses in which only weir__alloc_apart places blocks.  Returns 1 on success, 0 if
- * the engine has no such range (streamless.c).  weir__alloc_apart allocates whole pages of 2 MiB, as weir_alloc_any
- * does.  The block begins at the address `at` or, for WEIR_ENGINE_FAR, far from all blocks.  The call fails at once if
- * the addresses are in use.  weir_free_any frees the block. */
+/* weir__apart writes a range of addresses in which only weir__alloc_apart places blocks.  Returns 1 on success, 0 if
+ * the engine has no such range.  weir__alloc_apart allocates a block of whole 2 MiB pages for no particular stream.
+ * The block begins at the address `at`; if `at` is WEIR_ENGINE_FAR, the block lies far from all other blocks.  The
+ * function fails at once if the addresses are in use.  weir_free_any frees the block. */
 int weir__apart(const weir_allocator *a, struct weir_extent *addresses);
 weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void **block);
-/* Frees a block.  The caller has observed that the block's last use on each stream has completed.  If caches are on,
- * the block can serve any stream at once.  If they are off, the function frees the block on the allocator's own stream,
- * which runs no work. */
+/* Frees a block whose last use on each stream has completed, as the caller has observed.  With per-stream caches, any
+ * stream can reuse the block at once.  Without caches, the function frees the block on a stream of the allocator that
+ * runs no work. */
 weir_status weir__free_completed(weir_allocator *a, void *block);
-/* Destroys the allocator's own stream, which weir_alloc_any uses.  The caller has closed the engine before. */
+/* Destroys the stream on which weir_alloc_any allocates blocks.  The caller has closed the allocator's engine
+ * before. */
 void weir__anywhere_close(weir_allocator *a);
 
-/* Checks a call of the program.  Returns WEIR_OK if the call may go on.  Returns WEIR_E_INVALID if `good` is 0, or
- * WEIR_E_FORKED in a child of fork(). */
+/* Checks the start of a public call.  Returns WEIR_OK if the call may continue, WEIR_E_INVALID if `good` is 0 (the
+ * arguments are invalid), or WEIR_E_FORKED in a child of fork(). */
 static inline weir_status weir__call_check(int good) {
     if (!good)
         return weir__without_driver(WEIR_E_INVALID);

@@ -2,12 +2,13 @@
 /* create.c: creates and destroys allocators.
  *
  * An allocator consists of a device, the complete options, reserved memory with one engine, counters, and records of
- * uses.  If the caches and the guard are on, they lie above the engine.
+ * uses of blocks on other streams.  If the options switch on caches or hardening, these layers lie between the public
+ * functions and the engine.
  *
- * Locks: the mutex `first` guards the preallocation at the first request.  A thread takes `first` before all other
- * locks of the preallocation.
+ * Locks: the mutex `first` of an allocator guards the preallocation at the first request.  A thread takes `first`
+ * before all other locks of the preallocation.
  *
- * This file must not know how an engine places blocks, or the names of settings. */
+ * This file must not depend on how an engine places blocks, or on the names of settings. */
 #include "config.h"
 
 #include <stdarg.h>
@@ -35,7 +36,7 @@ const char *weir_version(void) {
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* Writes the reason of a failure to the caller's message, or to the log if the caller wants no message. */
+/* Writes the reason of a failure to the buffer of the caller, or to the log if the caller passed no buffer. */
 static void report_reason(const struct weir_message *message, int log, const char *text) {
     if (message && message->bytes > 0)
         snprintf(message->text, message->bytes, "%s", text);
@@ -55,8 +56,8 @@ weir_status weir__create_cannot(const weir_allocator *a, weir_status status, con
     return status;
 }
 
-/* Reports that a driver call has failed during the creation, as weir__create_cannot() does.  Returns the status for the
- * driver's result. */
+/* Reports that a driver call has failed during the creation of an allocator.  Writes the reason to the caller's buffer
+ * or to the log.  Returns the status for the driver's result. */
 static weir_status report_driver_failure(weir_allocator *a, const char *what, CUresult result) {
     weir_status status = weir__device_status(&a->device, result);
 
@@ -114,8 +115,8 @@ static weir_status join_group(weir_allocator *a) {
     return weir__create_cannot(a, weir__without_driver(WEIR_E_INVALID), "%s", why);
 }
 
-/* Checks the limit of the process group.  Returns E_LIMIT with a message if the limit leaves no room for the device's
- * context, else OK. */
+/* Checks whether the limit that this process shares with a group of processes leaves room for the device's context.
+ * Returns E_LIMIT with a message if the limit leaves too little room, else OK. */
 static weir_status group_refuses(weir_allocator *a) {
     struct weir_group *g = weir__group_of(a->device.driver, a->device.ordinal);
     char text[WEIR_GROUP_SHOWN];
@@ -168,15 +169,15 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    /* Holds background growth, which would otherwise count in the figures. */
+    /* Pauses background growth, because memory that it reserves would be counted as preallocated. */
     weir__goal_hold(&a->reserve);
     status = weir__goal_preallocate(&a->reserve, text, text_bytes);
     weir__goal_go_on(&a->reserve);
     return status;
 }
 
-/* Starts the thread for background growth (grow-ahead), if the options want background growth.  If no thread can be
- * started, the reserved memory grows only in requests. */
+/* Starts the thread that reserves memory in the background, if the option grow_ahead wants such a thread.  If no thread
+ * can be started, memory is reserved only during requests. */
 static void start_grow_ahead(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
 
@@ -190,8 +191,8 @@ static void start_grow_ahead(weir_allocator *a) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* Preallocates during the creation of the allocator.  If the preallocation comes only from a profile, its failure is no
- * error. */
+/* Preallocates memory during the creation of the allocator.  If only a profile of earlier runs wants the preallocation,
+ * a failure is logged and the creation succeeds. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = weir__preallocate(a, text, text_bytes);
     char why[160];
@@ -205,19 +206,19 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
     return status;
 }
 
-/* Raises the preallocation to the memory that earlier runs needed, as recorded in the profile.  Changes nothing if the
- * program has set prealloc. */
+/* Raises the preallocation to the memory that earlier runs needed, as recorded in the profile file.  Changes nothing if
+ * the program has set the option prealloc. */
 static void apply_profile(weir_allocator *a) {
     const weir_options *given = &a->creation->given;
     weir_options its = a->options;
     uint64_t target;
 
-    /* Raises the log level if the user has not set it, so that weir warns about a profile that it ignores and
-     * replaces. */
+    /* If the user has set no log level, uses the level `warning`, so that weir warns about a profile file that it
+     * ignores and replaces. */
     if (!weir__option_is_set(given, WEIR_SETTING_LOG))
         its.log = WEIR_LOG_WARNING;
     a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &its);
-    /* This path is a copy, since the caller may free the text of the option. */
+    /* Keeps the copy of the path, since the caller may free the text that it passed as option. */
     a->options.profile = a->learn ? a->learn->path : NULL;
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
@@ -244,7 +245,8 @@ const char *weir__why_it_stays(const weir_allocator *a) {
                                                       : weir__why_not_told(a);
 }
 
-/* Initialises the goal of the reserved memory.  The preallocation raises the floor of the goal later. */
+/* Initialises the target size of the reserved memory: how much idle memory stays reserved, and for how long.  A later
+ * preallocation raises the target. */
 static void set_goal(weir_allocator *a) {
     const weir_options *o = &a->options;
     int stays = weir__why_it_stays(a) != NULL, off = stays || o->decay_ms == UINT64_MAX;
@@ -287,7 +289,7 @@ static weir_status open_engine(weir_allocator *a) {
     return status;
 }
 
-/* Closes all parts of the allocator that create_parts() has created. */
+/* Closes all parts of the allocator that create_parts() has created, such as the caches and the engine. */
 static void close_parts(weir_allocator *a) {
     weir__goal_close(&a->reserve);
     weir__learn_close(a->learn);
@@ -296,8 +298,8 @@ static void close_parts(weir_allocator *a) {
     a->reserve.engine->ops->close(a->reserve.engine);
 }
 
-/* Creates all parts of the allocator that need the device's context.  On failure closes these parts; the caller then
- * releases the context. */
+/* Creates all parts of the allocator that need the device's context, such as the engine and the caches.  On failure
+ * closes these parts; the caller then releases the context. */
 static weir_status create_parts(weir_allocator *a) {
     weir_status status = weir__hold_settings(a);
     char why[160] = "";
@@ -349,8 +351,9 @@ static weir_status create_parts(weir_allocator *a) {
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
 }
 
-/* Reads and completes the options that the program has passed; `options` may be NULL.  Returns OK.  On an error returns
- * its status, and writes the reason to the message or to the log. */
+/* Reads the options that the program has passed (`options` may be NULL) and replaces each default by its value.
+ * Returns OK on success.  On an error returns its status, and writes the reason to the caller's buffer or to the
+ * log. */
 static weir_status read_creation_options(struct weir_creation *c, const weir_options *options) {
     char why[320];
     weir_status status = weir__options_complete(options, &c->completed, why, sizeof why);
@@ -366,8 +369,8 @@ static weir_status read_creation_options(struct weir_creation *c, const weir_opt
     return options ? weir__options_copy_in(options, &c->given, NULL, 0) : WEIR_OK;
 }
 
-/* Allocates the structure of an allocator, and sets its completed options and its driver.  All other fields are 0.
- * Returns NULL if there is no host memory. */
+/* Allocates the struct of an allocator, and sets its options and its driver.  All other fields are 0.  Returns NULL if
+ * there is no host memory. */
 static weir_allocator *allocate_struct(const struct weir_creation *c) {
     weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
 
@@ -384,7 +387,8 @@ static weir_allocator *allocate_struct(const struct weir_creation *c) {
     a->reserve.lend_device = weir__borrow;
     a->reserve.lend_context = a;
     atomic_init(&a->device.log, WEIR_LOG_NONE);
-    /* The caches tell streams apart by their ids.  Drivers before 12.0 have no stream ids. */
+    /* Switches caches off on drivers before 12.0, because these drivers have no stream ids, and caches distinguish
+     * streams by their ids. */
     if (a->options.cache == WEIR_SWITCH_ON && !(c->driver->capabilities & WEIR_CAP_STREAM_ID)) {
         a->options.cache = WEIR_SWITCH_OFF;
         weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -421,8 +425,8 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     return status;
 }
 
-/* Warns if OOM reports cannot be written to the file that the options name.  Logs the warning once in the process, even
- * if the user has not set the log. */
+/* Warns if OOM reports cannot be written to the file that the options name.  Warns only once in the process, and also
+ * if the user has not set a log level. */
 static void warn_of_oom_report(const weir_options *o, const weir_options *given) {
     int problem = weir__oom_report_problem(o->oom_report), is_new = 1;
     char line[1024];
@@ -457,7 +461,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->device.decompresses = (c->how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
         (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
-    /* The kept text is a copy, since the caller may free the text of the option. */
+    /* Keeps a copy of the text, since the caller may free the text that it passed as option. */
     if (weir__oom_report_is_wanted(a->options.oom_report))
         a->options.oom_report = weir__text_keep(a->options.oom_report, NULL);
     if (!a->options.oom_report) {
@@ -472,7 +476,8 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     status = find_own_device(a);
     if (status != WEIR_OK)
         goto close_counters;
-    weir__join_process_peers(a); /* from here on, other processes can free memory for the context */
+    /* The next call, which creates a context, can now ask other processes for memory. */
+    weir__join_process_peers(a);
     status = join_group(a);
     if (status == WEIR_OK)
         status = open_context(a);
@@ -489,7 +494,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->local_peer.owner = a;
     atomic_store_explicit(&a->device.log, a->options.log, memory_order_relaxed);
     a->creation = NULL;
-    /* From here on, other allocators may call this allocator. */
+    /* Other allocators of the process may call this allocator after this call. */
     weir__local_peers_join(&a->local_peer);
     *allocator = a;
     return weir__ended(result_before, WEIR_OK);
@@ -507,10 +512,10 @@ free_allocator:
 
 /* ---- the choice of the engine ------------------------------------------------------------------ */
 
-/* If the options name no engine, weir chooses engine mapped on a device that can map memory.  With pending work, other
- * engines reserve about a third more memory.  weir chooses engine pool if the device cannot map memory, or if engine
- * mapped has no addresses left.  weir also chooses engine pool if the program wants hardware decompression, and mapped
- * memory cannot have it. */
+/* Returns 1 if the device supports virtual memory management (cuMemMap), else 0.  If the options name no engine, weir
+ * chooses engine mapped on such a device, because other engines reserve about a third more memory while frees are
+ * pending.  weir chooses engine pool if the device cannot map memory, if engine mapped has no addresses left, or if the
+ * program wants hardware decompression and mapped memory does not allow it. */
 
 static int can_map(const struct weir_driver *driver, CUdevice device) {
     int can = 0;
@@ -522,8 +527,9 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
            can;
 }
 
-/* Tries to create mapped memory for hardware decompression, because no attribute of the device tells whether the driver
- * can.  Returns the driver's result.  Returns CUDA_SUCCESS if the device has no free memory for the attempt. */
+/* Tries to create physical memory that allows hardware decompression, because no attribute of the device says whether
+ * this is possible.  Returns the driver's result.  Returns CUDA_SUCCESS if the device has no free memory for the
+ * attempt. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
@@ -536,8 +542,8 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-/* One bit for each device.  The bit is set if engine mapped has run out of addresses on the device.  After a reset of
- * the device, the lost memory keeps its addresses.  So many resets can use up all addresses. */
+/* One bit for each device.  The bit is set if engine mapped could reserve no more addresses on the device.  This can
+ * happen after many resets of the device, because addresses of memory that a reset destroyed stay reserved. */
 static _Atomic uint64_t full;
 
 static uint64_t ordinal_bit(CUdevice device) {
@@ -569,7 +575,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     const struct weir_message message = c->message;
     int result_before = weir__driver_result;
     weir_status why, status;
-    /* The reason of a failure, which weir logs if the caller wants no message. */
+    /* A buffer for the reason of a failure, if the caller passed no buffer. */
     char text[320] = "";
 
     if (message.bytes > 0)
@@ -582,12 +588,12 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
         return create_with_engine(c, allocator);
     if (message.bytes == 0)
         c->message = (struct weir_message){text, sizeof text};
-    /* The completed options have the defaults of engine pool.  Except for the engine itself, these are also the
-     * defaults of engine mapped. */
+    /* The options were completed with the defaults of engine pool.  Engine mapped has equal defaults, so only the
+     * engine must be changed. */
     c->completed.engine = WEIR_ENGINE_MAPPED;
     why = create_with_engine(c, allocator);
     c->message = message;
-    /* Returns if engine mapped succeeded, or if engine pool would fail, too. */
+    /* Returns if engine mapped has succeeded, or if engine pool would fail for the same reason. */
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
         weir__driver_result == CUDA_SUCCESS) {
         if (why != WEIR_OK && text[0])
@@ -599,13 +605,15 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     weir__set_driver_result(result_before);
     c->completed.engine = WEIR_ENGINE_POOL;
     status = create_with_engine(c, allocator);
-    /* Engine pool found memory, so engine mapped lacked addresses, not memory. */
+    /* Engine pool got memory, so engine mapped lacked addresses and not memory.  Remembers this, so that later
+     * allocators on the device use engine pool at once. */
     if (status == WEIR_OK && why == WEIR_E_NO_MEMORY)
         atomic_fetch_or_explicit(&full, ordinal_bit(c->ordinal), memory_order_relaxed);
     return status;
 }
 
-/* Creates an allocator on a driver table, with options that weir has not read yet. */
+/* Creates an allocator that makes all driver calls through the table `driver`.  `options` may be NULL, and weir has not
+ * checked the options yet. */
 static weir_status create_on_driver(const struct weir_driver *driver, const weir_options *options,
                                     unsigned how, weir_allocator **allocator, char *message,
                                     size_t message_bytes) {
@@ -690,8 +698,8 @@ static int has_live_blocks(const weir_allocator *a) {
 
 /* Returns 1 if no GPU work uses the allocator's memory any more, else 0.  Waits for the device if frees are pending, or
  * if the engine needs such a wait before it closes.  Returns 0 if the wait fails, or if a free is still pending, for
- * example because of a capture.  In this case the caller must not destroy the allocator, since the device may still use
- * its memory. */
+ * example because of a stream capture.  In this case the caller must not destroy the allocator, since the device may
+ * still use its memory. */
 static int is_free_of_work(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;
@@ -718,7 +726,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
     weir__local_peers_leave(&a->local_peer);
     if (!lost && a->learn)
-        (void)weir__learn_save(a, NULL); /* weir__learn_save() itself logs a failure */
+        (void)weir__learn_save(a, NULL); /* a failure is already logged */
     close_parts(a);
     weir__anywhere_close(a);
     weir__leave_peers(a);

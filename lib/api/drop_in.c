@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* drop_in.c: serves an unmodified program in place of the driver's own pools (drop_in.h). */
+/* drop_in.c: functions for an allocator that replaces the driver's memory pools in an unmodified program. */
 #include "api/drop_in.h"
 
 #include <pthread.h>
@@ -31,8 +31,9 @@ void weir__drop_in_hush(weir_allocator *a) {
     a->hushed = 1;
 }
 
-/* Switches reuse between streams without a wait off or on.  With the pool engine, the driver's pool orders the reuse of
- * memory, so the function also changes the attribute of the pool. */
+/* If `on` is set, forbids that one stream reuses memory that another stream has freed, unless the host has waited in
+ * between.  With engine pool the driver's pool reuses the memory, so the function also changes the attribute of the
+ * pool. */
 void weir__drop_in_keep_apart(weir_allocator *a, int on) {
     CUmemoryPool pool = a->reserve.engine->driver_pool;
     int may = !on;
@@ -126,9 +127,9 @@ static int releases_after_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
 }
 
-/* Returns 1 if `stream` is the calling thread's own default stream and this thread has not used that stream with weir;
- * else 0.  The caller then does not query the stream, since a query would create it.  Even an outdated id in the table
- * shows that the thread has used the stream. */
+/* Returns 1 if `stream` is the calling thread's own default stream and the thread has not used this stream with weir;
+ * else 0.  The caller then skips its query of the stream, because a query would create the stream.  Even an outdated id
+ * in the table of default streams shows that the thread has used the stream. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
@@ -177,15 +178,16 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_ask(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Queries which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  If a request holds
- * the engine, stops and returns 0.  If the function waited for this request, no capture could begin and no stream could
- * end in the meantime. */
+/* Checks which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  If another thread is
+ * in a request that uses the engine, returns 0 at once.  The function does not wait for that request, because the
+ * caller keeps captures from beginning and streams from ending during the call. */
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* `marks` is set if this query may mark memory as complete, so that the memory can serve other streams.  If streams
-     * are kept apart, the query must not do so.  Other streams may then reuse the memory only after the stream that
-     * freed it has ended.  The driver (580, on an H200) has this rule, too. */
+    /* `marks` says whether this check may mark freed memory as complete, so that other streams can reuse the memory.
+     * The check must not do so if the program forbids reuse between streams.  Then another stream may reuse the memory
+     * only after the stream that freed it has ended.  The driver's own pools follow this rule, too (driver 580, on an
+     * H200). */
     int marks = !releases_after_waits(a) &&
                 !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
     int is_idle;
@@ -223,7 +225,7 @@ int weir__drop_in_ask(weir_allocator *a, const weir_stream *streams, size_t coun
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
     /* A thread cannot query another thread's own default stream.  So the result is 0 if another thread has used its own
-     * default stream. */
+     * default stream, which may have work. */
     return is_idle && atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) <=
                           weir__device_has_own;
 }
@@ -238,7 +240,7 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
 
     if (!is_usable(a))
         return;
-    /* All streams are idle, so a wait for the device is short. */
+    /* weir__goal_lower() waits for the device, which is a short wait because all streams are idle. */
     if (is_idle)
         (void)weir__goal_lower(&a->reserve, keep, WEIR_EVENT_TRIM, &done.released);
     else if (!releases_after_waits(a))
@@ -264,8 +266,9 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 
 enum { MOST_DEVICES = 64 };
 
-/* Joins the device's shared registry once, and never leaves it.  The registry remembers which processes did not answer,
- * so that weir does not ask these processes again. */
+/* Enters this process into the device's shared registry, a file of all processes, at the first call.  The process stays
+ * in the registry, because the registry remembers which processes did not answer, so that weir does not ask these
+ * processes again. */
 static struct weir_process_peers *join_registry_once(const struct weir_driver *driver,
                                                      CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -281,7 +284,8 @@ static struct weir_process_peers *join_registry_once(const struct weir_driver *d
     return n;
 }
 
-/* Logs that the device has no room for a context, and the reason.  Logs this once for each device. */
+/* Logs that the device has no memory for a context, and which processes use the memory.  Logs this once for each
+ * device. */
 static void log_no_room(struct weir_process_peers *n, CUdevice device, int log) {
     static atomic_int is_told[MOST_DEVICES];
     char why[WEIR_PROCESS_PEERS_SHOWN + 80];
@@ -308,7 +312,8 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
-    /* Joins the registry with this claim.  The claim lowers the shares of other processes, so that they free memory. */
+    /* Enters this process into the shared registry.  Processes that share the device's memory then get smaller shares,
+     * so they free memory. */
     (void)weir__allocator_join(driver, device, &claim, log);
     any = weir__allocator_admit(n, admission);
     if (!any)
@@ -341,8 +346,8 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
 
 /* ---- requests that weir does not serve --------------------------------------------------------------- */
 
-/* MEMORY_NS is how long a request waits for memory of other processes.  MOST_TOLD is the maximum number of failures
- * that weir logs. */
+/* MEMORY_NS is the time for which a request waits for other processes to free memory.  MOST_TOLD is the maximum number
+ * of failures that weir logs. */
 #define MEMORY_NS UINT64_C(1000000000)
 enum { MOST_TOLD = 8 };
 
@@ -377,8 +382,8 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
     return g;
 }
 
-/* Returns the shared registry of the device, in which a request of `bytes` bytes may ask other processes for memory.
- * Returns NULL if the options switch the registry off, or if the request is larger than the device's memory. */
+/* Returns the shared registry, through which a request of `bytes` bytes may ask other processes for memory.  Returns
+ * NULL if the options switch the registry off, or if the request is larger than the device's memory. */
 static struct weir_process_peers *registry_for_request(CUdevice device, size_t bytes) {
     const struct weir_driver *driver = real_driver();
     weir_options options, complete;

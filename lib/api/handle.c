@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* handle.c: public functions that take a block or a stream, but neither allocate nor free.
  *
- * This file must not know how an engine places blocks. */
+ * This file must not depend on how an engine places blocks. */
 #include "config.h"
 
 #include <stdio.h>
@@ -13,8 +13,8 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* Returns 0 if weir knows that no live block begins at the address.  Returns 1 if a block begins at the address, or if
- * weir does not know. */
+/* Returns 0 if no live block begins at the address.  Returns 1 if a block begins at the address, or if the engine
+ * cannot find this out. */
 static int begins_block(const weir_allocator *a, CUdeviceptr block) {
     struct weir_extent live;
     int found;
@@ -38,8 +38,8 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     if (!begins_block(a, (uintptr_t)block))
         return weir__misuse(a, WEIR_E_NOT_OWNED, "weir_use");
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) {
-        /* The handle of a default stream means different streams in different threads, so weir also records the
-         * stream's id. */
+        /* A default stream's handle means different streams in different threads, so weir also records the stream's
+         * id. */
         int lent = weir__lend_context(a);
         CUresult result = weir__device_stream_id(&a->device, stream, &id);
 
@@ -53,7 +53,7 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
 }
 
 /* Finds the live block that contains the address, and writes its start and its size.  Returns 1 on success, 0 if no
- * live block contains the address, -1 if the engine does not know its blocks. */
+ * live block contains the address, -1 if the engine keeps no list of its blocks. */
 static int find_live_block(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block,
                            size_t *bytes) {
     struct weir_extent live = {0};
@@ -140,7 +140,7 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
         (void)weir__allocator_misuse(a, status, "weir_set_access", why);
         return result == CUDA_SUCCESS ? status : weir__device_status(&a->device, result);
     }
-    /* The allocator's own device always reads and writes. */
+    /* The device on which the memory lies always has access, so nothing must be changed. */
     if (device == a->device.ordinal)
         return WEIR_OK;
     change.location.id = device;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* hold_settings.c: checks the settings of a new allocator against its device, and converts amounts to bytes.
  *
- * This file must not know how an engine places blocks.
- */
+ * This file must not depend on how an engine places blocks. */
 #include "config.h"
 
 #include <stdio.h>
@@ -16,12 +15,12 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* If processes preallocate shares of the device, one part in APART_PART of the device's memory stays free.  Contexts
- * and the code that programs load need this memory. */
+/* If processes preallocate shares of the device, 1/APART_PART of the device's memory stays free for contexts and for
+ * the code that programs load. */
 enum { APART_PART = 64 };
 
-/* Converts the options keep_free, limit and prealloc to bytes, where the limit or the preallocation is a share of the
- * device. */
+/* Sets the limit and the preallocation in bytes if an option makes them this process's share of the device ("share").
+ * Also converts the option keep_free to bytes, because it makes the shares smaller. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *o = &a->options;
@@ -55,7 +54,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
         limit->bytes = weir__limit_part(&a->device, limit->keep_free, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE)
-        /* The share may grow up to the whole device. */
+        /* The share is smaller while other processes use the device, but may grow up to the whole device. */
         limit->bytes = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(
@@ -63,8 +62,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     return WEIR_OK;
 }
 
-/* Lowers the preallocation to the limit, and logs a warning.  The caller calls this function if a variable of another
- * program has set the preallocation. */
+/* Lowers the preallocation to the limit, and logs a warning.  Only for a preallocation that a framework's environment
+ * variable requests, because a user of weir gets an error instead. */
 static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -75,8 +74,8 @@ static void cap_prealloc(weir_allocator *a, const char *asked) {
                       : a->reserve.limit.bytes / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
 }
 
-/* Checks that prealloc-min is at most prealloc.  weir could not compare amounts of different kinds before it knew the
- * device.  The function does not compare fractions of free memory or shares, because these values change. */
+/* Checks that the option prealloc-min is not larger than prealloc, now that the device's memory is known.  Percentages
+ * of free memory and shares of the device are not compared, because their values change. */
 static weir_status check_prealloc_min(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
     const char *of_another = weir__foreign_prealloc(o);
@@ -94,8 +93,8 @@ static weir_status check_prealloc_min(const weir_allocator *a, const char *asked
         of_another ? of_another : "prealloc", prealloc, asked);
 }
 
-/* Converts the amounts in the options to bytes, and compares the amounts with each other and with the device's
- * memory. */
+/* Converts the amounts in the options (such as "75%") to bytes, and compares the amounts with each other and with the
+ * device's memory. */
 static weir_status set_budget(weir_allocator *a) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *options = &a->options;
@@ -115,13 +114,13 @@ static weir_status set_budget(weir_allocator *a) {
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->grow_ahead, &memory, 0);
     twice.value = twice.value > UINT64_MAX / 2 ? UINT64_MAX : 2 * twice.value;
-    /* A fraction above 100% counts as 100%. */
+    /* The value may be above 100%; weir__budget_bytes() treats such a value as 100%. */
     a->high = weir__budget_bytes(&twice, &memory, 0);
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     status = set_shares(a, &memory);
     if (status != WEIR_OK)
         return status;
-    /* "max" means all memory that the limit and the device allow. */
+    /* The value "max" means all memory that the limit and the device allow. */
     if (a->prealloc == UINT64_MAX)
         a->prealloc = memory.free < limit->bytes ? memory.free : limit->bytes;
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
@@ -131,7 +130,7 @@ static weir_status set_budget(weir_allocator *a) {
         return status;
     if (a->prealloc > limit->bytes && weir__foreign_prealloc(options))
         cap_prealloc(a, asked);
-    /* "max" means the whole preallocation. */
+    /* The value "max" means that the whole preallocation must succeed. */
     if (a->prealloc_min == UINT64_MAX)
         a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total)
@@ -161,7 +160,7 @@ static weir_status set_budget(weir_allocator *a) {
 }
 
 /* Warns if grow-ahead is larger than the memory that can be reserved.  Also warns if the release threshold is so low
- * that the driver releases grown memory at the next synchronisation. */
+ * that the driver releases the additional memory at the next synchronisation. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
@@ -210,7 +209,8 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the engine cannot release memory when its share falls.  The share falls when other processes join. */
+/* Warns if the engine cannot release memory when its share of the device becomes smaller.  The share becomes smaller
+ * when other processes join. */
 static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 
@@ -222,7 +222,7 @@ static void warn_of_kept_share(const weir_allocator *a) {
                   "engine mapped or pool to have it fall");
     else if (o->engine == WEIR_ENGINE_BFC && a->prealloc > 0 &&
              (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
-              /* Compares with the share that remains when another process of equal weight joins. */
+              /* Divides by 2, because another process of equal weight halves the share. */
               a->prealloc > weir__limit_part(&a->device, a->reserve.limit.keep_free, o->limit.value,
                                              weir__limit_weights(&a->reserve)) /
                                 2))
@@ -231,7 +231,7 @@ static void warn_of_kept_share(const weir_allocator *a) {
                   "above its share as others come; choose engine mapped or pool");
 }
 
-/* Logs one warning for each setting that is set and has no effect with the chosen engine. */
+/* Logs a warning for each setting that the user has set and that has no effect with the chosen engine. */
 static void warn_of_unused(const weir_allocator *a) {
     const weir_options *o = &a->options, *given = &a->creation->given;
     int direct = o->engine == WEIR_ENGINE_DIRECT;

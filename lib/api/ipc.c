@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* ipc.c: shares blocks of the mapped engine with other processes (weir/share.h).  The sender writes a text, and the
- * receiver maps the memory that the text names.
+/* ipc.c: shares blocks of engine mapped with other processes (weir/share.h).  The sender writes a text, and the
+ * receiver maps the memory that the text describes.
  *
- * A receiver reserves one range of addresses for all physical allocations that the text names, and maps them side by
- * side in this range.  The receiver then closes its descriptors and releases its handles.  From then on, only the
- * mappings keep the memory.
+ * A receiver reserves one range of addresses for all physical allocations that the text lists, and maps them side by
+ * side in this range.  The receiver then closes its file descriptors and releases its VMM handles, because the mappings
+ * alone keep the memory.
  *
- * Locks: `lock` guards the table of mappings.  A thread that holds `lock` makes no driver call.
+ * Locks: `lock` guards the table of the mappings that this process has received.  A thread that holds `lock` makes no
+ * driver call.
  *
- * This file must not know how an engine places blocks. */
+ * This file must not depend on how an engine places blocks. */
 #include "config.h"
 
 #include <pthread.h>
@@ -47,9 +48,8 @@ static weir_status write_handle_text(weir_allocator *a, const struct weir_memory
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Lists the physical allocations of the block at `address`.  Also lists the physical allocations of adjacent blocks
- * after this block, up to `most` bytes from `address` on.  The block of a caller such as lib/tensors may lie across
- * several adjacent blocks of the engine.  Such a caller then gets one text for all of these blocks. */
+/* Lists the physical allocations that contain the `most` bytes from `address` on.  These bytes may lie in several
+ * adjacent blocks, because a block of lib/tensors can consist of several adjacent blocks of the engine. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
@@ -113,14 +113,15 @@ weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, si
 /* ---- the receiver ---------------------------------------------------------------------------- */
 
 struct mapping {
-    struct weir_device device; /* the device, with its context retained */
+    struct weir_device device; /* the device, whose primary context is retained */
     CUdeviceptr base;
-    size_t bytes, mapped; /* the size of the range, and how many of its first bytes are mapped */
-    int closes;           /* set while a thread closes this mapping */
+    /* The size of the reserved range of addresses, and how many of its first bytes are mapped. */
+    size_t bytes, mapped;
+    int closes; /* set while a thread unmaps this memory */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `mappings` and `closes` */
-/* The key is `base`; the value is the address of the mapping. */
+/* The received mappings.  The key is the first address of a mapping; the value is a pointer to its struct. */
 static struct weir_map mappings;
 
 static weir_status driver_failed(const struct mapping *m, CUresult result, const char *call,
@@ -137,7 +138,7 @@ static weir_status driver_failed(const struct mapping *m, CUresult result, const
     return status;
 }
 
-/* Finds the device by the UUID in the text, and retains its primary context. */
+/* Finds the device that has the UUID in the text, and retains the device's primary context. */
 static weir_status find_device_by_uuid(struct mapping *m, const struct weir_memory_text *t,
                                        const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -164,8 +165,8 @@ static weir_status find_device_by_uuid(struct mapping *m, const struct weir_memo
         t->device);
 }
 
-/* Imports the next physical allocation and maps it behind the earlier ones.  The caller still owns the descriptor
- * `file`. */
+/* Imports one physical allocation and maps it behind the allocations that are already mapped.  The caller closes the
+ * descriptor `file`. */
 static weir_status map_piece(struct mapping *m, const struct weir_memory_piece *p, int file,
                              const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -175,8 +176,8 @@ static weir_status map_piece(struct mapping *m, const struct weir_memory_piece *
 
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemMap(m->base + m->mapped, (size_t)p->bytes, 0, handle, 0);
-        /* The mapping keeps the memory after the release.  If the release fails, a second attempt prevents that the
-         * memory is lost. */
+        /* The mapping keeps the memory, so the handle is no longer needed.  If the release fails, a second attempt
+         * avoids a leak. */
         if (driver->cuMemRelease(handle) != CUDA_SUCCESS)
             (void)driver->cuMemRelease(handle);
     }
@@ -216,7 +217,7 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
     return result == CUDA_SUCCESS ? WEIR_OK : driver_failed(m, result, "access to the block", why);
 }
 
-/* Unmaps the memory of a mapping.  The caller has made the context of the mapping current. */
+/* Unmaps the memory of a mapping.  The caller has made the device's context current. */
 static CUresult unmap_pieces(struct mapping *m) {
     CUresult result =
         m->mapped > 0 ? m->device.driver->cuMemUnmap(m->base, m->mapped) : CUDA_SUCCESS;
@@ -226,7 +227,7 @@ static CUresult unmap_pieces(struct mapping *m) {
     return result;
 }
 
-/* Returns the sum of the sizes of all pieces, or 0 if the sum is too large. */
+/* Returns the sum of the sizes of all physical allocations in the text, or 0 if the sum is too large. */
 static size_t sum_of_pieces(const struct weir_memory_text *t) {
     uint64_t sum = 0;
 
@@ -238,7 +239,8 @@ static size_t sum_of_pieces(const struct weir_memory_text *t) {
     return (size_t)sum;
 }
 
-/* Reserves addresses and maps all pieces of the text.  The caller has set m->device and m->bytes. */
+/* Reserves addresses and maps all physical allocations that the text lists.  The caller has set m->device and
+ * m->bytes. */
 static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, int sender,
                            const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -255,7 +257,8 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
         status = weir__refuse(WEIR_E_PARSE, why, "the handle's sizes are none of physical memory");
     else
         status = driver_failed(m, result, "addresses for the block", why);
-    /* If the driver refuses twice to unmap the memory, the mapping remains. */
+    /* If the driver twice refuses to unmap the memory, the addresses stay reserved, since the memory is still mapped
+     * there. */
     if (result == CUDA_SUCCESS && status != WEIR_OK &&
         (unmap_pieces(m) == CUDA_SUCCESS || unmap_pieces(m) == CUDA_SUCCESS))
         (void)driver->cuMemAddressFree(m->base, m->bytes);
@@ -263,8 +266,8 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
     return status;
 }
 
-/* Unmaps the memory and frees the mapping.  If `waits` is set, first waits for all work of the device.  Returns the
- * driver's result, and changes nothing on an error. */
+/* Unmaps received memory, and frees the struct of the mapping.  If `waits` is set, first waits for all work of the
+ * device.  Returns the driver's result.  On an error changes nothing. */
 static CUresult close_mapping(struct mapping *m, int waits) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;

@@ -2,7 +2,7 @@
 /* lend.c: releases idle memory of an allocator when other allocators of the process, or other processes, need memory.
  * Also asks these allocators and processes for their idle memory.
  *
- * This file must not know how an engine places blocks. */
+ * This file must not depend on how an engine places blocks. */
 #include "config.h"
 
 #include <stdio.h>
@@ -18,8 +18,8 @@
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
-/* If the device has no memory for a context, weir asks other processes to release CONTEXT_BYTES, for the context and
- * its kernels.  (A context takes 0.5 GiB on an H200.)  weir waits CONTEXT_NS for answers.  This time is long, because a
+/* If the device has no memory for a context, weir asks other processes to release CONTEXT_BYTES for the context and its
+ * kernels, and waits up to CONTEXT_NS for answers.  (A context needs 0.5 GiB on an H200.)  The time is long, because a
  * program without a context cannot run. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
@@ -27,22 +27,23 @@
 
 /* ---- pinned memory ------------------------------------------------------------------------------ */
 
-/* The maximum number of units of a driver's pool in which weir searches for pinned memory.  A larger pool counts as
- * without pinned memory. */
+/* The maximum number of 32 MiB units of a driver's pool in which weir searches for memory that live blocks pin.  In a
+ * larger pool weir assumes that no memory is pinned. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces of the engine's memory, and the sum of the pieces that pinned blocks keep.  If another thread adds pieces
- * during the count, the sum is too small. */
+/* The pieces of an engine's memory that can be released only as a whole, and the sum of the pieces that contain live
+ * blocks.  If another thread adds pieces during the count, the sum is too small. */
 struct pinned {
     struct weir_engine *engine;
-    /* The pieces, sorted by address; a piece that is counted has 0 bytes. */
+    /* All pieces, sorted by address.  A piece whose bytes are already in the sum has 0 bytes here, so that it is added
+     * only once. */
     struct weir_extent *piece;
     size_t count;
     uint64_t bytes;
 };
 
-/* Adds all pieces that overlap the live block at `base` to the pinned bytes.  If the block lies in a superblock of the
- * driver's pool, adds all pieces that overlap the superblock. */
+/* Adds the sizes of all pieces that overlap a live block to the sum of pinned bytes.  If the block lies in a large
+ * region of the driver's pool that the driver releases as a whole, adds all pieces of this region. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;
@@ -61,7 +62,8 @@ static void pin_pieces(void *context, uint64_t base, size_t bytes) {
         }
 }
 
-/* Counts the pieces that are larger than `most` bytes, because a trim does not release them either. */
+/* Adds the sizes of the pieces that are larger than `most` bytes to the sum, because a trim does not release them
+ * either. */
 static void pin_larger(struct pinned *h, uint64_t most) {
     for (size_t i = 0; i < h->count; i++)
         if (h->piece[i].bytes > most) {
@@ -70,8 +72,8 @@ static void pin_larger(struct pinned *h, uint64_t most) {
         }
 }
 
-/* Lists all units of the driver's pool from the lowest to the highest address of any block so far.  A unit in the list
- * may have no memory.  Returns the number of units. */
+/* Lists the units of the driver's pool, from the lowest to the highest address that any block has had.  A unit in the
+ * list may have no memory.  Returns the number of units. */
 static size_t list_units(const struct weir_engine *engine, struct weir_extent **out) {
     uint64_t low = atomic_load_explicit(&engine->seen.low, memory_order_relaxed);
     uint64_t high = atomic_load_explicit(&engine->seen.high, memory_order_relaxed);
@@ -102,9 +104,10 @@ uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *
 
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
-/* Returns how many idle bytes the allocator could release.  Bytes that must stay reserved, and bytes in a physical
- * allocation with a live block, do not count.  If `may_wait` is set, sets *above to the part of the result that lies in
- * private pools without users; else sets *above to 0.  With engine direct, only private pools have idle bytes. */
+/* Returns how many idle bytes the allocator could release.  Does not include bytes that must stay reserved, and bytes
+ * in a physical allocation with a live block.  If `may_wait` is set, sets *above to the part of the result that lies in
+ * private pools of tensors without users; else sets *above to 0.  With engine direct, only private pools have idle
+ * bytes. */
 static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
@@ -129,17 +132,18 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
     return weir__size_smaller(idle, weir__size_less(figures.reserved, held) + *above);
 }
 
-/* Releases idle memory for other allocators or processes, and returns the released bytes.  First releases memory
- * outside of private pools.  If this is less than `wanted`, and `may_wait` is set, waits for the device and makes
- * private pools without users free their memory.  Skips the wait if the engine's trim has waited already and the layer
- * above has no idle memory.  May release more than `wanted` bytes, because engines release whole pieces. */
+/* Releases idle memory for other allocators or processes, and returns the number of released bytes.  First releases
+ * memory outside of private pools of tensors.  If this is less than `wanted`, and `may_wait` is set, waits for the
+ * device and makes private pools without users free their memory.  Omits this wait if the trim has already waited and
+ * no private pool has idle memory.  May release more than `wanted` bytes, because engines release memory in whole
+ * pieces. */
 static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_CUTS) != 0;
     int has_waited = !may_wait;
     uint64_t given = 0, more = wanted, pending = 0, idle, above;
     size_t released = 0;
 
-    /* Completes deferred frees of tensors (lib/tensors), without a wait. */
+    /* Completes the frees of tensors that wait for GPU work, as far as this work has ended.  Does not wait. */
     if (may_wait)
         given = weir__reclaim_bytes(a, 0, &pending);
     while (given < wanted && (idle = reclaimable_bytes(a, may_wait, &above)) > 0) {
@@ -167,8 +171,8 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns how many bytes the allocator could release for another allocator of the process.  If `may_wait` is 0 and the
- * allocator's trim waits for the device, returns 0. */
+/* Returns how many bytes the allocator could release for another allocator of the process.  Returns 0 if `may_wait` is
+ * 0 and a trim of the allocator needs a wait for the device. */
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 
@@ -217,7 +221,7 @@ static uint64_t release_for_process(void *allocator, uint64_t wanted) {
     return release_idle(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
-/* Releases idle memory above the limit.  Some of this memory may not be releasable, for example memory beside live
+/* Releases idle memory above the limit.  Some of this memory may be impossible to release, for example beside live
  * blocks.  Then the function tries again only after the program has allocated or freed a block. */
 static void release_above_limit(weir_allocator *a) {
     weir_statistics figures;
@@ -233,8 +237,8 @@ static void release_above_limit(weir_allocator *a) {
     a->stayed_after = calls;
 }
 
-/* Adapts the limit to the processes that use the device now.  The thread of the process peers calls this function after
- * other processes have come or gone, and from time to time. */
+/* Adapts the allocator's limit to the number and the weights of the processes that use the device now.  The thread that
+ * watches other processes calls this function when a process has started or ended, and from time to time. */
 static void adapt_limit(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;
@@ -259,10 +263,11 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
         n, (struct weir_ask){CONTEXT_BYTES, .began_ns = admission->began_ns,
                              .deadline_ns = admission->began_ns + CONTEXT_NS});
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.is_incomplete;
-    /* weir asks a process that does not answer only once.  So the function pauses instead of waiting for an answer. */
+    /* weir asks a process again only after the process has answered.  So if the processes cannot be asked, the function
+     * pauses, and processes may free memory in the meantime. */
     if (answers.given == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
-    /* The caller retries, since another process may have freed memory. */
+    /* If a process has answered, or may still answer, the caller shall repeat its driver call. */
     return answers.heard || answers.is_incomplete;
 }
 

@@ -3,7 +3,7 @@
  *
  * weir writes the report into the caller's memory, and allocates no memory, because the host may have no memory left.
  *
- * This file must not know how an OOM report is made. */
+ * This file must not depend on how an OOM report is made. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -25,7 +25,8 @@ enum {
     STEP = 32 << 20 /* the unit in which the driver's pools grow, in bytes */
 };
 
-/* The smallest valid size.  Version 1 of struct weir_oom_report ends with the field `settings`. */
+/* The size of the first published version of struct weir_oom_report, which ended with the field `settings`.  Smaller
+ * sizes are invalid. */
 #define SMALLEST_SIZE (offsetof(weir_oom_report, settings) + sizeof((weir_oom_report){0}.settings))
 
 #define SHOW WEIR_SHOWN
@@ -83,7 +84,8 @@ static void put_driver(struct weir_output *out, const weir_oom_report *v) {
         weir__put(out, ": no file descriptor is left");
 }
 
-/* Writes that weir's idle memory cannot serve a request of a graph.  Returns advice for the user. */
+/* Writes that weir's idle memory cannot be used for a graph, because the driver allocates the memory of graphs.
+ * Returns advice for the user. */
 static const char *put_reserve(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
     if (v->status != WEIR_E_LIMIT)
@@ -103,7 +105,8 @@ static void put_pieces(struct weir_output *out, const weir_oom_report *v) {
                   SHOW(v->largest_free_block));
 }
 
-/* Writes one sentence about the cause.  Returns advice for the case that no setting helps. */
+/* Writes one sentence about the cause of the failure.  Returns advice for the user, for the case that no setting
+ * helps. */
 static const char *put_cause(struct weir_output *out, const weir_oom_report *v) {
     const char *advice = v->in_use > 0
                              ? "Request less, or free live blocks first: no setting makes room."
@@ -162,7 +165,7 @@ static const char *put_cause(struct weir_output *out, const weir_oom_report *v) 
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Writes the process that has the memory and does not answer, and then the other processes that have memory of the
+/* Writes which process uses the memory and does not answer weir, and then which other processes use memory of the
  * device. */
 static void put_holders(struct weir_output *out, const weir_oom_report *v) {
     uint64_t rest = v->others;
@@ -185,7 +188,8 @@ static void put_holders(struct weir_output *out, const weir_oom_report *v) {
                   SHOW(rest));
 }
 
-/* Writes the limit and the memory of the process group, and then each member with its memory. */
+/* Writes the limit and the memory of the group of processes that share a limit, and then each process with its
+ * memory. */
 static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "  group       '%s': limit %s, used %s, %u member%s\n", v->process_group,
               SHOW(v->group_limit), SHOW(v->group_used), v->members, weir__plural(v->members));
@@ -200,14 +204,15 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes the request, the cause, the processes that have the memory, and the main figures.  These lines come first,
- * because a log may cut the end of the text.  Returns the advice of put_cause(). */
+/* Writes the request, the cause, the processes that use the memory, and the main figures.  These lines come first,
+ * because a log may cut the end of the text.  Returns advice for the user, for the case that no setting helps. */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_less(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
     const char *advice;
 
-    /* SHOW() would print "not known" for UINT64_MAX */
+    /* Does not use SHOW() here, because SHOW() prints "not known" for UINT64_MAX, which is a valid size of a
+     * request. */
     weir__bytes_show(v->asked, asked, sizeof asked);
     weir__put(out, "weir: out of memory: could not allocate %s on %s\n", asked,
               v->device[0] ? v->device : "the device");
@@ -295,7 +300,7 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, "  Try");
     for (s = v->settings; s < end; s++)
         if (!is_own_limit(s))
-            /* A smaller keep-free leaves the allocator more memory. */
+            /* A smaller value of keep-free than the advised value also helps, so the text adds "or less". */
             weir__put(out, " --%s %s%s", s->name, s->value,
                       strcmp(s->name, "keep-free") == 0 ? " or less" : "");
     weir__put(out, "%s(", count > 1 ? "\n      " : " ");
@@ -305,8 +310,8 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, ").\n");
 }
 
-/* Writes the settings that would help.  If no setting helps, writes the advice of the cause, `advice`.  But if a
- * process has the memory and does not answer, writes instead how to make this process answer. */
+/* Writes the settings that would help.  If no setting helps, writes the text `advice` instead.  If a process uses the
+ * memory and does not answer weir, writes instead what to do with that process. */
 static void put_advice(struct weir_output *out, const weir_oom_report *v, const char *advice) {
     char limit[WEIR_SPELL_BYTES];
 
@@ -346,12 +351,13 @@ static void put_report_text(struct weir_output *out, const weir_oom_report *v) {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Converts a number for JSON.  Returns UINT64_MAX for 0, since both mean that the number is not known. */
+/* Returns the number, or UINT64_MAX for 0, because the JSON writer prints UINT64_MAX as null (not known). */
 static uint64_t id(uint64_t number) {
     return number ? number : UINT64_MAX;
 }
 
-/* Writes a list of processes as JSON.  If `has_share` is set, also writes each process's share of the group's limit. */
+/* Writes a list of processes as JSON.  If `has_share` is set, also writes each process's share of the limit of its
+ * group. */
 static void put_processes_json(struct weir_output *out, const weir_oom_report_member *member,
                                uint32_t count, int has_share) {
     for (const weir_oom_report_member *m = member; m < member + count; m++) {
@@ -407,7 +413,8 @@ static void put_report_json(struct weir_output *out, const weir_oom_report *v) {
     weir__put_json(out, "{'cause':%s,'sentence':%s,'status':%s,'device':%s,'asked':",
                    weir_oom_report_cause_word(v->cause), text, weir_status_name(v->status),
                    v->device[0] ? v->device : NULL);
-    weir__put(out, "%ju", v->asked); /* %ju here prints UINT64_MAX as a number, too */
+    /* Does not use weir__put_json(), which prints UINT64_MAX as null, because UINT64_MAX is a valid size. */
+    weir__put(out, "%ju", v->asked);
     weir__put_json(out, ",'stream':%ju,'default_stream':%ju,'waited_ns':%ju,'largest':%ju",
                    id(v->stream), id(v->default_stream), v->waited_ns, v->largest);
     weir__put_json(out, ",'limit':%ju,'limit_is_set':%d,'share':%ju,'keep_free':%ju", v->limit,
@@ -435,7 +442,7 @@ size_t weir_oom_report_text(const weir_oom_report *v, int format, char *text, si
     if (!v || v->size < SMALLEST_SIZE ||
         (format != WEIR_OOM_REPORT_AS_TEXT && format != WEIR_OOM_REPORT_AS_JSON))
         return 0;
-    memset(&all, 0, sizeof all); /* an older caller's struct lacks some fields, which become 0 */
+    memset(&all, 0, sizeof all); /* the caller's struct may lack newer fields, which are then 0 */
     memcpy(&all, v, v->size < sizeof all ? v->size : sizeof all);
     if (format == WEIR_OOM_REPORT_AS_JSON)
         put_report_json(&out, &all);
@@ -477,7 +484,7 @@ void weir__oom_report_write(const weir_oom_report *v, const char *to) {
     if (is_json)
         screen[written++] = '\n';
     problem = strcmp(to, "stderr") == 0 ? -1 : weir__append_all(to, screen, written);
-    if (problem > 0) /* weir logs this failure at any log level */
+    if (problem > 0) /* logs this failure even if the log level is off */
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "oom-report '%s': %s: this OOM report goes to standard error", to,
                   strerror(problem));

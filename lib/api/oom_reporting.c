@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* oom_reporting.c: finds the cause of a failed request, and fills an OOM report.
  *
- * weir reads all figures only when a report is requested, so a failure without a report costs nothing more.  The engine
- * and the caches return how much of the reserved memory is idle, and for which stream (`survey`).  The caches list the
- * live blocks; without caches, the engine lists them (`visit`).  The engine and the caches take their own locks, one
- * after the other.  This file holds no lock.
+ * weir reads all figures only when a report is requested, so a failure without a report costs no additional time.  The
+ * engine and the caches return how much of the reserved memory is idle, and for which stream (`survey`).  The caches
+ * list the live blocks; if there are no caches, the engine lists them (`visit`).  The engine and the caches take their
+ * locks one after the other.  This file holds no lock.
  *
- * A table of fixed size counts groups of blocks with one size and one stream.  weir allocates the table before any lock
- * is taken.  If the host has no memory, weir uses a small table on the stack.  If the table is full, weir only adds up
- * the bytes of further groups.
+ * A hash table of fixed size has an entry for each group of live blocks with one size and one stream.  weir allocates
+ * the table before any lock is taken.  If the host has no memory, weir uses a small table on the stack.  If the table
+ * is full, weir only adds up the bytes of further groups.
  *
- * This file must not know how an engine keeps its memory, or how an OOM report is written. */
+ * This file must not depend on how an engine stores its memory, or on how an OOM report is printed. */
 #include "config.h"
 
 #include <errno.h>
@@ -37,11 +37,11 @@ _Static_assert((int)WEIR_OOM_REPORT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
                "the registry names enough processes");
 
 enum {
-    /* The number of entries in the table of groups; a power of two, like STACK_ROOM. */
+    /* The number of entries in the hash table of groups of blocks.  TABLE_ROOM and STACK_ROOM must be powers of two. */
     TABLE_ROOM = 4096,
     STACK_ROOM = 64,
-    OTHERS_PART = 16, /* other processes that have less than a 16th of the device are no cause */
-    /* The number of failures of an allocator for which weir makes reports by itself. */
+    OTHERS_PART = 16, /* other processes with less than 1/16 of the device are no cause */
+    /* The maximum number of reports that weir writes for one allocator without a call of the program. */
     MOST_REPORTS = 16
 };
 #define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc and of mapped memory, in bytes */
@@ -52,8 +52,8 @@ enum {
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 struct groups {
-    /* An open-addressing hash table.  The key of a group is its size and its stream.  An entry with 0 blocks is
-     * free. */
+    /* A hash table with open addressing.  Each entry is a group of live blocks with one size and one stream, which are
+     * the key.  An entry with 0 blocks is unused. */
     weir_oom_report_group *group;
     size_t room, count;
     /* The bytes of all blocks that are in no group, because the table is full. */
@@ -135,7 +135,7 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     weir_oom_report_stream *by = v->pending_by;
 
     v->pending = survey->pending;
-    /* Keeps the streams with most bytes, in falling order. */
+    /* Keeps the streams with most pending bytes, sorted from most to least. */
     for (size_t i = 0; i < survey->streams; i++) {
         uint32_t at = v->pending_streams;
 
@@ -149,7 +149,8 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     }
 }
 
-/* Returns the bytes that graphs have on the device.  Returns 0 if the driver does not report these bytes. */
+/* Returns how many bytes of the device the memory nodes of graphs use or reserve (`attribute`).  Returns 0 if the
+ * driver does not report these bytes. */
 static uint64_t graph_bytes(const struct weir_device *device, CUgraphMem_attribute attribute) {
     const struct weir_driver *driver = device->driver;
     uint64_t bytes = 0;
@@ -162,8 +163,8 @@ static uint64_t graph_bytes(const struct weir_device *device, CUgraphMem_attribu
                : 0;
 }
 
-/* Returns the sum of the reserved memory of all other allocators of the process on this device.  Sets *idle to the part
- * of the sum that is idle. */
+/* Returns how much memory of this device all other allocators of the process have reserved.  Sets *idle to the idle
+ * part of this memory. */
 static uint64_t local_peer_reserve(const weir_allocator *a, uint64_t *idle) {
     weir_statistics figures;
     struct weir_local_peer *s = NULL;
@@ -192,8 +193,8 @@ static void read_device(weir_allocator *a, weir_oom_report *v) {
                                                            v->other_allocators);
 }
 
-/* Reads the figures of the reserved memory.  Sets *at_rest to the size that the largest free range will have once no
- * free is pending. */
+/* Reads how much memory is reserved and idle.  Sets *at_rest to the size of the largest free range after all pending
+ * frees have completed. */
 static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_rest) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
@@ -212,7 +213,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
     v->idle = weir__size_less(v->reserved, v->in_use);
     v->largest_free_block = v->pending = UINT64_MAX;
     e->ops->survey(e, &survey);
-    /* The driver does not report the idle memory of its pool. */
+    /* With engine pool, the driver does not report how much memory of its pool is idle. */
     if (e->driver_pool)
         return;
     if (a->caches)
@@ -254,7 +255,7 @@ static uint64_t room_on(const weir_oom_report *v) {
 
 /* ---- the cause ------------------------------------------------------------------------------- */
 
-/* Returns the least number of bytes by which the reserved memory can grow. */
+/* Returns the smallest step, in bytes, by which the reserved memory can grow. */
 static size_t unit_of(const weir_allocator *a) {
     size_t unit = a->reserve.engine->least_limit;
 
@@ -265,31 +266,33 @@ static int uses_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Rounds a number of bytes up to a multiple of `unit`.  The sum cannot overflow, because the number is at most the size
- * of the device's memory. */
+/* Rounds a number of bytes up to a multiple of `unit`.  The number is at most the size of the device's memory, so no
+ * overflow can happen. */
 static uint64_t round_to(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Returns how many bytes the request needs from the engine. */
+/* Returns how many bytes the request needs from the engine.  Caches allocate whole pages from the engine, so the number
+ * is rounded up. */
 static uint64_t need_of(const weir_allocator *a, const weir_oom_report *v) {
     return a->caches ? round_to(v->asked, BLOCK) : v->asked;
 }
 
-/* Returns how many bytes the device lacks for the request. */
+/* Returns how many more bytes the device would need for the request to succeed. */
 static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v) {
     return weir__size_less(need_of(a, v), v->idle + room_on(v) / unit_of(a) * unit_of(a));
 }
 
-/* Returns the cause of a failure that no figure explains.  If the driver does not report the device's free memory, weir
- * assumes that other processes have the memory.  Otherwise the driver itself has failed. */
+/* Returns the cause of a failure for which the figures show enough memory.  If the driver does not report the device's
+ * free memory, weir assumes that other processes use the memory.  Otherwise the driver has failed for its own
+ * reason. */
 static int cause_without_figures(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Finds the cause of a failure that the limit did not cause.  If the device lacks memory, the cause is other processes,
- * graphs, or the live blocks of this allocator.  If the device lacks no memory, the driver has refused the request
- * although memory is free. */
+/* Finds the cause of a failure that the limit did not cause.  If the device has too little memory, the cause is other
+ * processes, graphs, or the live blocks of this allocator.  If the device has enough memory, the driver has refused the
+ * request although memory is free. */
 static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
@@ -306,22 +309,23 @@ static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
 }
 
 /* Finds the cause of a failed request.  `then` is the size of the largest request that would have succeeded at the time
- * of the failure. */
+ * of the failure.  `at_rest` is the size of the largest free range after all pending frees have completed. */
 static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = room_on(v) / unit * unit;
     uint64_t left = weir__size_less(v->limit, v->reserved);
-    /* Engine mapped grows by whole pages. */
+    /* Engine mapped reserves memory in whole 2 MiB pages. */
     uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
-    /* A request above the limit can be served only by one piece of idle memory that is large enough. */
+    /* A request above the limit can succeed only in one idle range that is large enough, because no memory may be
+     * added. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* If the request would succeed now, the driver refused memory that it reports as free, or another thread has freed
-     * memory since the failure. */
+    /* The request would succeed now.  So either the driver refused memory that it reports as free, or another thread
+     * has freed memory since the failure. */
     if (v->largest >= v->asked)
         return then >= v->asked ? cause_without_figures(v) : WEIR_OOM_REPORT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
@@ -329,15 +333,16 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
         return WEIR_OOM_REPORT_PENDING;
     if (had >= need && idle > 0)
         return WEIR_OOM_REPORT_FRAGMENTED;
-    /* If keep-free lowers the limit, the limit is the cause only if the device would have enough memory without it. */
+    /* The option keep-free lowers the limit.  Then the limit is the cause only if the device has enough memory for the
+     * request. */
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 || v->idle + free_bytes >= need))
         return WEIR_OOM_REPORT_LIMIT;
     return cause_of_full_device(v, lacking_bytes(a, v));
 }
 
-/* Returns how many bytes a request under capture lacks on the device.  If the pool's limit refused the request, the
- * bytes below the limit count, too. */
+/* Returns how many more bytes a request on a stream under capture would need to succeed.  If the limit of the driver's
+ * pool refused the request, the request could use only the memory below this limit. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserved) : UINT64_MAX;
@@ -345,15 +350,15 @@ static uint64_t lack_under_capture(const weir_oom_report *v) {
     return weir__size_less(v->asked, weir__size_smaller(room_on(v), growth));
 }
 
-/* Finds the cause of a failed request under capture.  The driver itself provides the memory of a graph, so idle or
- * pending memory of weir cannot serve the request.  But idle memory of weir may occupy the device memory that the
- * driver lacks. */
+/* Finds the cause of a failed request on a stream under capture.  The driver allocates the memory of a graph, so the
+ * request cannot use idle or pending memory of weir.  But this memory may be missing on the device, and the cause is
+ * then weir's idle memory. */
 static int cause_under_capture(const weir_oom_report *v) {
     uint64_t lacks = lack_under_capture(v);
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* Under capture only engine pool returns E_LIMIT. */
+    /* Under capture only engine pool has a limit, so E_LIMIT comes from engine pool. */
     if (v->status == WEIR_E_LIMIT && v->asked > weir__size_less(v->limit, v->in_use))
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
@@ -363,7 +368,7 @@ static int cause_under_capture(const weir_oom_report *v) {
 
 /* ---- what to try ----------------------------------------------------------------------------- */
 
-/* Adds a setting with a value to the advice.  Returns the new entry. */
+/* Adds a setting and its value to the report's advice.  Returns the new entry of the advice. */
 static weir_oom_report_setting *add_advice(weir_oom_report *v, enum weir_setting setting,
                                            const char *value) {
     weir_oom_report_setting *advice = v->settings;
@@ -385,7 +390,7 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
 
 /* Returns an estimate of the reserved memory with which the request would have succeeded: the present reserved memory
  * and one new region.  If the device has no memory for a new region, or if all reserved memory is idle, the new region
- * replaces the idle memory.  Under another limit blocks may lie elsewhere, so the true value may differ. */
+ * replaces the idle memory.  With a higher limit blocks may lie at other addresses, so the true value may differ. */
 static uint64_t estimated_reserve(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_to(need_of(a, v), unit);
@@ -394,8 +399,8 @@ static uint64_t estimated_reserve(const weir_allocator *a, const weir_oom_report
     return round_to((is_beside ? v->reserved : v->in_use) + need, unit);
 }
 
-/* Returns the limit to advise.  Rounds the limit up, by an eighth of the limit at most, because the next request may
- * lack a little more. */
+/* Returns the limit that the report advises.  Rounds the limit up, but by at most an eighth, because the next request
+ * may be a little larger. */
 static uint64_t advised_limit(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = estimated_reserve(a, v);
     size_t step = UNIT;
@@ -407,7 +412,7 @@ static uint64_t advised_limit(const weir_allocator *a, const weir_oom_report *v)
 
 const char weir__oom_report_own_limit[] = "limit";
 
-/* Returns 1 if the program itself has set options.limit, to another value than the environment does; else 0. */
+/* Returns 1 if the program's code has set options.limit to another value than the environment variable; else 0. */
 static int has_own_limit(const weir_allocator *a) {
     const weir_amount *limit = &a->options.limit;
     weir_options said;
@@ -419,7 +424,7 @@ static int has_own_limit(const weir_allocator *a) {
            said.limit.kind != limit->kind || said.limit.value != limit->value;
 }
 
-/* Advises to raise the limit at the place where it was set.  This place is weir_set_limit or the settings.  If both
+/* Advises a higher limit.  The advice names the place where the limit was set: weir_set_limit or the settings.  If both
  * limits are too low, the advice names both places. */
 static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t limit) {
     weir_oom_report_setting *advice;
@@ -433,7 +438,7 @@ static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t l
         advice->name = weir__oom_report_own_limit;
 }
 
-/* Advises a smaller keep-free.  If the limit is also too low, advises a higher limit, too. */
+/* Advises a smaller value of keep-free.  If the limit is also too low, advises a higher limit, too. */
 static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
     uint64_t limit = advised_limit(a, v);
     uint64_t keep_free = weir__size_less(v->reserved + room_on(v), limit);
@@ -443,8 +448,9 @@ static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
         advise_limit(a, v, limit);
 }
 
-/* Advises a longer recovery timeout: twice the present timeout, rounded up to whole seconds, or one second if requests
- * do not wait.  weir does not advise internal_dependencies, because this setting can deadlock a program. */
+/* Advises a longer time for which a request waits for memory (recovery-timeout): twice the present time in whole
+ * seconds, or one second if requests do not wait.  Does not advise internal_dependencies, because this setting can make
+ * a program hang. */
 static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     uint32_t ms = a->options.recovery_timeout_ms;
     char text[16];
@@ -453,16 +459,17 @@ static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     add_advice(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
-/* Advises engine mapped, which can join idle pieces of memory by mapping them. */
+/* Advises engine mapped if another engine is in use, because engine mapped can map separate idle pieces to one
+ * range. */
 static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
     if (!uses_mapped(a) && (a->device.driver->capabilities & WEIR_CAP_VIRTUAL))
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
 
-/* Lists the other processes that have memory of the device, and names one process as the cause.  This is a process that
- * has at least the lacking bytes and is stopped or does not answer.  If there is no such process, weir names the
- * process with most memory.  But this process must have more memory than the other allocators of this process, or must
- * be able to free enough. */
+/* Lists the other processes that use memory of the device, and names one process as the cause.  The first choice is a
+ * process that has at least the missing bytes and is stopped or does not answer weir.  Otherwise weir names the process
+ * with most memory.  weir names that process only if it has more memory than the other allocators of this process, or
+ * if it could free enough memory. */
 static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -490,8 +497,8 @@ static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Advises to preallocate, before other processes take the memory.  Does not advise this if the allocator has already
- * preallocated as much, or if the device had too little free memory at the allocator's creation. */
+/* Advises to preallocate, before other processes use the memory.  Does not advise this if the allocator has already
+ * preallocated as much, or if the device had too little free memory when the allocator was created. */
 static void advise_early(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_to(v->in_use + need_of(a, v), unit_of(a));
 
@@ -500,8 +507,9 @@ static void advise_early(const weir_allocator *a, weir_oom_report *v) {
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
-/* Returns how many bytes the allocator could have without a limit: its own memory, free memory, and memory that others
- * could free.  weir does not know the idle memory of other processes, so all their memory counts. */
+/* Returns how many bytes the allocator could reserve without a limit: its reserved memory, the device's free memory,
+ * and the memory that others could free.  weir does not know how much memory of other processes is idle, so the result
+ * includes all their memory. */
 static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = v->reserved + v->device_free, idle;
 
@@ -514,8 +522,8 @@ static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
     return weir__size_smaller(bytes, v->device_total);
 }
 
-/* Advises a smaller keep-free if keep-free is set.  Otherwise advises a higher limit, if the device has enough
- * memory. */
+/* Advises a smaller value of keep-free if this option is set.  Otherwise advises a higher limit, if the device has
+ * enough memory. */
 static void advise_more(const weir_allocator *a, weir_oom_report *v) {
     if (v->keep_free > 0)
         advise_leaving(a, v);
@@ -523,7 +531,8 @@ static void advise_more(const weir_allocator *a, weir_oom_report *v) {
         advise_limit(a, v, weir__size_smaller(advised_limit(a, v), v->device_total));
 }
 
-/* Advises to switch the shared registry on, if other processes have the lacking bytes and weir could not ask them. */
+/* Advises to switch the registry of processes on (option registry), if other processes use the missing bytes and weir
+ * could not ask them for memory. */
 static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     uint64_t lacks = lacking_bytes(a, v);
@@ -536,21 +545,21 @@ static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
         advise_waiting(a, v);
 }
 
-/* Advises settings against fragmentation.  Engine mapped can join idle memory only in whole pages.  So if no idle piece
- * is a page long, and only the limit forbids a growth, a higher limit is the better advice. */
+/* Advises settings against fragmentation.  Engine mapped can join idle memory only in whole pages.  So if each idle
+ * piece is smaller than a page, and only the limit prevents new memory, a higher limit is better advice. */
 static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
     int is_short = need_of(a, v) <= room_on(v) && estimated_reserve(a, v) > v->limit;
 
     if (!is_short || v->largest_free_block >= PAGE)
         advise_mapping(a, v);
-    /* Advises more memory only if advise_mapping() has advised nothing. */
+    /* Advises more memory only if engine mapped was not advised. */
     if (!v->settings[0].name && is_short)
         advise_more(a, v);
 }
 
-/* Advises settings for the case that other processes have the memory. */
+/* Advises settings for the case that other processes use the memory. */
 static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
-    /* The process with most memory could free enough, but the settings forbid that the request waits for the
+    /* The process that uses most memory could free enough of it, but the options forbid that a request waits for that
      * process. */
     if (a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
         v->holder_reclaimable >= lacking_bytes(a, v))
@@ -561,7 +570,7 @@ static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
         advise_asking(a, v);
 }
 
-/* For each cause, the function that advises settings, or NULL if no setting helps against the cause. */
+/* The function that advises settings for each cause, or NULL if no setting helps against the cause. */
 static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator *a,
                                                            weir_oom_report *v) = {
     [WEIR_OOM_REPORT_PENDING] = advise_waiting,
@@ -573,8 +582,8 @@ static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator 
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-/* Records the driver's error in the report.  After an error, the driver's figure of free memory is not reliable.  So
- * `largest` then counts only idle memory. */
+/* Records in the report that the driver has failed with an error.  After an error, the driver's figure of free memory
+ * is not reliable, so `largest` is then computed only from idle memory. */
 static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
     int saved_errno = errno, file = weir__file_open("/", O_PATH, 0);
 
@@ -646,7 +655,7 @@ int weir__oom_report_is_wanted(const char *to) {
     return strcmp(to, "off") != 0;
 }
 
-/* Limits the number of reports, because the requests of a program may fail often. */
+/* Writes only a few reports for each allocator, because the requests of a program may fail often. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out) {
     unsigned bit;
 

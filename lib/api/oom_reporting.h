@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_reporting.h: writes OOM reports when requests fail.
+/* oom_reporting.h: makes and writes OOM reports about failed requests.
  *
- * This file must not know how a report is made. */
+ * This file must not depend on how the cause of a failure is found. */
 #ifndef WEIR_OOM_REPORTING_H
 #define WEIR_OOM_REPORTING_H
 
 #include <weir/oom_report.h>
 
-/* Returns 1 if weir shall write OOM reports, 0 if `to` (options.oom_report) is "off". */
+/* Returns 1 if weir shall write OOM reports.  Returns 0 if `to`, the value of options.oom_report, is "off". */
 int weir__oom_report_is_wanted(const char *to);
 /* Writes an OOM report about this thread's last failed request to the destination in options.oom_report.  Writes
- * reports only for the first few failures of an allocator, and only once for each cause.  Returns 1 if a report was
- * written, else 0.  Copies the report to *out if it returns 1.  Does not change the thread's last driver result. */
+ * reports only for the first few failures of an allocator, and only once for each cause.  Returns 1 and copies the
+ * report to *out if a report was written, else returns 0.  Does not change the thread's last driver result. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
-/* The name of an advised setting if the program itself has set options.limit.  In this case no flag or variable can
- * change the limit.  The text is "limit", and code recognises the name by its address. */
+/* The name "limit" in the advice of an OOM report, if the program's own code has set options.limit, so that no flag or
+ * variable can change the limit.  Code recognises this name by its address, because the ordinary setting has an equal
+ * name. */
 extern const char weir__oom_report_own_limit[];
-/* Returns 0 if weir could write a report to the file `to` now, else an errno.  Creates no file. */
+/* Returns 0 if weir could write a report to the file `to` now, else an errno value.  Creates no file. */
 int weir__oom_report_problem(const char *to);
 /* Writes a report to the destination `to`: to standard error for "stderr", else at the end of the file `to`.  The
  * report is JSON if the file's name ends with ".json".  If the file cannot be written, logs the reason and writes the

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* process.c: the allocators of the process, one for each device at most.
+/* process.c: the allocators that plug-ins share in a process, at most one for each device.
  *
  * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) get their allocator from this file, so they
- * share one allocator on each device.  The first caller creates the allocator, with the environment's settings
- * (create.c chooses the engine).  weir never destroys such an allocator.  A release store publishes the allocator, and
- * later calls find it by one load.
+ * share one allocator on each device.  The first caller creates the allocator with the environment's settings.  weir
+ * never destroys such an allocator.  A release store publishes the allocator, and later calls find it by one load.
  *
- * An allocator keeps a context, which takes hundreds of MB on its device.  So a query must not create an allocator.
+ * An allocator keeps a context, which needs hundreds of MB on its device.  So a query must not create an allocator.
  * Instead, weir asks the driver for the device of a stream.
  *
- * In a process with libweir-preload.so, the preload library also serves the driver pool of an allocator of this file.
- * The preload library's own allocator has the reserved memory and the settings.  The allocator of this file then only
- * has caches, and grows by the bytes of each request.  With other settings both allocators would reserve memory, and
- * the preallocation would wait for itself.
+ * In a process with libweir-preload.so, the driver's pool under such an allocator is replaced by the preload library.
+ * The preload library's allocator then reserves the memory and follows the settings.  The allocator of this file only
+ * caches blocks, and adds to its pool only the bytes of each request.  If it followed the settings, too, both
+ * allocators would reserve memory, and the preallocation would wait for itself.
  *
  * Locks: a thread holds `lock` while it creates an allocator, for as long as the driver needs to start.
  *
- * This file must not know engines, the caches, or the structure of an allocator, except for its context, device and
- * profile. */
+ * This file must not depend on engines, the caches, or the structure of an allocator, except for its context, device
+ * and profile. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,30 +32,33 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 
-/* At the end of the process, the driver and the disk may take up to SAVE_S seconds to save profiles. */
+/* At the end of the process, weir saves profiles for at most SAVE_S seconds, because the driver or the disk may be
+ * slow. */
 enum { MOST_DEVICES = 64, SAVE_S = 5, LINE_BYTES = 900 };
 
-/* The device that environment variables name, and the driver table of the device. */
+/* The device that environment variables select, and the driver table for this device. */
 struct place {
     const struct weir_driver *driver;
-    int device; /* the device's number */
-    int count;  /* the number of the driver's devices */
+    int device; /* the number of the device */
+    int count;  /* the number of devices that the driver reports */
 };
 
 weir_allocator *(*weir__drop_in_serves)(int device);
 void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct place the_place;      /* fixed once `made` is not 0 */
-static weir_options settings;       /* fixed once `made` is not 0; guarded by `lock` */
-static struct weir_sources sources; /* the sources of the values in `settings`; guarded by `lock` */
+static struct place the_place; /* does not change once `made` is not 0 */
+static weir_options settings;  /* does not change once `made` is not 0; guarded by `lock` */
+/* Where each value in `settings` comes from; guarded by `lock`. */
+static struct weir_sources sources;
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
-/* The allocator that was created first.  While `made` is 1, this is the only allocator. */
+/* The allocator that was created first.  While `made` is 1, it is the only allocator, and most programs have only
+ * one. */
 static _Atomic(weir_allocator *) the_first;
 static atomic_int made; /* the number of allocators in `allocators` */
 
-/* Takes `lock`.  The process may fork while a thread holds `lock`.  weir refuses all calls of the child, so the child
- * never waits for `lock`. */
+/* Takes `lock`.  If the process forks while a thread holds `lock`, the child cannot take `lock`.  But weir refuses all
+ * calls of the child, so the child never waits for `lock`. */
 static void lock_process(void) {
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
@@ -67,7 +69,7 @@ static void unlock_process(void) {
     weir__driver_end_use();
 }
 
-/* Returns the device's allocator if it has a profile and its device was not lost; else NULL. */
+/* Returns the device's allocator if it has a profile to save and its context is usable; else NULL. */
 static weir_allocator *find_learner(int device) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
@@ -83,8 +85,8 @@ static void save_all(void *unused) {
 }
 
 /* Saves the profiles at exit.  The C library calls this function before it unloads the driver, because weir has
- * registered the function after opening the driver.  The function has a time limit.  The driver may not answer any
- * more, or a thread may hold an allocator's lock in a call that never ends. */
+ * registered the function after opening the driver.  The function has a time limit, because the driver may no longer
+ * answer, or a thread may hold an allocator's lock in a call that never ends. */
 static void save_at_exit(void) {
     if (!weir__driver_forked() && !weir__thread_in_time(save_all, NULL, SAVE_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
@@ -94,8 +96,7 @@ static void save_at_exit(void) {
 }
 
 /* Logs why no allocator could be created, because the caller may be unable to report the reason.  Logs nothing if the
- * environment switches the log off.  Logs each status and each mistake only once, because programs may repeat the
- * call. */
+ * environment switches the log off.  Logs each reason only once, because programs may repeat the call. */
 static void log_reason_once(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -110,7 +111,7 @@ static weir_status without_driver(weir_status status, int log, const char *why) 
     return status;
 }
 
-/* Logs why weir could not create an allocator on a device, and the settings that come from the environment. */
+/* Logs why weir could not create an allocator on a device, and which settings the environment contains. */
 static void log_failed_creation(weir_status status, const weir_options *options, const char *device,
                                 const char *why) {
     char text[LINE_BYTES], value[WEIR_SHOW_BYTES];
@@ -128,9 +129,9 @@ static void log_failed_creation(weir_status status, const weir_options *options,
     log_reason_once(status, options->log, text);
 }
 
-/* Changes the options if libweir-preload.so is loaded, so that the preload library's allocator makes all decisions
- * about reserved memory.  The preload library serves only engine pool.  The driver calls of other engines go to the
- * driver itself. */
+/* Switches options that reserve memory off if libweir-preload.so is loaded, because the preload library's allocator
+ * then reserves the memory.  Changes only engine pool.  With other engines, the preload library passes the driver calls
+ * to the driver. */
 static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -194,8 +195,8 @@ static void publish_allocator(weir_allocator *a, const weir_options *options,
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Creates the allocator of a device, unless another thread has just created it, and writes it to *allocator.  If
- * `device` is -1, uses the device that the environment variables name. */
+/* Creates the allocator of a device and writes it to *allocator.  If another thread has just created the allocator,
+ * writes that allocator.  If `device` is -1, uses the device that the environment variables select. */
 static __attribute__((noinline, cold)) weir_status
 create_device_allocator(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];
@@ -281,8 +282,8 @@ static weir_status stream_failure(CUresult result) {
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
 }
 
-/* Finds the device of a default stream: the device of the current context, or the environment's device if no context is
- * current. */
+/* Finds the device on which a default stream runs: the device of the current context.  If no context is current, the
+ * result is the device that environment variables select. */
 static weir_status device_of_thread(const struct place *place, int *device) {
     CUdevice current;
     CUresult result = place->driver->cuCtxGetDevice(&current);
@@ -343,7 +344,7 @@ weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator
 
     if (status != WEIR_OK)
         return status;
-    /* If the process has only one device, weir need not query the stream. */
+    /* If the process has only one device, all streams belong to this device, so weir need not query the stream. */
     if (atomic_load_explicit(&made, memory_order_acquire) > 0 && the_place.count == 1) {
         *allocator = atomic_load_explicit(&allocators[0], memory_order_acquire);
         return WEIR_OK;

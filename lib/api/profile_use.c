@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* profile_use.c: uses a profile for preallocation, and saves what a run needed (profile_use.h).
+/* profile_use.c: preallocates the memory that earlier runs needed, and saves what this run needed, in a profile file.
  *
- * weir replaces the file of a profile as a whole, so the file needs no lock.
+ * weir replaces the file as a whole, so the file needs no lock.
  *
- * This file must not know the format of a profile (profile.h) or how engines grow. */
+ * This file must not depend on the format of the file (profile.h) or on how engines reserve memory. */
 #include "config.h"
 
 #include "api/profile_use.h"
@@ -20,7 +20,7 @@
 #include "base/size.h"
 #include "config/settings.h"
 
-/* Writes the key of a profile, which consists of one line that names the device and one line that names the
+/* Writes the key under which the profile file stores runs: one line that names the device, and one line that names the
  * settings. */
 static CUresult make_key(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, char key[WEIR_PROFILE_KEY_BYTES]) {
@@ -49,7 +49,7 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
     return CUDA_SUCCESS;
 }
 
-/* Sets the key and the path of a new profile.  If there is no host memory, learn->path stays NULL.  Returns the
+/* Sets the key and the absolute path of the profile.  If there is no host memory, learn->path stays NULL.  Returns the
  * driver's result. */
 static CUresult locate(struct weir_learn *learn, const struct weir_driver *driver, CUdevice device,
                        const weir_options *options, const char *named) {
@@ -118,8 +118,8 @@ uint64_t weir__learn_target(weir_allocator *a) {
     return target;
 }
 
-/* Adds this run to the profile's file.  First reads the file again, because another run may have replaced the file
- * since this run began. */
+/* Adds this run to the profile file.  First reads the file again, because another run may have replaced the file since
+ * this run began. */
 static weir_status save(weir_allocator *a, const struct weir_learn *learn,
                         const weir_statistics *s) {
     uint64_t given = weir__size_larger(s->prealloc_asked, s->prealloc_kept);

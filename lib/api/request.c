@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* request.c: weir_alloc and weir_free.
  *
- * The hit path consists of checks of the arguments and of inlined functions of stream_cache.h.  It calls no other
- * function.  A request leaves the hit path if the word of slow_path.h is not 0, or if no cache has a suitable block.
- * In steady state the word is 0.  miss() reports failures.
+ * The fast path, which takes a block from a per-stream cache, consists of checks of the arguments and of inlined
+ * functions of stream_cache.h.  It calls no other function.  A request leaves the fast path if a bit of the word in
+ * slow_path.h is set, or if no cache has a suitable block.  In steady state no bit is set.  miss() reports failures.
  *
- * This file must not know how an engine places blocks or the names of settings. */
+ * This file must not depend on how an engine places blocks, or on the names of settings. */
 #include <stdio.h>
 
 #include <weir/weir.h>
@@ -18,13 +18,15 @@
 #include "cache/stream_cache.h"
 #include "reserve/oom_recovery.h"
 
-/* Set while this thread runs an OOM callback.  weir calls no other callback for a request inside the callback. */
+/* Set while this thread runs the program's OOM callback.  If a request inside the callback fails, weir does not call
+ * the callback again. */
 static _Thread_local int in_oom_callback;
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
 /* Writes the OOM report of this thread's last failed request to the destination in the options.  If the allocator
- * replaces the driver's pools, the function does nothing, because the adapter reports failures. */
+ * replaces the driver's pools in an unmodified program, the function does nothing, because lib/adapters reports
+ * failures. */
 static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
     weir_oom_report oom_report;
 
@@ -32,8 +34,8 @@ static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
         (void)weir__oom_report_new(a, &oom_report);
 }
 
-/* Returns 1 if weir reports a failure only at the end of the request, else 0.  With hardening, the guard corrects the
- * figures of the failure first.  With an OOM callback, weir may still retry the request. */
+/* Returns 1 if a failure must be reported only at the end of the request, else 0.  With hardening, the figures of the
+ * failure must be corrected first.  With an OOM callback, weir may still retry the request. */
 static int is_reported_last(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
@@ -41,12 +43,13 @@ static int is_reported_last(const weir_allocator *a) {
 static void log_failure(const weir_allocator *a, const struct weir_failed_request *refused) {
     const weir_failure *r = &refused->figures;
     char asked[32], limit[48] = "";
-    /* If more memory than the request is free, the driver has failed for another reason. */
+    /* If more memory than the request needs is free, the driver has failed for another reason. */
     int is_drivers = r->largest >= r->asked;
 
     if (a->hushed)
         return;
-    /* WEIR_SHOWN would show UINT64_MAX as "not known". */
+    /* Does not use WEIR_SHOWN here, because WEIR_SHOWN prints "not known" for UINT64_MAX, which is a valid size of a
+     * request. */
     weir__bytes_show(r->asked, asked, sizeof asked);
     if (refused->status == WEIR_E_LIMIT)
         snprintf(limit, sizeof limit, "limit %s, ", WEIR_SHOWN(r->limit));
@@ -61,15 +64,15 @@ static void log_failure(const weir_allocator *a, const struct weir_failed_reques
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused) {
     size_t bytes = (size_t)weir__oom_recovery_largest(&a->reserve, refused);
 
-    /* Converts the size of an engine's block to the size of the largest request that fits into the block, after
-     * rounding and the guard's gaps. */
+    /* Converts the size of a block of the engine to the size of the largest request that fits into the block, because
+     * caches round sizes up, and hardening adds unused bytes around each block. */
     if (a->options.cache == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
     return weir__harden_fit(&a->options, bytes);
 }
 
-/* Completes the figures of a failed request and stores them for this thread.  Logs the failure, and writes an OOM
- * report unless weir reports the failure later. */
+/* Completes the figures of a failed request and stores them for this thread.  Logs the failure and writes an OOM
+ * report, unless is_reported_last() says that this happens later. */
 static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
                                                          const struct weir_request *r) {
     struct weir_failed_request *refused = r->refused;
@@ -78,7 +81,7 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
     weir__stats_read(a, &figures);
     refused->by = a->number;
     refused->result = r->result;
-    /* The engine counts idle memory of the caches as memory in use, so this figure comes from the statistics. */
+    /* The engine's figure of memory in use includes idle memory of the caches, so the statistics are used here. */
     refused->figures.in_use = figures.in_use;
     if (refused->stream == 0 && !refused->is_captured)
         refused->is_captured =
@@ -93,9 +96,9 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-/* Preallocates before the first request, while other requests wait.  If the preallocation fails, weir logs and counts
- * the failure, and continues with the request.  But if less than prealloc_min was preallocated, the request fails, and
- * the next request tries to preallocate again. */
+/* Preallocates memory at the first request; other requests wait meanwhile.  If the preallocation fails, weir logs and
+ * counts the failure, and continues with the request.  But if weir got less than the option prealloc_min demands, the
+ * request fails, and the next request tries to preallocate again. */
 static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
     char why[160] = "";
@@ -128,9 +131,9 @@ static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     return status;
 }
 
-/* Serves a request that no cache could serve.  `c` is the stream's cache, or NULL.  If `c` is not NULL, the thread
- * holds the cache's lock, and `taken` is the value for the lock's release.  `id` is the stream's id, or 0 if the handle
- * identifies the stream. */
+/* Allocates a block for a request that the per-stream caches could not satisfy.  `c` is the stream's cache, or NULL.
+ * If `c` is not NULL, the thread holds the cache's lock, and passes `taken` when it releases the lock.  `id` is the
+ * stream's id, or 0 if the handle identifies the stream. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -141,7 +144,8 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     weir_status status;
 
     refused.status = WEIR_OK;
-    /* The driver would need long to refuse such a request. */
+    /* Does not try to allocate more than the whole device, because the driver would need long to refuse this
+     * request. */
     if (bytes > a->device.total)
         status = weir__oom_recovery_run(&a->reserve, &r, WEIR_E_NO_MEMORY);
     else
@@ -149,14 +153,14 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status != WEIR_OK)
-        /* Completes the failure that OOM recovery has recorded.  If only a query of the driver failed, no failure is
-         * recorded. */
+        /* Completes the record of the failed request.  If only a query of the driver failed, there is no such
+         * record. */
         note_failure(a, &r);
     return weir__ended(result_before, status);
 }
 
-/* Serves a request from the cache `c` of the stream, if the cache still belongs to the stream with this id.  `id` is 0
- * if the program or an adapter guarantees that the stream lives, so that weir need not compare ids. */
+/* Allocates from the cache `c` of the stream, if the cache still belongs to the stream with this id.  `id` is 0 if the
+ * program or lib/adapters guarantees that the stream exists, so that weir need not compare ids. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -170,9 +174,9 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates a block on any stream.  `c` is the cache that was found by the stream's handle, or NULL.  Queries the
- * stream's id, unless the program or an adapter guarantees that the stream lives.  If the query fails, calls miss(),
- * which finds the reason. */
+/* Allocates a block on any stream.  `c` is the cache that belongs to the stream's handle, or NULL.  Queries the
+ * stream's id, because a new stream may have the handle of a destroyed stream, unless the program or lib/adapters
+ * excludes this.  If the query fails, calls miss(), which finds the reason. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {
@@ -263,7 +267,7 @@ static weir_status request_with_callback(weir_allocator *a, size_t bytes, weir_s
         if (!weir__is_failure(status) || in_oom_callback || weir__failures_met() == met ||
             !ask_program(a, bytes, stream, status, attempt))
             return status;
-        /* weir retries the request, so the failed attempt does not count as a failed request. */
+        /* The request is not finished, so the failed attempt is removed from the number of failed requests. */
         atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
         status = weir__go_on(a);
         if (status != WEIR_OK)
@@ -300,8 +304,8 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return weir__ended(result_before, status);
 }
 
-/* Returns 1 if the caches alone can serve the call, else 0.  The caches can serve the call if no bit of the slow path
- * is set, except bits in `no_concern`. */
+/* Returns 1 if the per-stream caches alone can handle the call, else 0.  They can do so if no bit of the slow path's
+ * word is set, except bits in `no_concern`, which have no effect on this call. */
 static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
     return a &&
            (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~no_concern) == 0 &&
@@ -317,8 +321,9 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
-/* Serves a hit if weir knows the stream's handle, the stream is bound or watched, and the lock is biased to this
- * thread.  Calls other functions only as the last step, so that the compiler makes no stack frame. */
+/* Allocates on the fast path if the handle is the key of a cache, the stream is bound (or an adapter watches it), and
+ * this thread can take the cache's lock without an atomic operation.  Calls other functions only as the last step, so
+ * that the compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_caches *f;
     struct weir_cache *c;
@@ -368,9 +373,9 @@ weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_s
     return status;
 }
 
-/* Returns 1 if a recorded use may be on another stream than the free, else 0.  A use on the free's own stream needs no
- * event, because later requests on that stream come after the use and the free.  The handle of a default stream (use.id
- * is not 0) may mean another stream. */
+/* Returns 1 if another stream than the stream of the free may have used the block, else 0.  A use on the stream of the
+ * free needs no event, because later requests on that stream come after the use and the free.  If use.id is not 0, the
+ * handle is that of a default stream, which may mean another stream. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)
@@ -416,12 +421,12 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     c = weir__cache_find(a->caches, key_of(stream, id));
     if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
-    /* weir__caches_free() need not know the id, because the stream is bound, and its cache serves no other stream. */
+    /* weir__caches_free() gets no id of the stream, because the stream is bound and no other stream uses its cache. */
     return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 
-/* Frees a block.  `s` is the block's record in the page map, or NULL.  Calls other functions only as the last step, so
- * that the hit path saves no registers. */
+/* Frees a block.  `s` describes the slab that contains the block, or is NULL if the block lies in no slab.  Calls other
+ * functions only as the last step, so that the fast path saves no registers. */
 static inline __attribute__((always_inline)) weir_status free_with_record(struct weir_caches *f,
                                                                           struct weir_slab *s,
                                                                           CUdeviceptr block,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* show.c: fills and checks the figures that a process publishes for `weir top` (show.h).
+/* show.c: fills and checks the figures of allocators that a process publishes for the command `weir top` (show.h).
  *
- * The figures come from weir_stats.  This function queries two or three numbers of the driver, holds locks only for a
- * short time, and never waits for the device.
+ * The figures come from weir_stats.  weir__show_fill() queries two or three numbers of the driver, holds locks only for
+ * a short time, and never waits for the device.
  *
- * This file must not know the process that publishes the figures or the process that reads the figures. */
+ * This file must not depend on the process that publishes the figures or on the process that reads them. */
 #include "api/show.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ uint64_t weir__show_age(weir_allocator *a) {
     return weir__device_since(&a->device, a->device.created_ticks);
 }
 
-/* Copies the latest events from the allocator's ring of events. */
+/* Copies the latest growths and releases of reserved memory from the allocator. */
 static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
     uint64_t age = weir__show_age(a), last;
     weir_event events[WEIR_SHOW_EVENTS];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* show.h: the figures of a process's allocators.  The process publishes these figures for `weir top`, as the body of a
- * segment (segment.h).
+/* show.h: the figures of a process's allocators, which the process publishes in shared memory for the command `weir
+ * top`.
  *
  * struct weir_show contains only 64-bit words and texts, so it has no padding.  A change of its layout needs a new
  * version.  A reader calls weir__show_check() before it uses figures that another process has written.  After this
- * call, all texts end with a NUL, and all counts are in range.
+ * call, all texts end with a NUL, and all numbers of list entries are in range.
  *
- * This file must not know the place of a segment. */
+ * This file must not depend on where the shared memory is. */
 #ifndef WEIR_SHOW_H
 #define WEIR_SHOW_H
 
@@ -17,29 +17,29 @@
 
 enum {
     WEIR_SHOW_VERSION = 2,
-    WEIR_SHOW_MOST = 16,  /* the maximum number of allocators in the figures */
-    WEIR_SHOW_EVENTS = 8, /* the maximum number of events of each allocator */
+    WEIR_SHOW_MOST = 16,  /* the maximum number of published allocators of a process */
+    WEIR_SHOW_EVENTS = 8, /* the maximum number of published growths of an allocator */
     WEIR_SHOW_COMMAND = WEIR_COMMAND_BYTES,
     WEIR_SHOW_WORD = 24,
-    WEIR_SHOW_KINDS = 8, /* the maximum number of kinds of memory that weir does not serve */
-    /* The maximum number of libraries with memory that weir does not serve. */
+    WEIR_SHOW_KINDS = 8, /* the maximum number of driver calls in the list `kind` */
+    /* The maximum number of libraries in the list `caller`. */
     WEIR_SHOW_CALLERS = 8,
     WEIR_SHOW_OBJECT = 32
 };
 
 struct weir_show_event {
-    uint64_t ago_ns; /* the time from the event to weir_show.time_ns, in nanoseconds */
+    uint64_t ago_ns; /* the time since the event, in nanoseconds */
     uint64_t asked, got, stall_ns, reserved_after;
     uint64_t cause, shrink;
 };
 
 struct weir_show_latency {
-    /* All fields are 0 if weir does not measure latencies. */
+    /* Percentiles of the time that calls took.  All fields are 0 if weir does not measure this time. */
     uint64_t count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns;
 };
 
 /* clang-format off */
-/* The figures of an allocator that `weir top` shows.  Each entry X(name) is the name of a field of weir_statistics. */
+/* The published figures of an allocator.  Each entry X(name) is the name of a field of weir_statistics. */
 #define WEIR_SHOW_FIGURES(X) \
     X(allocs) X(frees) X(hits) X(cache_hits) X(failed_requests) X(growths) X(growth_bytes) X(stall_ns) X(trims) \
     X(trim_bytes) X(blocks) X(requested) X(requested_peak) X(in_use) X(in_use_peak) X(reserved) X(reserved_peak) \
@@ -47,39 +47,39 @@ struct weir_show_latency {
 /* clang-format on */
 
 struct weir_show_allocator {
-    char device[WEIR_SHOW_WORD]; /* the device, such as "cuda:0" */
-    char engine[WEIR_SHOW_WORD]; /* the engine, such as "mapped" */
-    char serves[WEIR_SHOW_WORD]; /* the calls that the allocator serves, such as "pool" */
-    uint64_t limit;              /* the limit in bytes, or UINT64_MAX if there is no limit */
+    char device[WEIR_SHOW_WORD]; /* the name of the device, such as "cuda:0" */
+    char engine[WEIR_SHOW_WORD]; /* the name of the engine, such as "mapped" */
+    char serves[WEIR_SHOW_WORD]; /* the program's calls, such as "pool" for cudaMallocAsync */
+    uint64_t limit;              /* the limit in bytes; UINT64_MAX: no limit */
 #define WEIR_SHOW_FIELD(name) uint64_t name;
     WEIR_SHOW_FIGURES(WEIR_SHOW_FIELD)
 #undef WEIR_SHOW_FIELD
-    struct weir_show_latency latency[2]; /* the latencies of weir_alloc and of weir_free */
-    /* The number of entries in `event`; the oldest event is first. */
+    struct weir_show_latency latency[2]; /* the latencies of allocations and of frees */
+    /* The number of used entries of `event`.  The first entry is the oldest event. */
     uint64_t events;
     struct weir_show_event event[WEIR_SHOW_EVENTS];
 };
 
 struct weir_show_kind {
-    char call[WEIR_SHOW_WORD]; /* the driver's call, such as "cuMemAlloc"; "" ends the list */
+    char call[WEIR_SHOW_WORD]; /* the driver call, such as "cuMemAlloc"; "" ends the list */
     uint64_t bytes;
 };
 
 struct weir_show_caller {
-    char object[WEIR_SHOW_OBJECT]; /* the library, such as "libnccl.so.2"; "" ends the list */
+    char object[WEIR_SHOW_OBJECT]; /* a library's name, such as "libnccl.so.2"; "" ends the list */
     uint64_t bytes;
 };
 
 struct weir_show {
-    uint64_t time_ns; /* the time of all figures, from CLOCK_MONOTONIC */
+    uint64_t time_ns; /* when the figures were read (CLOCK_MONOTONIC) */
     char command[WEIR_SHOW_COMMAND];
-    /* The number of requests that weir did not serve. */
+    /* The number of requests that weir passed to the driver, instead of allocating from its own memory. */
     uint64_t left;
-    /* Memory that weir does not serve, for each call of the driver. */
+    /* Memory that the driver allocated without weir, one entry for each kind of driver call. */
     struct weir_show_kind kind[WEIR_SHOW_KINDS];
-    /* Memory that weir does not serve, for each library that called the driver. */
+    /* Memory that the driver allocated without weir, one entry for each library that made the calls. */
     struct weir_show_caller caller[WEIR_SHOW_CALLERS];
-    /* The number of the process's allocators; the figures contain `allocators` of them. */
+    /* The number of the process's allocators, and how many of them the list `allocator` contains. */
     uint64_t all;
     uint64_t allocators;
     struct weir_show_allocator allocator[WEIR_SHOW_MOST];
@@ -91,15 +91,16 @@ extern const struct weir_segment_kind weir__show_kind;
  * allocator lives. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
-/* Fills *out with the figures of an allocator, except the fields `device` and `serves`.  Returns 1 on success, 0 if
- * weir_stats fails. */
+/* Fills *out with the figures of an allocator.  The caller fills the fields `device` and `serves`.  Returns 1 on
+ * success, 0 if weir_stats fails. */
 int weir__show_fill(struct weir_allocator *allocator, struct weir_show_allocator *out);
 
-/* Returns the time since the allocator's creation in nanoseconds, by the clock of its device. */
+/* Returns the time since the allocator's creation in nanoseconds, by the clock that the allocator's driver table
+ * provides. */
 uint64_t weir__show_age(struct weir_allocator *allocator);
 
-/* Corrects figures that another process has written, so that the caller can use them safely.  `now` is the present time
- * of CLOCK_MONOTONIC. */
+/* Checks and corrects figures that another process has written, so that a wrong number or text can do no harm.  `now`
+ * is the present time of CLOCK_MONOTONIC. */
 void weir__show_check(struct weir_show *show, uint64_t now);
 
 #endif

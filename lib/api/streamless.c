@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* streamless.c: blocks for callers that name no stream.
+/* streamless.c: allocates and frees blocks for callers that name no stream.
  *
- * Such a block belongs to the allocator's own stream.  weir creates this stream for the first such block, and the
- * stream runs no work.  If weir makes the stream wait for work of other streams, weir waits for this work before it
- * returns the block.  Before weir frees a block, weir waits for the device, so that all uses of the block have
- * completed.  Caches, recorded uses and hardening work as for any other stream.
+ * weir allocates and frees such a block on a stream of the allocator that runs no work, created at the first such call.
+ * If the allocation makes this stream wait for other streams, weir waits for them before it returns the block.  Before
+ * weir frees a block, weir waits for the device, so that all uses of the block have completed.  Caches, recorded uses
+ * and hardening work as for any other stream.
  *
- * This file must not know engines or the caches. */
+ * This file must not depend on engines or on the caches. */
 #include "api/create.h"
 #include "base/result.h"
 
-/* Creates the allocator's own stream.  If another thread has just created the stream, uses that stream.  The caller has
- * made the device's context current. */
+/* Creates the stream for callers that name no stream.  If another thread has just created the stream, uses that stream.
+ * The caller has made the device's context current. */
 static CUresult make_quiet(weir_allocator *a, CUstream *stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
     CUstream first = NULL;
 
     if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&a->quiet, &first, *stream)) {
-        (void)driver->cuStreamDestroy(*stream); /* another thread has stored its stream first */
+        /* Another thread was faster, and its stream is used. */
+        (void)driver->cuStreamDestroy(*stream);
         *stream = first;
     }
     return result;
@@ -42,8 +43,8 @@ void weir__anywhere_close(weir_allocator *a) {
                             a->device.driver->cuStreamDestroy(a->quiet));
 }
 
-/* Waits for the allocator's own stream, in capture mode "relaxed".  In another mode, the driver would refuse the wait
- * while any thread captures a stream. */
+/* Waits for the stream of callers that name no stream, in capture mode "relaxed".  In another mode, the driver would
+ * refuse the wait while any thread captures a stream. */
 static weir_status wait_for_quiet(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));
@@ -85,7 +86,7 @@ weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void
     weir_status status = quiet_of(a, &r.stream);
 
     if (status == WEIR_OK && weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC))
-        /* Another request will preallocate, since this call must not wait. */
+        /* This call must not wait, so it does not preallocate.  A later request preallocates. */
         status = weir__without_driver(WEIR_E_NO_MEMORY);
     if (status == WEIR_OK)
         status =

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* trace_read.c: reads allocation traces, version 1 (weir/trace.h).
  *
- * The source fills one buffer, and the reader parses each line in this buffer, without a copy.  A line must fit into
- * the buffer, unless the line is a comment.  The reader checks that the trace is consistent, so a program that replays
- * the trace need not check it.  An id is live from its allocation (a) to its free (f), both have equal bytes, and times
- * never decrease.  For these checks the reader keeps a map of the live ids.
+ * The program's source function fills one buffer, and the reader parses each line in this buffer, without a copy.  A
+ * line must fit into the buffer, unless the line is a comment.  The reader checks that the trace is consistent, so a
+ * program that replays the trace need not check it.  The id of a block is live from its allocation (a) to its free (f),
+ * both have equal bytes, and times never decrease.  For these checks the reader keeps a map of the live ids.
  *
  * An error is final: each later call returns the status of this error.
  *
- * This file must not know the origin of the text, compression or the use of an event. */
+ * This file must not depend on the origin of the text, on compression or on the use of an event. */
 #include <weir/trace.h>
 
 #include <inttypes.h>
@@ -23,25 +23,27 @@
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
-/* The largest id of a block or a stream, because id + 1 must be a key of the map. */
+/* The largest id of a block or a stream that a trace may contain.  The key in the map of live blocks is the id plus 1,
+ * which must not overflow. */
 #define MOST_ID (UINT64_MAX - 1)
 #define MOST_BYTES (INT64_MAX < UINTPTR_MAX ? (uint64_t)INT64_MAX : (uint64_t)UINTPTR_MAX)
 
 struct weir_trace_reader {
     weir_trace_source source;
     void *context;
-    /* The live ids: the key is id + 1, since a key must not be 0; the value is the bytes. */
+    /* The blocks that are live at this point of the trace.  The key is the block's id plus 1, since a key must not be
+     * 0; the value is the number of bytes. */
     struct weir_map live;
     uint64_t line;        /* the number of the last line read */
     uint64_t events;
     uint64_t last_us;   /* the time of the last event in microseconds */
     weir_status status; /* the status of the first error, or WEIR_OK */
-    int at_end;         /* set if the source has no more text */
-    char *next;         /* the reader has not parsed the text from `next` to `filled` yet */
+    int at_end;         /* set if the source of the trace has no more text */
+    char *next;         /* the first character that is not parsed yet */
     char *filled;
-    const char *fields; /* the key=value fields of the last event; the text ends at fields_end */
+    const char *fields; /* the key=value fields of the last event, up to fields_end */
     const char *fields_end;
-    weir_trace_comment comment; /* the function that receives comments, or NULL */
+    weir_trace_comment comment; /* the program's function for comments, or NULL */
     void *comment_context;
     char message[MESSAGE_BYTES];
     char buffer[BUFFER_BYTES];
@@ -112,8 +114,8 @@ static const char *printable(char text[SHOWN_BYTES + 4], const char *from, size_
 
 /* ----------------------------------------------------------------- lines ---- */
 
-/* Moves the text that is not parsed yet to the beginning of the buffer, and then reads more text from the source.
- * Returns 1 on success, 0 on an error. */
+/* Moves the text that is not parsed yet to the beginning of the buffer, and then reads more text of the trace behind
+ * it.  Returns 1 on success, 0 on an error. */
 static int refill(weir_trace_reader *reader) {
     size_t kept = (size_t)(reader->filled - reader->next);
     char text[192] = "", behind[40] = "";
@@ -137,16 +139,18 @@ static int refill(weir_trace_reader *reader) {
     return 1;
 }
 
-/* Skips the rest of a comment that does not fit into the buffer.  Returns 1 on success, 0 on an error. */
+/* Skips the rest of a comment that does not fit into the buffer, because a comment may have any length.  Returns 1 on
+ * success, 0 on an error. */
 static int skip_long_comment(weir_trace_reader *reader) {
     for (;;) {
         char *newline = memchr(reader->next, '\n', (size_t)(reader->filled - reader->next));
 
         if (newline) {
-            reader->next = newline; /* from here on, the comment looks like an empty line */
+            reader->next = newline; /* the caller reads on at the end of the comment */
             return 1;
         }
-        reader->next = reader->filled - 1; /* keeps one byte, so that the line is not empty */
+        /* Keeps one character, so that the line does not look empty. */
+        reader->next = reader->filled - 1;
         if (reader->at_end)
             return 1;
         if (!refill(reader))
@@ -203,7 +207,8 @@ static void skip_blanks(struct cursor *line) {
         line->at++;
 }
 
-/* Returns the end of the field that begins at the cursor.  At the end of the line, the field is empty. */
+/* Returns the end of the field at the position of the cursor in the line.  At the end of the line, the field is
+ * empty. */
 static const char *field_end(const struct cursor *line) {
     const char *end = line->at;
 
@@ -212,7 +217,7 @@ static const char *field_end(const struct cursor *line) {
     return end;
 }
 
-/* Sets an error, because the field at the cursor is not a valid number.  `what` names the field, such as "bytes".
+/* Reports that the field at the cursor's position is not a valid number.  `what` names the field, such as "bytes".
  * Returns 0. */
 static int number_error(const struct cursor *line, const char *what, const char *why) {
     char text[SHOWN_BYTES + 4];
@@ -240,8 +245,8 @@ static int read_field_number(struct cursor *line, const char *what, uint64_t mos
     return 1;
 }
 
-/* Reads a label, which is one word.  Cuts a long label between two UTF-8 characters.  Returns 1 on success, 0 on an
- * error. */
+/* Reads a label (one word) in the trace.  Cuts a long label between two UTF-8 characters.  Returns 1 on success, 0 on
+ * an error. */
 static int read_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     const char *end = field_end(line);
     size_t bytes = (size_t)(end - line->at);
@@ -260,7 +265,7 @@ static int read_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     return 1;
 }
 
-/* Checks that each remaining field of the line has the form key=value.  Returns 1 on success, 0 on an error. */
+/* Checks that each further field of the line has the form key=value.  Returns 1 on success, 0 on an error. */
 static int check_rest(struct cursor *line) {
     line->reader->fields = line->at;
     line->reader->fields_end = line->end;
@@ -280,7 +285,8 @@ static int check_rest(struct cursor *line) {
 
 /* ---------------------------------------------------------------- events ---- */
 
-/* Reads the fields that the event's operation needs.  Returns 1 on success, 0 on an error. */
+/* Reads the fields that the operation needs, such as the id and the bytes of an allocation.  Returns 1 on success, 0 on
+ * an error. */
 static int read_operation(struct cursor *line, weir_trace_event *event) {
     switch (event->operation) {
     case 'a':
@@ -321,8 +327,8 @@ static int read_event(struct cursor *line, weir_trace_event *event) {
     return read_operation(line, event) && check_rest(line);
 }
 
-/* Checks an event against earlier events, and updates the map of live ids and the time.  Returns 1 on success, 0 on an
- * error. */
+/* Checks that an event is consistent with earlier events, for example that a block is freed only once.  Updates the map
+ * of live blocks and the time.  Returns 1 on success, 0 on an error. */
 static int check_order(weir_trace_reader *reader, const weir_trace_event *event) {
     uint64_t key = event->id + 1;
     uintptr_t bytes;
@@ -361,7 +367,7 @@ static int check_order(weir_trace_reader *reader, const weir_trace_event *event)
     }
 }
 
-/* Checks the version if the first line is "# weir-trace N".  The version must be 1.  Returns 1 on success, 0 on an
+/* If the first line of the trace is "# weir-trace N", checks that the version N is 1.  Returns 1 on success, 0 on an
  * error. */
 static int check_version(const struct cursor *line) {
     static const char words[] = "weir-trace";
@@ -383,8 +389,8 @@ static int check_version(const struct cursor *line) {
                        printable(text, rest.at, (size_t)(end - rest.at)));
 }
 
-/* Passes a comment to the program's function.  During the call, a NUL replaces the newline or carriage return after the
- * comment. */
+/* Calls the program's function with a comment of the trace.  During the call, a NUL replaces the newline or carriage
+ * return after the comment. */
 static void pass_comment(const struct cursor *line) {
     struct cursor rest = {line->reader, line->at + 1, line->end};
     char *end = (char *)(uintptr_t)line->end, behind = *end;
@@ -397,8 +403,8 @@ static void pass_comment(const struct cursor *line) {
     *end = behind;
 }
 
-/* Reads the next line that contains an event, and passes comments to the program.  Returns 1 on success, 0 at the end
- * of the trace or on an error. */
+/* Reads the next line that contains an event, and calls the program's function for each comment before it.  Returns 1
+ * on success, 0 at the end of the trace or on an error. */
 static int read_event_line(weir_trace_reader *reader, struct cursor *line) {
     while (read_line(reader, line)) {
         if (line->at < line->end && *line->at == '#') {
