@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bounds.h: a binary search, and a maximum and a minimum that several threads update.
- *
- * This file must not know the meaning of the values. */
+/* bounds.h: a binary search, and a maximum and a minimum that several threads update. */
 #ifndef WEIR_BOUNDS_H
 #define WEIR_BOUNDS_H
 
@@ -11,8 +9,8 @@
 
 /* Finds, by binary search, the least number below `first` for which the expression `condition` is true, and stores this
  * number in `first`.  If no such number exists, `first` does not change.  If `condition` is true for one number, it
- * must be true for all larger numbers.  `condition` tests the number in the variable `at`.  `first` and `at` are
- * variables of type size_t. */
+ * must be true for all larger numbers.  `condition` must test the variable `at`, which the macro sets to each number
+ * that it tries.  `first` and `at` are variables of type size_t. */
 #define WEIR_FIND_FIRST(first, at, condition)                                                      \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* clock.h: reads the monotonic clock of the host.  This file must not know devices, which may have their own clocks. */
+/* clock.h: reads the monotonic clock of the host.  This file must not depend on a device, because tests give a device
+ * its own clock. */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
 

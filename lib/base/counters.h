@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* counters.h: the counters of an allocator, its ring of growth events, and its histograms of latencies.
+/* counters.h: the counters of an allocator, its ring buffer of growth events, and its histograms of latencies.
  *
- * This file does not count the memory that is in use or reserved.  The engine knows these figures, from the driver or
- * from its own tables.  Each counter is a relaxed atomic, and independent of all other counters.  A mutex guards the
- * ring of events, since growth is rare.
+ * This file does not count the memory that is in use or reserved, because the engine has these figures, from the driver
+ * or from its own tables.  Each counter is a relaxed atomic, and independent of all other counters.  A mutex guards the
+ * ring buffer, since growth is rare.
  *
- * This file must not know engines or drivers.  Callers pass times as numbers. */
+ * This file must not depend on engines or drivers, so callers pass times as numbers. */
 #ifndef WEIR_COUNTERS_H
 #define WEIR_COUNTERS_H
 
@@ -19,39 +19,40 @@
 
 /* ---- counters that every call raises, without a locked instruction ---- */
 
-/* Each counter consists of stripes.  Each of the first WEIR_STRIPED_STRIPES threads that count something owns one
- * stripe.  Only the owner writes a stripe, so the owner counts by a load and a store.  All later threads share the last
- * stripe, and count by atomic additions.  (An atomic addition costs 5 to 12 ns.  A request that the driver serves from
- * its pool costs about 60 ns.)  When a thread ends, its stripe keeps its counts, and no other thread gets the
- * stripe. */
+/* Frequent counters exist once for each thread, so that threads do not write to one cache line.  An array of counters
+ * for one thread is called a stripe.  Each of the first WEIR_STRIPED_STRIPES threads gets a stripe, and increments its
+ * counters by a load and a store.  All later threads share the last stripe, and use atomic additions.  (An atomic
+ * addition costs 5 to 12 ns.  An allocation from the driver's pool costs about 60 ns.)  When a thread ends, its stripe
+ * keeps its values, and no other thread gets this stripe. */
 enum {
-    WEIR_STRIPED_ALLOCS, /* allocations, if the allocator has no per-stream caches */
-    WEIR_STRIPED_FREES,  /* frees that no per-stream cache has counted */
+    WEIR_STRIPED_ALLOCS, /* allocations, if there are no per-stream caches */
+    WEIR_STRIPED_FREES,  /* frees that no per-stream cache has counted itself */
     WEIR_STRIPED_COUNTERS
 };
 enum { WEIR_STRIPED_STRIPES = 64 };
 
-/* The counters of one stripe fill a cache line, so that threads do not write to one line.  The last stripe is the
- * shared stripe. */
+/* The counters of all threads.  Each thread has a cache line, so that threads do not write to one line.  The threads
+ * without a cache line of their own share the last one. */
 struct weir_striped {
     struct {
         _Alignas(64) _Atomic uint64_t counter[WEIR_STRIPED_COUNTERS];
     } stripe[WEIR_STRIPED_STRIPES + 1];
 };
 
-/* The index of this thread's stripe plus one, or 0 if the thread has counted nothing yet.  The thread reads the
- * variable with one instruction (TLS model initial-exec).  The variable needs four bytes of the space that the C
- * library reserves for libraries that a program loads late. */
+/* The index of this thread's array of counters plus one, or 0 if the thread has no array yet.  The TLS model
+ * initial-exec makes a read of the variable one instruction.  In return, the variable needs four bytes of the small
+ * space that the C library reserves for libraries that a program opens at run time. */
 extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
-/* Assigns a stripe to this thread.  Returns the index of the stripe plus one. */
+/* Gives this thread an array of counters.  Returns the index of the array plus one. */
 unsigned weir__striped_enlist(void);
 
-/* Returns the index of this thread's stripe.  Assigns a stripe to the thread first if necessary. */
+/* Returns the index of this thread's array of counters.  Gives the thread an array first if it has none. */
 static inline unsigned weir__striped_own(void) {
     return (weir__striped_thread ? weir__striped_thread : weir__striped_enlist()) - 1;
 }
 
-/* Adds one to a counter of a stripe.  A thread that reads the new value also sees all earlier writes of this thread. */
+/* Adds one to a counter of the calling thread.  `stripe` is the index of the thread's array of counters.  A thread that
+ * reads the new value also sees all earlier writes of the calling thread. */
 static inline void weir__striped_raise(unsigned stripe, _Atomic uint64_t *mine) {
     if (stripe < WEIR_STRIPED_STRIPES)
         atomic_store_explicit(mine, atomic_load_explicit(mine, memory_order_relaxed) + 1,
@@ -66,27 +67,28 @@ static inline void weir__striped_add(struct weir_striped *striped, int counter) 
     weir__striped_raise(own, &striped->stripe[own].counter[counter]);
 }
 
-/* Returns the sum of a counter over all stripes.  The sum is exact unless another thread counts during the call. */
+/* Returns the sum of one counter over all threads.  The sum is exact unless another thread increments the counter
+ * during the call. */
 uint64_t weir__striped_sum(const struct weir_striped *striped, int counter);
 
 /* ---- all counters of an allocator ---- */
 
-/* The number of events that an allocator keeps for weir_events(). */
+/* The number of latest events that an allocator stores for weir_events(). */
 enum { WEIR_KEPT_EVENTS = 1024 };
 
 enum { WEIR_OPERATION_ALLOC = 0, WEIR_OPERATION_FREE = 1, WEIR_OPERATION_COUNT = 2 };
 
 struct weir_counters {
-    struct weir_striped striped; /* numbers of allocations and frees */
+    struct weir_striped striped; /* numbers of allocations and frees, for each thread */
 
-    /* Counters of rare events, so each is a single atomic variable without stripes. */
+    /* Numbers of rare events.  Each is one atomic variable for all threads, because threads seldom increment it. */
     _Atomic uint64_t growth_allocs;
     _Atomic uint64_t failed_requests;
     _Atomic uint64_t retries;
     _Atomic uint64_t stall_ns;
     _Atomic uint64_t ahead_failures;
-    /* The maximum of the reserved bytes after any event.  weir_tensors_reset_peaks() sets the maximum to the bytes that
-     * are reserved at that time. */
+    /* The largest number of reserved bytes so far.  weir_tensors_reset_peaks() sets the field to the bytes that are
+     * reserved at that time. */
     _Atomic uint64_t reserved_peak;
     struct {
         _Atomic uint64_t asked, got, kept, ns, waited_ns;
@@ -94,15 +96,15 @@ struct weir_counters {
 
     /* Guards the fields below.  A thread that holds this lock takes no other lock. */
     pthread_mutex_t lock;
-    weir_statistics sums; /* sums over all events; all other fields are 0 */
+    weir_statistics sums; /* sums over all growth events; fields without such a sum are 0 */
     struct {
-        uint64_t next_sequence; /* the sequence number that the next event gets; 1 at first */
-        /* The event with sequence number s is at index (s - 1) % WEIR_KEPT_EVENTS. */
+        uint64_t next_sequence; /* the sequence number of the next event; the first is 1 */
+        /* A ring buffer.  The event with sequence number s is at index (s - 1) % WEIR_KEPT_EVENTS. */
         struct weir_event *event;
     } ring;
 
-    /* One histogram of latencies for each operation, or NULL if weir does not measure latencies.  The pointer does not
-     * change after weir__counters_open(). */
+    /* An array of two histograms, for the latencies of allocations and of frees.  NULL if weir does not measure
+     * latencies.  The pointer does not change after weir__counters_open(). */
     struct weir_histogram *latency;
 };
 
@@ -111,33 +113,33 @@ struct weir_counters {
 int weir__counters_open(struct weir_counters *counters, int latency);
 void weir__counters_close(struct weir_counters *counters);
 
-/* Records that the reserved memory has grown or shrunk.  The function gives the event its sequence number. */
+/* Records that the reserved memory has grown or shrunk.  The function itself sets the sequence number of the event. */
 void weir__counters_event(struct weir_counters *counters, const weir_event *event);
 
-/* Copies the counters to *out.  Sets each field of *out to 0 for which this file has no counter. */
+/* Copies the counters to *out.  Sets all fields of *out that are not counters of this file to 0. */
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out);
 size_t weir__counters_events(struct weir_counters *counters, uint64_t after, void *events,
                              size_t event_bytes, size_t capacity);
 
-/* A failed request: the figures for weir_last_failure(), and more figures for an OOM report. */
+/* A failed request: the values that weir_last_failure() returns, and more values for an OOM report. */
 struct weir_failed_request {
     weir_failure figures;
-    /* The number of the allocator that failed, or 0 if no request has failed yet. */
+    /* The number of the allocator whose request failed, or 0 if no request has failed yet. */
     uint64_t by;
     uint64_t stream; /* the id of the request's stream, or 0 if the id is not known */
     int is_captured; /* set if the request's stream was being captured */
-    int result;      /* the driver's result, or 0 if no driver call failed */
+    int result;      /* the CUresult of the driver call that failed, or 0 if none failed */
     weir_status status;
 };
 
-/* Stores the last failed request of the calling thread. */
+/* Stores *refused as the last failed request of the calling thread. */
 void weir__failure_set(const struct weir_failed_request *refused);
 /* Copies the last failed request of the calling thread to *out. */
 void weir__failure_get(struct weir_failed_request *out);
-/* Returns how many requests of the calling thread have failed so far.  A caller that compares two results sees whether
- * another request has failed in between. */
+/* Returns how many requests of the calling thread have failed so far.  A caller that compares two results finds out
+ * whether another request has failed in between. */
 uint64_t weir__failures_met(void);
-/* Replaces the size of the request in the calling thread's last failed request. */
+/* Sets the requested size in the record of the calling thread's last failed request. */
 void weir__failure_asked(uint64_t bytes);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* file.c: opens and writes weir's own files.
  *
- * If a write exceeds the limit on file sizes, the kernel sends SIGXFSZ to the thread that writes.  So the guard blocks
- * SIGXFSZ in the calling thread only.  After the write, the guard removes a pending SIGXFSZ, unless SIGXFSZ was pending
- * before the write.  If the process has no limit on file sizes, the kernel sends no SIGXFSZ, and the guard costs one
- * system call. */
+ * If a write exceeds the limit on file sizes, the kernel sends SIGXFSZ to the thread that writes.  So
+ * weir__file_guard() blocks SIGXFSZ in the calling thread only.  After the write, weir__file_unguard() removes a
+ * pending SIGXFSZ, unless SIGXFSZ was pending before the write.  If the process has no limit on file sizes, the kernel
+ * sends no SIGXFSZ, and both functions together need only one system call. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -114,7 +114,7 @@ void weir__file_unguard(const struct weir_file_guard *guard) {
     errno = saved_errno;
 }
 
-/* Evaluates `call` between weir__file_guard() and weir__file_unguard().  The value of the macro is the result of
+/* Evaluates the call `call`, which writes to a file, while SIGXFSZ is blocked.  The value of the macro is the result of
  * `call`. */
 #define GUARDED(call)                                                                              \
     __extension__({                                                                                \

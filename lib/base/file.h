@@ -7,7 +7,7 @@
  * A write beyond RLIMIT_FSIZE causes the signal SIGXFSZ, which ends the program by default.  weir blocks this signal
  * during its own writes, so such a write fails with EFBIG instead.
  *
- * This file must not know the contents of a file. */
+ * This file must not depend on the contents of a file. */
 #ifndef WEIR_FILE_H
 #define WEIR_FILE_H
 
@@ -20,8 +20,8 @@
 int weir__file_open(const char *path, int flags, mode_t mode);
 
 /* Moves a file that the caller has just opened to a descriptor above 2 that exec(2) closes.  Returns the new
- * descriptor, or `file` itself if `file` is above 2 already.  Returns -1 with errno on failure.  If `file` is -1,
- * returns -1 and does not change errno. */
+ * descriptor, or `file` if `file` is above 2 already.  Returns -1 with errno on failure.  If `file` is -1, returns -1
+ * and does not change errno, so that a caller can pass the result of a failed open(2). */
 int weir__file_above(int file);
 
 /* Duplicates a descriptor.  Returns a new descriptor above 2 that exec(2) closes, or -1 with errno. */
@@ -41,20 +41,20 @@ enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
  * returns NULL, and writes the reason to `why`. */
 char *weir__file_text(const char *path, char *why, size_t why_bytes);
 
-/* The state of the signal SIGXFSZ in this thread before weir__file_guard(), so that weir__file_unguard() can restore
- * it. */
+/* The state of the signal SIGXFSZ in this thread before weir__file_guard() blocked it, so that weir__file_unguard() can
+ * restore it. */
 struct weir_file_guard {
     int is_on, was_pending;
     sigset_t before;
 };
 
-/* Between both calls, a write of this thread beyond the limit on file sizes fails with EFBIG and causes no signal.
- * Both functions keep errno. */
+/* Block the signal SIGXFSZ in this thread, and restore its state.  Between both calls, a write beyond the limit on file
+ * sizes fails with EFBIG and causes no signal.  Both functions keep errno. */
 void weir__file_guard(struct weir_file_guard *guard);
 void weir__file_unguard(const struct weir_file_guard *guard);
 
-/* Call pwrite(2), ftruncate(2) and posix_fallocate(3) under the guard (weir__file_guard()), and return the results of
- * these calls. */
+/* Call pwrite(2), ftruncate(2) and posix_fallocate(3) with the signal SIGXFSZ blocked, so that the limit on file sizes
+ * only causes an error.  Return the results of these calls. */
 ssize_t weir__file_write_at(int file, const void *from, size_t bytes, off_t at);
 int weir__file_resize(int file, off_t bytes);
 int weir__file_reserve(int file, off_t bytes);

@@ -24,7 +24,7 @@ static unsigned bucket_of(uint64_t value) {
            (unsigned)((value >> shift) & (WEIR_HISTOGRAM_SUB - 1));
 }
 
-/* Returns the largest value that belongs to a bucket. */
+/* Returns the largest value that falls into the bucket with this index. */
 static uint64_t bound_of(unsigned bucket) {
     unsigned shift;
 
@@ -45,9 +45,9 @@ void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
     weir__raise_to(&h->max, value);
 }
 
-/* Returns how many of the values the quantile must cover: fraction * total, rounded up, and at least 1.  In floating
- * point, a product such as 0.07 * 100 is slightly above 7.  The subtraction prevents that such a product is rounded up
- * to 8. */
+/* Returns how many values are at or below the quantile: fraction * total, rounded up, and at least 1.  In floating
+ * point, a product such as 0.07 * 100 is slightly above 7.  The subtraction avoids that such a product is rounded up to
+ * 8. */
 static uint64_t rank_of(double fraction, uint64_t total) {
     double exact = fraction * (double)total;
     uint64_t rank;
@@ -75,6 +75,6 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
             return bound < max ? bound : max;
         }
     }
-    /* Another thread may have counted a value in `total`, but not in a bucket yet. */
+    /* The buckets had fewer values than `total`, because another thread is adding a value at this moment. */
     return max;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* hostmem.h: allocates host memory, counts its bytes, and lets a test make an allocation fail.
  *
- * Some structures must stay consistent when host memory runs out.  Such a structure allocates all its memory through
- * one `struct weir__hostmem`.  A test then makes the k-th allocation of the structure fail, for every k.  The struct
- * also counts how many bytes the structure uses.  Short arrays that need neither a test nor a count grow by
- * weir__hostmem_room().
+ * Some data structures must stay consistent when host memory runs out.  Such a data structure allocates all its memory
+ * through one `struct weir__hostmem`.  A test then makes the k-th allocation fail, for every k.  The struct also
+ * contains the number of allocated bytes.  For short arrays that need neither a test nor this number,
+ * weir__hostmem_room() is sufficient.
  *
- * This file must not know the use of the memory. */
+ * This file must not depend on the use of the memory. */
 #ifndef WEIR_HOSTMEM_H
 #define WEIR_HOSTMEM_H
 
@@ -25,9 +25,9 @@ struct weir__hostmem {
     size_t bytes;                    /* the number of bytes that are allocated now */
 };
 
-/* Asks the kernel for large pages.  The caller has not touched the memory yet.  Random reads in a large table with
- * small pages spend most of their time in address translation, above all in a virtual machine.  A failure does no
- * harm. */
+/* Asks the kernel for large pages (2 MiB), before the first access to the memory.  With small pages, random reads in a
+ * large table spend most of their time in address translation, above all in a virtual machine.  Without large pages
+ * everything works, too, so a failure is ignored. */
 static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     const uintptr_t page = (uintptr_t)2 << 20;
@@ -43,8 +43,8 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 }
 
 /* Makes the kernel provide all pages of the memory now, by one call of madvise (from Linux 5.14 on).  Otherwise the
- * first access to each page causes a page fault, which takes as long as several requests that a per-stream cache
- * serves.  A failure does no harm. */
+ * first access to each page causes a page fault, which takes as long as several allocations from a per-stream cache.  A
+ * failure is ignored. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);
@@ -56,9 +56,9 @@ static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #endif
 }
 
-/* Resizes memory of `held` bytes to `bytes` bytes.  `memory` is NULL and `held` is 0 if the caller has no memory yet.
- * Returns the new address of the memory.  Returns NULL if there is no host memory; the old memory then stays.  If
- * `bytes` is 0, frees the memory and returns NULL. */
+/* Resizes memory from `held` to `bytes` bytes.  `memory` is NULL and `held` is 0 if no memory is allocated yet.
+ * Returns the new address.  Returns NULL if there is no host memory; the old memory then stays unchanged.  If `bytes`
+ * is 0, frees the memory and returns NULL. */
 static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memory, size_t held,
                                          size_t bytes) {
     void *moved = NULL;
@@ -77,9 +77,9 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
     return moved;
 }
 
-/* Makes room in an array for the element with index `count`, and updates *capacity.  `array` is NULL if the array has
- * no memory yet.  Returns the array, which may have moved.  Returns NULL if there is no host memory; the old array then
- * stays.  The caller owns the array. */
+/* Enlarges an array if there is no room for the element with index `count`, and updates *capacity.  `array` is NULL if
+ * no memory is allocated yet.  Returns the array, which may have moved.  Returns NULL if there is no host memory; the
+ * old array then stays unchanged.  The caller frees the array. */
 static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
                                        size_t element) {
     size_t larger = *capacity ? *capacity * 2 : 8;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* kept.c: recognises an open file by its device and inode (kept.h). */
+/* kept.c: checks by device and inode that a descriptor still belongs to weir's own file (kept.h). */
 #include "base/kept.h"
 
 #include <errno.h>
@@ -24,8 +24,8 @@ int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *oth
            one->special == other->special;
 }
 
-/* Returns 1 if the descriptor still belongs to the stored file.  Returns 0 if the descriptor is closed or belongs to
- * another file.  Returns -1 if fstat(2) fails for another reason. */
+/* Compares the file of a descriptor with the device and inode that were stored.  Returns 1 if they are equal.  Returns
+ * 0 if the descriptor is closed or belongs to another file.  Returns -1 if fstat(2) fails for another reason. */
 static int compare_kept(const struct weir_kept *kept) {
     struct weir_kept now;
     struct stat is;

@@ -18,15 +18,15 @@ static inline void relax(void) {
 }
 
 static int try_take(struct weir_lock *lock) {
-    /* Reads the lock before the exchange.  A read leaves the cache line with the thread that holds the lock, and an
-     * exchange does not. */
+    /* Reads the lock before the atomic exchange.  While another thread holds the lock, the read does not take the cache
+     * line away from that thread, as an exchange would. */
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
            atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
 }
 
 int weir__lock_try(struct weir_lock *lock) {
-    /* Waits longer after each attempt.  Otherwise all waiting threads would fetch the cache line at each release of the
-     * lock. */
+    /* Waits longer after each attempt.  Otherwise all waiting threads would fetch the cache line each time the lock is
+     * released. */
     for (int spins = 0, pause = 1; spins < SPINS; spins += pause) {
         if (try_take(lock))
             return 1;

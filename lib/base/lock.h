@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* lock.h: a lock for short critical sections.  The lock costs half as much as a mutex.
+/* lock.h: a lock for short critical sections, which costs half as much as a mutex.
  *
  * Taking the lock costs one atomic instruction, and releasing the lock costs a plain store.  (A pthread mutex needs two
  * atomic instructions, which take 11 ns instead of 5 ns.)  A thread that waits for the lock spins, then yields, then
- * sleeps for growing pauses, because the owner of the lock may be in a driver call that grows the reserved memory.  A
- * release wakes no thread, so a waiting thread may sleep up to one pause too long.  The lock is neither fair nor
- * recursive.
- *
- * This file must not know which data a lock guards. */
+ * sleeps for longer and longer pauses, because the owner of the lock may be in a long driver call.  A release wakes no
+ * thread, so a waiting thread may sleep up to one pause too long.  The lock is neither fair nor recursive. */
 #ifndef WEIR_LOCK_H
 #define WEIR_LOCK_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* log.h: writes lines of the log to standard error, and writes reasons of failures for callers.  This file must not
- * know the callers. */
+/* log.h: writes lines of the log to standard error, and writes reasons of failures into buffers of callers. */
 #ifndef WEIR_LOG_H
 #define WEIR_LOG_H
 
@@ -10,18 +9,18 @@
 #include <weir/status.h>
 
 /* Writes "weir: LEVEL: TEXT" and a newline to standard error, by one write(2).  Writes nothing if `level` is above
- * `threshold`.  Both are WEIR_LOG_ constants.  Keeps errno.  Thread-safe. */
+ * `threshold`, the level that the user has set.  Both are WEIR_LOG_ constants.  Keeps errno.  Thread-safe. */
 void weir__log(int threshold, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A buffer of the caller for the reason of a failure.  If `bytes` is 0, the caller wants no reason. */
+/* A buffer into which weir writes the reason of a failure.  If `bytes` is 0, the caller wants no reason. */
 struct weir_message {
     char *text;
     size_t bytes;
 };
 
-/* Writes the reason of a failure to *message.  Sets the thread's last driver result to 0, because no driver call has
- * failed.  Returns `status`. */
+/* Writes the reason of a failure to the buffer `message`.  Sets the thread's last driver result to 0, because no driver
+ * call has failed.  Returns `status`. */
 weir_status weir__refuse(weir_status status, const struct weir_message *message, const char *format,
                          ...) __attribute__((format(printf, 3, 4)));
 

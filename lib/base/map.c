@@ -91,7 +91,8 @@ int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
     if (!weir__map_get(map, key, out))
         return 0;
     gap = find_slot(map, key);
-    /* Moves a later entry into the gap, unless the search for this entry begins behind the gap. */
+    /* Moves a later entry into the gap that the removed key has left, unless the search for this entry begins behind
+     * the gap. */
     for (size_t at = (gap + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
         size_t home = home_of(map, map->slots[at].key);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* map.h: a hash map from the address of a block to one value of pointer size.
+/* map.h: a hash map from a 64-bit key, such as the address of a block, to one value of pointer size.
  *
- * The map stores a value for single blocks: for live blocks of the direct engine, for blocks with streams that weir_use
- * has declared, and for pending frees.  The map uses open addressing with linear probing and backward-shift deletion.
- * A quarter to a half of its slots are in use.  The map is not thread-safe, so its owner needs a lock.
+ * weir uses such maps for live blocks of engine direct, for blocks with uses on other streams (weir_use), and for frees
+ * that wait for GPU work.  The map uses open addressing with linear probing and backward-shift deletion.  A quarter to
+ * a half of its slots are in use.  The map is not thread-safe, so callers need a lock.
  *
- * This file must not know the meaning of the values, which it never frees. */
+ * This file must not depend on the meaning of the values, and never frees what they point to. */
 #ifndef WEIR_MAP_H
 #define WEIR_MAP_H
 
@@ -19,11 +19,12 @@ struct weir_map {
 };
 
 struct weir_map_slot {
-    uint64_t key; /* the address of a block, or 0 if the slot is free */
+    uint64_t key; /* for example the address of a block; 0 if the slot is free */
     uintptr_t value;
 };
 
-/* Removes all entries and frees the memory of the map.  A struct weir_map with all bytes 0 is an empty map. */
+/* Removes all entries and frees the memory of the map.  To create a map, a caller sets all bytes of a struct weir_map
+ * to 0. */
 void weir__map_clear(struct weir_map *map);
 /* Stores a value for a key.  If the map has the key already, replaces the old value and cannot fail.  Returns 1 on
  * success.  Returns 0 if there is no host memory, and changes nothing in this case. */
@@ -33,7 +34,7 @@ int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value);
 int weir__map_reserve(struct weir_map *map, size_t more);
 /* Writes the value of a key to *out; `out` may be NULL.  Returns 1 if the map has the key, else 0. */
 int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out);
-/* Removes a key, and writes its value into *out; `out` may be NULL.  Returns 1 if the map had the key, else 0. */
+/* Removes a key, and writes its value to *out; `out` may be NULL.  Returns 1 if the map had the key, else 0. */
 int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out);
 
 #endif

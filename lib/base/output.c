@@ -37,8 +37,8 @@ static int utf8_bytes(const unsigned char *at) {
                : bytes;
 }
 
-/* Writes a text as a JSON string.  A byte that does not belong to valid UTF-8 is written as the character with that
- * code. */
+/* Writes a text as a JSON string.  If a byte is not part of valid UTF-8, writes the Unicode character with the number
+ * of this byte. */
 static void put_string(struct weir_output *out, const char *text) {
     const unsigned char *at = (const unsigned char *)text;
 
@@ -89,7 +89,7 @@ void weir__put_json(struct weir_output *out, const char *format, ...) {
         } else if (format[1] == 'd') {
             weir__put(out, va_arg(arguments, int) ? "true" : "false");
             format += 2;
-        } else { /* the conversion is %ju */
+        } else { /* here the conversion is %ju */
             number = va_arg(arguments, uintmax_t);
             weir__put(out, number == UINT64_MAX ? "null" : "%ju", number);
             format += 3;

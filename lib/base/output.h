@@ -4,7 +4,7 @@
  * The functions allocate no memory and take no lock of weir.  So weir can write a report while a process ends, or when
  * the host has no memory left.
  *
- * This file must not know the meaning of a text. */
+ * This file must not depend on the meaning of a text. */
 #ifndef WEIR_OUTPUT_H
 #define WEIR_OUTPUT_H
 
@@ -18,11 +18,11 @@ struct weir_output {
     FILE *file;
     char *text;    /* the memory for the text, which ends with a NUL unless `bytes` is 0 */
     size_t bytes;  /* the size of the memory at `text` */
-    size_t length; /* the length of the whole text, even if the memory is too small for the text */
-    int is_open;   /* set if the last character of the text is an opening bracket or brace */
+    size_t length; /* the length of the text, of which `text` may contain only the first part */
+    int is_open;   /* set if the text ends with an opening bracket or brace, so no comma follows */
 };
 
-/* Appends text as printf(3) does. */
+/* Appends text to the output as printf(3) does. */
 void weir__put(struct weir_output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.c: replaces the contents of a file.
  *
- * weir writes the new contents to a new file with a temporary name in the folder of the old file.  weir creates the new
- * file with O_EXCL, so weir never follows a link with the temporary name, and never changes an existing file.  If the
- * temporary name is in use, weir tries the next name. */
+ * weir writes the new contents to a new file with a temporary name in the directory of the old file.  weir creates the
+ * new file with O_EXCL, so weir never follows a link with the temporary name, and never changes an existing file.  If
+ * the temporary name is in use, weir tries the next name. */
 #include "config.h"
 
 #include "base/file.h"
@@ -55,8 +55,8 @@ static void name_folder(const char *path, char folder[PATH_MAX]) {
         snprintf(folder, PATH_MAX, ".");
 }
 
-/* Writes the folder of a file to the disk, so that the new name of the file survives a crash.  Ignores errors, because
- * some file systems cannot write a folder. */
+/* Writes the directory of a file to the disk, so that a new name of the file is still there after a crash.  Ignores
+ * errors, because some file systems cannot do this for a directory. */
 static void sync_folder(const char *path) {
     char name[PATH_MAX];
     int folder;
@@ -75,9 +75,9 @@ static int is_descriptor_of(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Returns 1 if weir may follow a link and write to its target, else 0.  In a folder that all users may write to, weir
- * follows only links of this user and of root.  Linux has this rule, too (protected_symlinks), but the rule may be
- * switched off. */
+/* Returns 1 if weir may follow a symbolic link and write to its target, else 0.  In a directory to which all users may
+ * write, weir follows only links of this user and of root, so that no other user can redirect weir's writes.  Linux has
+ * this rule, too (protected_symlinks), but the rule may be switched off. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];
     struct stat is;
@@ -88,7 +88,8 @@ static int may_follow(const char *path, const struct stat *link) {
     return !open_to_all || link->st_uid == geteuid() || link->st_uid == 0;
 }
 
-/* Opens a new file with a temporary name in the folder of the file at `path`.  Returns 0 on success, else an errno. */
+/* Creates a new file with a temporary name in the directory of the file at `path`.  Returns 0 on success, else an errno
+ * value. */
 static int open_beside(struct weir_replacement *r, const char *path, const struct stat *before,
                        mode_t mode) {
     for (int i = 0; i < TRIES && r->file < 0; i++) {
@@ -105,7 +106,7 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    /* The path fits, since the longer path in r->beside has fitted. */
+    /* The buffer is large enough, since it is as large as r->beside, in which the longer temporary name had room. */
     snprintf(r->path, sizeof r->path, "%s", path);
     return 0;
 }
@@ -126,7 +127,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 
     r->file = -1;
     r->path[0] = '\0';
-    if (!*path) /* open(2) fails for the path "", but open_beside() would create a file */
+    if (!*path) /* without this check, an empty path would create a file */
         return ENOENT;
     is_there = lstat(path, &link) == 0;
     if (!is_there && errno != ENOENT) /* the file may exist, but weir has no permission to see it */
@@ -135,7 +136,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
     if (is_link && !may_follow(path, &link))
         return EACCES;
     if (!is_link)
-        flags |= O_NOFOLLOW; /* another process may have made a link after the check */
+        flags |= O_NOFOLLOW; /* another process may have created a link after the check above */
     is_there = stat(path, &is) == 0;
     if (!is_there && errno != ENOENT)
         return errno;
@@ -143,9 +144,9 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
         is_there && (is_descriptor_of(&is, STDOUT_FILENO) || is_descriptor_of(&is, STDERR_FILENO));
     if (is_open)
         flags |= O_APPEND;
-    if (is_link && !is_there) /* the link names a file that does not exist */
+    if (is_link && !is_there) /* the target of the link does not exist */
         flags |= O_CREAT | O_TRUNC;
-    /* weir writes to this file in place. */
+    /* The file is not replaced but written in place: it is standard output, standard error, or no regular file. */
     if (is_open || (is_there ? !S_ISREG(is.st_mode) : is_link)) {
         r->file = weir__file_open(path, flags, mode);
         return r->file < 0 ? errno : 0;
@@ -160,7 +161,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable) {
     int is_beside = r->path[0] != '\0';
 
-    /* A pipe is not on a disk, so fsync(2) fails with EINVAL for a pipe. */
+    /* fsync(2) fails with EINVAL for a pipe, which is not on a disk, so this is no error. */
     if (why == 0 && is_durable && fsync(r->file) != 0 && errno != EINVAL)
         why = errno;
     if (close(r->file) != 0 && why == 0)

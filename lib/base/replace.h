@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.h: replaces the whole contents of a file, or leaves the file unchanged.
  *
- * weir writes a new file with a temporary name in the folder of the old file, and then renames the new file.  If the
- * path is a symbolic link, the link stays, and weir replaces the file that the link names.  In a folder to which all
- * users may write, weir follows only links of this user and of root.  weir writes in place to a pipe, to a terminal,
- * and to a file that is open as standard output or standard error.
+ * weir writes a new file with a temporary name in the directory of the old file, and then renames the new file.  If the
+ * path is a symbolic link, the link stays, and weir replaces the target of the link.  In a directory to which all users
+ * may write, weir follows only links of this user and of root.  weir writes in place to a pipe, to a terminal, and to a
+ * file that is open as standard output or standard error.
  *
- * This file must not know the contents of the file. */
+ * This file must not depend on the contents of the file. */
 #ifndef WEIR_REPLACE_H
 #define WEIR_REPLACE_H
 
@@ -14,34 +14,35 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* A new file while the caller writes it.  The caller writes to the descriptor `file`.  weir__replace_end() closes this
- * descriptor. */
+/* A file whose contents are being replaced.  The caller writes the new contents to the descriptor `file`.
+ * weir__replace_end() closes this descriptor. */
 struct weir_replacement {
     int file;
-    /* The path that the new file gets at the end, or "" if weir writes in place. */
+    /* The path of the file that the new file will replace, or "" if weir writes in place. */
     char path[PATH_MAX];
     char beside[PATH_MAX];
 };
 
-/* Writes `count` bytes to a file.  Returns 0 on success, else an errno. */
+/* Writes all `count` bytes to a file.  Returns 0 on success, else an errno value. */
 int weir__write_all(int file, const char *at, size_t count);
-/* Appends a text to a file, and creates the file if it does not exist.  Returns 0 on success, else an errno. */
+/* Appends a text to a file, and creates the file if it does not exist.  Returns 0 on success, else an errno value. */
 int weir__append_all(const char *path, const char *text, size_t length);
 
-/* Opens a new file that will replace the file at `path`.  Returns 0 on success, else an errno. */
+/* Opens a new file that will replace the file at `path`.  Returns 0 on success, else an errno value. */
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode);
-/* Closes the new file and gives it the final path.  If `why`, an errno of the caller, is not 0, removes the new file
- * instead.  Returns 0 on success.  Returns `why`, or the errno of a failure, otherwise. */
+/* Closes the new file, and renames it to the path of the file that it replaces.  If `why`, an errno value, is not 0,
+ * the caller has failed to write the contents, and the function removes the new file instead.  Returns 0 on success.
+ * Otherwise returns `why`, or the errno value of a failure. */
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
-/* Replaces the contents of a file by `count` bytes.  A new file has the mode `mode` less the umask.  An existing file
- * keeps the bits of its mode that are also set in `mode`.  If `is_durable` is set, the file is on the disk when the
- * function returns.  Returns 0 on success, else an errno. */
+/* Replaces the contents of a file by `count` bytes.  A new file gets the permissions `mode` without the bits of the
+ * umask.  An existing file keeps the permissions that are also set in `mode`.  If `is_durable` is set, the contents are
+ * on the disk when the function returns.  Returns 0 on success, else an errno value. */
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 
-/* Removes the file or the link at `path`, and opens a new file at `path`.  Readers see the new file while weir writes
- * it.  In a folder that all users share, the kernel does not let weir remove another user's file.  Returns a
+/* Removes the file or the link at `path`, and creates a new file at `path`.  Readers see the new file while weir is
+ * writing it.  In a directory that all users share, the kernel does not let weir remove another user's file.  Returns a
  * descriptor, or -1 with errno on failure. */
 int weir__replace_open(const char *path, mode_t mode);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* result.c: names and messages of statuses, and the thread's last driver result.
+/* result.c: the names and messages of statuses, and the CUresult of the driver call that failed last in this thread.
  *
  * The names and messages come from the list in weir/status.h, so they always agree with the values of the statuses. */
 #include "base/result.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* runfile.c: finds, creates and opens the files by which processes find each other (runfile.h). */
+/* runfile.c: finds, creates and opens the files through which processes of one user find each other (runfile.h). */
 #include "base/runfile.h"
 
 #include <dirent.h>
@@ -13,7 +13,8 @@
 #include "base/file.h"
 #include "base/variable.h"
 
-/* Returns the folder with the index `number` in the list of folders, or NULL if the list is shorter. */
+/* Returns the directory with index `number` in the list of directories in which weir may put shared files.  Returns
+ * NULL if the list is shorter. */
 static const char *candidate_folder(int number) {
     static const char *const folders[] = {"/dev/shm", "/tmp", NULL};
     const char *only = weir__variable("WEIR_RUN_FOLDER");
@@ -93,9 +94,9 @@ int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head
            memcmp(has, head, head_bytes) == 0;
 }
 
-/* Reserves disk space for all bytes of a new file.  So a full file system causes an error here, and no signal when weir
- * later writes to a mapping of the file.  Sets the file's mode without regard to the umask, and writes the head of the
- * file.  Returns 0 on success, -1 with errno on failure. */
+/* Sets the permissions of a new file without regard to the umask, reserves disk space for `bytes` bytes, and writes the
+ * first bytes, `head`.  Because of the reservation, a full file system causes an error here, and not a signal when weir
+ * later writes to a mapping of the file.  Returns 0 on success, -1 with errno on failure. */
 static int fill_file(int file, size_t bytes, const void *head, size_t head_bytes) {
     int error = weir__file_reserve(file, (off_t)bytes);
 
@@ -118,7 +119,7 @@ int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t 
     file = weir__file_open(in, O_TMPFILE | O_RDWR, 0600);
     if (file < 0)
         return -1;
-    /* weir does not use /proc/self, which belongs to the first thread of the process.  This thread may have ended. */
+    /* Does not use /proc/self, because it belongs to the first thread of the process, which may have ended. */
     snprintf(from, sizeof from, "/proc/thread-self/fd/%d", file);
     if (fill_file(file, bytes, head, head_bytes) != 0 ||
         linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* size.h: arithmetic of sizes that detects overflow, or returns the nearest possible value.  This file must not know
- * the meaning of a size. */
+/* size.h: arithmetic of sizes that detects overflow. */
 #ifndef WEIR_SIZE_H
 #define WEIR_SIZE_H
 
@@ -8,12 +7,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The unit, in bytes, of the memory that the per-stream caches allocate from an engine.  These blocks, and the regions
- * that engines take from the device, begin at a multiple of this unit. */
+/* The unit, in bytes, in which the per-stream caches allocate memory from an engine.  The blocks that the caches get,
+ * and the regions that engines allocate from the device, begin at a multiple of this unit. */
 #define WEIR_PAGE ((size_t)16 << 10)
 
-/* Compute a sum, a product, or a value rounded up.  Return 1 on success.  Return 0 on overflow, and do not change
- * *out. */
+/* Compute a sum or a product.  Return 1 on success.  On overflow return 0 and do not change *out. */
 static inline int weir__size_add(size_t a, size_t b, size_t *out) {
     size_t result;
 
@@ -32,7 +30,8 @@ static inline int weir__size_mul(size_t a, size_t b, size_t *out) {
     return 1;
 }
 
-/* Rounds a value up to a multiple of `unit`, which must be a power of two. */
+/* Rounds a value up to a multiple of `unit`, which must be a power of two.  Returns 1 on success.  On overflow returns
+ * 0 and does not change *out. */
 static inline int weir__size_round_up(size_t value, size_t unit, size_t *out) {
     size_t sum;
 
@@ -59,9 +58,9 @@ static inline uint64_t weir__size_less(uint64_t a, uint64_t b) {
     return a - weir__size_smaller(a, b);
 }
 
-/* Copies a struct to the caller's struct `out`, which may be of an older or newer version of weir.  Both begin with
- * their size.  Copies only as many bytes as the smaller struct has, and writes this number to the size field of
- * *out. */
+/* Copies a struct to the caller's struct `out`, which may be of an older or newer version of weir.  Both structs begin
+ * with a field for their size.  Copies only as many bytes as the smaller struct has, and writes this number to the size
+ * field of *out. */
 static inline void weir__copy_out(void *out, const void *from, size_t bytes) {
     size_t size;
 

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* slow_path.h: one word that tells each request whether it must take the slow path.
+/* slow_path.h: one word that each request reads to find out whether the fast path is allowed.
  *
- * The word has one bit for each reason.  If all bits are 0, the caches alone can serve the request.
- *
- * This file must not know the slow path. */
+ * On the fast path, a per-stream cache alone handles a request.  The word has one bit for each reason to leave the fast
+ * path. */
 #ifndef WEIR_SLOW_PATH_H
 #define WEIR_SLOW_PATH_H
 
 #include <stdatomic.h>
 
 enum {
-    /* This bit is set if the caches are off, if weir measures latencies, or if hardening is on.  The bit does not
-     * change after the allocator's creation. */
+    /* This bit is set if the per-stream caches are off, if weir measures latencies, or if hardening is on.  The bit
+     * does not change after the allocator's creation. */
     WEIR_SLOW_PATH_ALWAYS = 1,
     WEIR_SLOW_PATH_LOST = 2,     /* a fault has made the device's context unusable */
-    WEIR_SLOW_PATH_PREALLOC = 4, /* set until the first request has preallocated */
-    /* This bit is set while at least one live block has declared uses on other streams (weir_use). */
+    WEIR_SLOW_PATH_PREALLOC = 4, /* the first request has not preallocated memory yet */
+    /* This bit is set while weir_use has recorded, for at least one live block, that another stream uses the block. */
     WEIR_SLOW_PATH_USES = 8,
     /* This bit is set if the program has an OOM callback, which weir calls when a request fails.  Frees ignore this
      * bit.  The bit does not change after the allocator's creation. */
@@ -24,8 +23,8 @@ enum {
 
 typedef _Atomic unsigned weir_slow_paths;
 
-/* Returns 1 if the bit `reason` is set, else 0.  The caller then sees all writes that another thread made before it
- * changed the bit. */
+/* Returns 1 if the bit `reason` is set, else 0.  The caller then also sees all writes that another thread made before
+ * it changed the bit. */
 static inline int weir__slow_path_is(const weir_slow_paths *paths, unsigned reason) {
     return (atomic_load_explicit(paths, memory_order_acquire) & reason) != 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* text.c: reads and writes sizes, amounts, factors and counts.
+/* text.c: reads and writes sizes, amounts, factors and counts as text.
  *
  * strtoull accepts signs and leading spaces, so this file reads numbers itself.  Sizes are computed with integers, so
  * 0.1TiB is exact to the byte.
@@ -20,12 +20,12 @@ static const char *const binary_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 static const char *const decimal_units[] = {"B", "KB", "MB", "GB", "TB"};
 enum { LAST_UNIT = 4 };
 
-/* The smallest plain number, without a unit, that weir accepts as a size in bytes.  Whoever writes a smaller number
- * probably means MiB, and no device has 2^20 MiB. */
+/* The smallest number without a unit that weir accepts as a size in bytes.  A user who writes a smaller number probably
+ * means MiB, so weir asks for a unit. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
-/* The largest factor; larger doubles have few digits after the point. */
+/* Factors must be below this number, because larger doubles have too few digits after the point. */
 #define MOST_FACTOR 1e15
-/* The digits after the point that are read; further digits change no double above 1. */
+/* The maximum number of digits that are read after the point.  Further digits would change no double above 1. */
 enum { FACTOR_DIGITS = 17 };
 
 int weir__problem(struct weir_problem *problem, const char *format, ...) {
@@ -50,7 +50,7 @@ void weir__quote(const char *text, char *quoted, size_t quoted_bytes) {
 
 /* ------------------------------------------------------------------ reading ---- */
 
-/* The digits of a decimal number such as "12.25", before and after the point. */
+/* A decimal number such as "12.25" in a text: where the digits before and after the point are. */
 struct decimal {
     const char *whole;
     size_t whole_digits;
@@ -113,8 +113,9 @@ static int whole_value(const struct decimal *decimal, uint64_t *out) {
     return weir__digits_read(&at, UINT64_MAX, out) >= 0;
 }
 
-/* Returns the exact value of floor(0.fraction * factor).  Uses Horner's rule from the last digit.  The result is exact,
- * because nested floors of divisions by ten equal one floor of the whole.  `factor` is at most 2^60. */
+/* Returns the exact value of floor(0.fraction * factor), where `fraction` is the digits after the point.  Uses Horner's
+ * rule from the last digit.  The result is exact, because rounding down after each division by ten gives the same
+ * result as rounding down once at the end.  `factor` is at most 2^60. */
 static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     uint64_t value = 0;
 
@@ -138,8 +139,8 @@ static const char *skip_spaces(const char *text) {
     return text + strspn(text, " ");
 }
 
-/* Refuses a number such as "0.95" without a unit, which may mean a fraction of the device or a size.  The message shows
- * the correct form of each. */
+/* Refuses a number such as "0.95" without a unit, which may mean a fraction of the device or a size in bytes.  The
+ * message shows how to write each. */
 static int refuse_bare_fraction(const struct decimal *decimal, struct weir_problem *problem) {
     weir_amount percent = {0, WEIR_AMOUNT_OF_TOTAL};
     char text[WEIR_SPELL_BYTES];
@@ -157,8 +158,8 @@ static int same_letter(char a, char b) {
     return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
 }
 
-/* Returns the bytes that one unit means, for a name of a unit in upper or lower case, such as "", "B", "KiB", "K" or
- * "KB".  Returns 0 if the name is unknown. */
+/* Returns the number of bytes that a unit such as "", "B", "KiB", "K" or "KB" stands for, in upper or lower case.
+ * Returns 0 if the unit is unknown. */
 static uint64_t unit_factor(const char *unit) {
     uint64_t binary = 1, decimal = 1;
 
@@ -278,7 +279,8 @@ int weir__factor_read(const char *text, const char **end, double *factor,
         return 0;
     for (; d.whole_digits > 0 && *d.whole == '0'; d.whole_digits--)
         d.whole++;
-    /* strtod rounds correctly, but expects the decimal point of the program's locale. */
+    /* strtod expects the decimal point of the program's locale, so the text is written again with that decimal
+     * point. */
     snprintf(plain, sizeof plain, "%.*s%s%.*s", d.whole_digits < 20 ? (int)d.whole_digits : 20,
              d.whole, localeconv()->decimal_point,
              d.fraction_digits < FACTOR_DIGITS ? (int)d.fraction_digits : FACTOR_DIGITS,
@@ -308,8 +310,8 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* ----------------------------------------------------------------- spelling ---- */
 
-/* Divides *bytes by `base` as long as the quotient is a whole number.  Returns the index of the resulting unit: 0 for
- * bytes, 1 for KiB or KB, and so on. */
+/* Divides *bytes by `base` (1024 or 1000) as long as the quotient is a whole number.  Returns the index of the
+ * resulting unit: 0 for bytes, 1 for KiB or KB, and so on. */
 static unsigned reduce(uint64_t *bytes, unsigned base) {
     unsigned unit = 0;
 
@@ -320,7 +322,7 @@ static unsigned reduce(uint64_t *bytes, unsigned base) {
     return unit;
 }
 
-/* Chooses a decimal unit if the number is smaller with a decimal unit: "4GB" instead of "3906250KiB". */
+/* Uses a decimal unit if the text becomes shorter: "4GB" instead of "3906250KiB". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
     uint64_t left = bytes, decimal = bytes;
     unsigned unit = reduce(&left, 1024), decimal_unit = reduce(&decimal, 1000);
@@ -333,7 +335,7 @@ void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
                  left == 0 || (unit == 0 && left >= LEAST_PLAIN) ? "" : binary_units[unit]);
 }
 
-/* Writes a decimal number without zeros at its end.  For example, the whole 12 and the fraction 500 of 3 digits give
+/* Writes a decimal number without zeros at its end.  For example, `whole` 12, `fraction` 500 and `digits` 3 give
  * "12.5". */
 static void decimal_spell(uint64_t whole, uint64_t fraction, int digits, const char *unit,
                           char *text, size_t text_bytes) {
@@ -430,7 +432,8 @@ size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
     for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0], far = 0; /* the distance of the first i - 2 and j - 2 letters */
+        /* The distances without the last letter of each text, and without the last two letters. */
+        size_t diagonal = row[0], far = 0;
 
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
@@ -460,7 +463,7 @@ struct kept {
 };
 
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-/* The list of kept texts, guarded by kept_lock.  weir never changes or frees a node of the list. */
+/* The list of texts that weir__text_keep() has copied, guarded by kept_lock.  weir never changes or frees an entry. */
 static struct kept *kept_texts;
 
 const char *weir__text_keep(const char *text, int *is_new) {

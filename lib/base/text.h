@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* text.h: reads and writes sizes, amounts, factors and counts.
+/* text.h: reads and writes sizes, amounts, factors and counts as text.
  *
- * A reader (weir__..._read) accepts a text only if the whole text is the value, without a sign, an exponent or
- * hexadecimal digits.  The decimal point is a point in every locale.  A reader returns 1 and writes the value, or
- * returns 0 and writes only the reason to *problem.  If a writer (weir__..._spell) writes a value, the reader reads an
- * equal value from the text.
+ * The functions weir__..._read accept a text only if the whole text is a value, without a sign, an exponent or
+ * hexadecimal digits.  The decimal point is "." in every locale.  They return 1 and write the value, or return 0 and
+ * write only the reason to *problem.  The functions weir__..._spell write a text from which the corresponding function
+ * weir__..._read gets an equal value.
  *
- * This file must not know options or the origin of a text. */
+ * This file must not depend on options or on the origin of a text. */
 #ifndef WEIR_TEXT_H
 #define WEIR_TEXT_H
 
@@ -15,27 +15,28 @@
 
 #include <weir/options.h>
 
-/* The reason why a reader refuses a text.  A message consists of the quoted text, a colon and this reason. */
+/* The reason why a text is not a valid value, as part of a message: the quoted text, a colon and this reason. */
 struct weir_problem {
     char text[160];
 };
 
-/* The size of a buffer for the text of any amount, and of any factor that a reader accepts.  A writer cuts the text of
- * a larger factor, such as 1e308. */
+/* The size of a buffer for the text of an amount (such as "75%") or of a factor below 1e15.  The text of a larger
+ * factor is cut. */
 enum { WEIR_SPELL_BYTES = 48 };
 
-/* Writes the reason of a refusal to *problem.  Returns 0, so that a reader can return the result of this function. */
+/* Writes the reason why a text is not a valid value to *problem.  Returns 0, so that a caller can return the result of
+ * this function. */
 int weir__problem(struct weir_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Reads a number of bytes such as "4GiB", "512MB", "1.5G" or "1073741824".  A number with a fraction needs a unit, and
  * is rounded down to whole bytes. */
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* Reads a size of memory, as weir__bytes_read() does.  Refuses a number below 2^20 without a unit, except 0, because
- * the user probably means MiB. */
+/* Reads a size of memory such as "4GiB".  Refuses a number below 2^20 without a unit, except 0, because the user
+ * probably means MiB. */
 int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* Reads a size of memory, or "75%", "90%free" or "max".  "75%" is a share of the device's total memory
- * (WEIR_AMOUNT_OF_TOTAL). */
+/* Reads an amount of memory: a size such as "4GiB", "75%" (of the device's total memory), "90%free" (of the device's
+ * free memory) or "max". */
 int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
 /* Reads a fraction such as ".75" or "1", and converts it to millionths.  The fraction must be above 0 and at most 1. */
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);
@@ -51,18 +52,19 @@ int weir__digits_read(const char **at, uint64_t most, uint64_t *value);
 int weir__count_read(const char *text, uint64_t most, uint64_t *count,
                      struct weir_problem *problem);
 
-/* Writes a number of bytes exactly, as weir__size_read() reads it: "8GiB", "1536MiB", "4GB", "1001B", "0". */
+/* Writes a number of bytes exactly, in a form that weir__size_read() can read: "8GiB", "1536MiB", "4GB", "1001B",
+ * "0". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Writes a number of bytes for tables and messages, with at most two digits after the point: "8GiB", "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
-/* WEIR_SHOWN evaluates to the text that weir__bytes_show() writes for `bytes`, or to "not known" for UINT64_MAX.  The
- * text lives until the end of the full expression that contains the macro. */
+/* WEIR_SHOWN evaluates to the number `bytes` as text, such as "1.53GiB", or to "not known" for UINT64_MAX.  The text
+ * exists until the end of the full expression that contains the macro. */
 struct weir_shown {
     char text[24];
 };
 struct weir_shown weir__shown(uint64_t bytes);
 #define WEIR_SHOWN(bytes) (weir__shown(bytes).text)
-/* Writes an amount of any kind as text.  The text of an amount that is not set (WEIR_AMOUNT_DEFAULT) is "default". */
+/* Writes an amount of memory as text, such as "75%".  The text of an amount that is not set is "default". */
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);
 void weir__factor_spell(double factor, char *text, size_t text_bytes);
 

@@ -15,7 +15,7 @@
 
 #include "base/tls.h"
 
-/* A function of weir__thread_watch(), set before weir starts a thread. */
+/* A function that each of weir's threads calls at its start, or NULL.  It is set before weir starts a thread. */
 static void (*watcher)(void);
 static _Thread_local int is_own WEIR_FAST_TLS;
 
@@ -52,7 +52,8 @@ struct job {
     void (*work)(void *context);
     void *context;
     sem_t done;
-    /* The number of threads that still use the job: the worker and the caller.  The last thread frees the job. */
+    /* The number of threads that still use this struct: the worker and the caller.  The last thread frees the
+     * struct. */
     atomic_int holders;
 };
 
@@ -103,8 +104,8 @@ void weir__thread_watch(void (*begins)(void)) {
     watcher = begins;
 }
 
-/* Returns the nanoseconds that the calling thread has waited for a processor (the second number of schedstat).  Returns
- * 0 if the kernel has no schedstat file. */
+/* Returns how many nanoseconds the calling thread has waited for a processor since its start (the second number of
+ * schedstat).  Returns 0 if the kernel has no schedstat file. */
 static uint64_t read_run_delay(void) {
     char text[64];
     uint64_t delay = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* tls.h: makes access to the thread-local variables of the hit path fast.
+/* tls.h: makes thread-local variables fast to read.
  *
- * With WEIR_FAST_TLS, one load reads a thread-local variable.  Such a variable lies in the space that glibc reserves
- * for libraries that a program opens at run time.  Other C libraries reserve no such space, and refuse to open a
- * library with such variables (musl: "initial-exec TLS"). */
+ * A thread-local variable with WEIR_FAST_TLS is read by one load.  Such a variable lies in the space that glibc
+ * reserves for libraries that a program opens at run time.  Other C libraries reserve no such space, and refuse to open
+ * a library with such variables (musl: "initial-exec TLS"). */
 #ifndef WEIR_TLS_H
 #define WEIR_TLS_H
 

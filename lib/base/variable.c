@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 static const char begins[] = "WEIR_";
-/* The stored variables, as texts "NAME=VALUE" that each end with a NUL.  An empty text ends the list.  The pointer is
- * NULL if no variable is stored. */
+/* Copies of the environment variables that begin with WEIR_, as texts "NAME=VALUE" that each end with a NUL.  An empty
+ * text ends the list.  NULL if there are no copies. */
 static char *noted;
 
 static int is_weir_entry(const char *entry) {

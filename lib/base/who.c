@@ -21,7 +21,7 @@ struct process_stat {
     uint64_t start;
 };
 
-/* The bit PF_EXITING of the kernel's include/linux/sched.h. */
+/* The flag PF_EXITING of a process, which the kernel defines only in its own header include/linux/sched.h. */
 #define FLAG_EXITING 4u
 
 /* Reads the state of a process from /proc/PID/stat.  Returns 1 on success, 0 if there is no such process, -1 if the

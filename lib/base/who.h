@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* who.h: recognises a process by its start time and its namespace of process ids, and reads its command. */
+/* who.h: checks whether a process still runs, and reads its command.
+ *
+ * A process id may be used again, so a process is identified by its id and its start time. */
 #ifndef WEIR_WHO_H
 #define WEIR_WHO_H
 
@@ -7,13 +9,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { WEIR_COMMAND_BYTES = 256 }; /* the size of a buffer for the text of a command */
+enum { WEIR_COMMAND_BYTES = 256 }; /* the maximum length of a command, with its NUL */
 
 /* Returns the start time of a process, in clock ticks since the system's boot.  Returns 0 if there is no such process,
  * or if it has ended.  A process has ended even if its parent has not waited for it yet.  Returns UINT64_MAX if the
  * start time cannot be read. */
 uint64_t weir__process_start(pid_t pid);
-/* Returns 1 if the process with this id and start time still runs, or if its state cannot be read.  Returns 0 if it has
+/* Returns 1 if the process with this id and start time still runs, or if /proc cannot be read.  Returns 0 if it has
  * ended, even if its parent has not waited for it yet. */
 int weir__process_lives(pid_t pid, uint64_t start);
 /* Returns 1 if the process with this id and start time is ending, because of a signal or by itself; else 0.  A process
@@ -22,7 +24,8 @@ int weir__process_lives(pid_t pid, uint64_t start);
 int weir__process_is_ending(pid_t pid, uint64_t start);
 /* Returns 1 if the process exists and is stopped, by SIGSTOP or by a debugger; else 0. */
 int weir__process_is_stopped(pid_t pid);
-/* Returns the inode of this process's namespace of process ids.  Returns 0 if the inode cannot be read. */
+/* Returns the inode number of this process's namespace of process ids (/proc/self/ns/pid), by which processes find out
+ * whether they see equal ids.  Returns 0 if the inode cannot be read. */
 uint64_t weir__process_namespace(void);
 
 /* Returns 1 if libweir-preload.so is loaded in this process, else 0. */
@@ -32,7 +35,7 @@ int weir__process_has_preload(void);
  * read. */
 void weir__process_command(pid_t pid, char *text, size_t bytes);
 
-/* Writes the command line of this process, but without the folder of the program, for texts with little room. */
+/* Writes the command line of this process for texts with little room: without the directory of the program. */
 void weir__process_name(char *text, size_t bytes);
 
 #endif
