@@ -13,8 +13,8 @@
 #define MILLION UINT64_C(1000000)
 #define GRANULARITY UINT64_C(256)
 
-/* The default of weir__budget_of_in_use() is IN_USE_SHARE millionths of the bytes in use.  As long as the peak is at
- * most IN_USE_MUCH bytes, the default is at least IN_USE_LEAST bytes. */
+/* The default value of the option cache_limit: IN_USE_SHARE millionths of the bytes in use.  As long as at most
+ * IN_USE_MUCH bytes have ever been in use, the default is at least IN_USE_LEAST bytes. */
 #define IN_USE_SHARE UINT64_C(20000)
 #define IN_USE_LEAST (UINT64_C(16) << 20)
 #define IN_USE_MUCH (UINT64_C(256) << 20)

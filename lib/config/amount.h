@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* amount.h: converts amounts of memory to bytes.  This file must not know drivers, engines or the origin of figures. */
+/* amount.h: converts amounts of memory such as "75%" to bytes.  This file must not depend on drivers or engines, so
+ * callers pass the sizes of the memory. */
 #ifndef WEIR_AMOUNT_H
 #define WEIR_AMOUNT_H
 
@@ -12,14 +13,14 @@ struct weir_device_memory {
 };
 
 /* Converts an amount to bytes, at most SIZE_MAX.  A fraction of the device's total or free memory is rounded down to a
- * multiple of 256 bytes.  Returns `standard` for an amount of kind WEIR_AMOUNT_DEFAULT, and UINT64_MAX for
- * WEIR_AMOUNT_MAX. */
+ * multiple of 256 bytes.  Returns `standard` if the amount is not set (WEIR_AMOUNT_DEFAULT), and UINT64_MAX for
+ * "max". */
 uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
                             uint64_t standard);
 
-/* Converts an amount to bytes.  The amount may be a fraction of the bytes in use.  `peak` is the maximum of the bytes
- * in use so far.  An amount of kind WEIR_AMOUNT_DEFAULT is 2% of the bytes in use, and at least 16 MiB as long as
- * `peak` is at most 256 MiB. */
+/* Converts an amount that may be a fraction of the bytes in use to bytes.  `peak` is the largest number of bytes in use
+ * so far.  If the amount is not set, the result is 2% of the bytes in use, and at least 16 MiB as long as `peak` is at
+ * most 256 MiB. */
 uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use, uint64_t peak);
 
 #endif

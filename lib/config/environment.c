@@ -6,20 +6,20 @@
  * applies any of them, since their meanings depend on each other.  At the end, weir warns about variables whose names
  * are similar to known names, once in each process and each `weir run`.
  *
- * The table shows which preallocation the compatibility variables request.  The first row that matches counts.
+ * The table shows which preallocation the compatibility variables request.  weir uses the first row that matches.
  *     TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=N    N bytes, none for N = 0
  *                                           =-1    a fraction of the device
  *     XLA_PYTHON_CLIENT_PREALLOCATE=false          none
  *                                  =anything else  a fraction of the device
  *     XLA_CLIENT_MEM_FRACTION=F or XLA_PYTHON_CLIENT_MEM_FRACTION=F   the fraction F of the device
  * The variables of the last row also set the fraction for the rows above.  If neither variable is set, the fraction is
- * 75%.  "none" switches off only the framework's own preallocation, so weir still preallocates for a profile in the
- * options.  Engine direct reserves no memory and ignores the table.  enum weir_place (settings.h) says in which
- * programs the rows count.
+ * 75%.  "none" switches off only the framework's own preallocation, so weir still preallocates if the options name a
+ * profile of earlier runs.  Engine direct reserves no memory and ignores the table.  enum weir_place (settings.h) says
+ * in which programs a row has no effect.
  *
  * weir reads into a copy of the options.  If all variables are valid, weir replaces the caller's options by this copy.
  *
- * This file must not know devices, engines, the effect of an option, or how a row reads its text. */
+ * This file must not depend on devices, engines, the effect of an option, or how the option table reads a text. */
 #include "config/settings.h"
 
 #include <stdio.h>
@@ -50,9 +50,8 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
 /* The field prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits hold the kind of the amount, such as
- * WEIR_AMOUNT_BYTES.  The upper bits hold the number of the compatibility variable that has set the preallocation.  The
- * numbers count from 1, in the order of compat_names.  If the program or one of weir's own variables has set the
- * preallocation, the number is 0. */
+ * WEIR_AMOUNT_BYTES.  If a variable of TensorFlow, XLA or JAX has set the preallocation, the upper bits hold the index
+ * of the variable in compat_names plus 1.  Otherwise they are 0. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
@@ -62,19 +61,20 @@ const char *weir__foreign_prealloc(const weir_options *options) {
     return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
 }
 
-/* Stores in the options which compatibility variable has set the preallocation.  Does nothing if `variable` is NULL or
- * is no compatibility variable. */
+/* Stores in the options which variable of TensorFlow, XLA or JAX has set the preallocation.  Does nothing if `variable`
+ * is NULL or is another variable. */
 static void set_prealloc_variable(weir_options *options, const char *variable) {
     for (size_t i = 0; variable && i < COMPAT_NAMES; i++)
         if (strcmp(compat_names[i], variable) == 0)
             options->prealloc.kind |= (int)(i + 1) << VARIABLE_SHIFT;
 }
 
-/* The names of variables that are no settings.  The device model and the libraries of `weir run` and `weir record` read
- * these variables.  tests/tree/check-variables compares this list with the sources. */
+/* Environment variables of weir that are not in the option table.  The device model (a GPU in software) and the
+ * libraries that `weir run` and `weir record` preload read these variables.  The test tests/tree/check-variables
+ * compares this list with the sources. */
 static const struct {
     const char *name;
-    /* Set if the variable is a switch of the preload library; this file checks the switch. */
+    /* Set if the variable is on or off for the preload library; this file then checks its value. */
     int is_switch;
 } part_names[] = {
     {"WEIR_GROUP", 0},         {"WEIR_GROUP_DIR", 0},        {"WEIR_GROUP_LIMIT", 0},
@@ -89,10 +89,10 @@ static const struct {
 
 enum { OWN_START = 5 /* the length of "WEIR_" */ };
 
-/* Only tests use variables with this prefix. */
+/* The prefix of environment variables that only tests use, about which weir never warns. */
 #define TEST_PREFIX "WEIR_TEST_"
 
-/* The state of one call that reads the environment. */
+/* The state while weir reads options from the environment. */
 struct reading {
     weir_options options;
     struct weir_sources sources;
@@ -113,8 +113,8 @@ static weir_status refuse_value(const struct reading *reading, const char *varia
                             : " (weir leaves it alone under WEIR_COMPAT=0)");
 }
 
-/* Returns 1 if this process shall log the warning `text` now, else 0.  Returns 0 if warnings are off, or if this
- * process has logged the warning before. */
+/* Returns 1 if this process shall log the warning `text` now, else 0.  Returns 0 if the log level forbids warnings, or
+ * if this process has logged the warning before. */
 static int first_warning(const struct reading *reading, const char *text) {
     int is_new = 0;
 
@@ -141,13 +141,14 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    /* `weir run` may have set WEIR_PREALLOC from a variable of another program. */
+    /* `weir run` has perhaps set WEIR_PREALLOC from a variable of TensorFlow, XLA or JAX, whose name it then passes on
+     * in WEIR_RUN_PREALLOC_OF. */
     if (setting == WEIR_SETTING_PREALLOC)
         set_prealloc_variable(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
 }
 
-/* Reads a variable that is a switch.  If the variable is not set, does not change *on. */
+/* Reads an environment variable that is on or off.  If the variable is not set, does not change *on. */
 static weir_status read_switch(struct reading *reading, const char *variable, int *on) {
     const char *value = weir__variable(variable);
     struct weir_problem problem;
@@ -164,7 +165,7 @@ static weir_status read_part_switches(struct reading *reading) {
         const char *value = part_names[i].is_switch ? weir__variable(part_names[i].name) : NULL;
         int on;
 
-        if (value && *value) /* an empty variable counts as not set */
+        if (value && *value) /* an empty variable is treated as not set */
             status = read_switch(reading, part_names[i].name, &on);
     }
     return status;
@@ -174,23 +175,24 @@ static weir_status read_part_switches(struct reading *reading) {
 
 enum { NOT_SET, NO, YES };
 
-/* The values of the compatibility variables, as far as weir needs the values. */
+/* The values of the variables of TensorFlow, XLA and JAX that weir reads. */
 struct compat {
-    /* NOT_SET, NO for a number of bytes, or YES for -1, which means the default fraction */
+    /* The variable TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC.  NOT_SET; NO: it is the number of bytes in `bytes`; YES: it
+     * is -1, which means a fraction of the device. */
     int tf_prealloc;
     uint64_t bytes;
-    int preallocate; /* XLA's switch for preallocation: NOT_SET, NO or YES */
-    /* The fraction to preallocate, in millionths, or 0 if no variable sets a fraction. */
+    int preallocate; /* XLA_PYTHON_CLIENT_PREALLOCATE: NOT_SET, NO or YES */
+    /* The fraction of the device to preallocate, in millionths, or 0 if no variable sets a fraction. */
     uint64_t fraction;
     const char *fraction_name;
-    int engine; /* the engine that engine_name chooses: a WEIR_ENGINE_ constant */
+    int engine; /* the engine that the variable engine_name selects, a WEIR_ENGINE_ value */
     const char *engine_name;
-    /* Set if JAX or TensorFlow uses CUDA's memory pools. */
+    /* Set if the variables make JAX or TensorFlow use CUDA's memory pools. */
     int jax_asks_pools, tf_asks_pools;
 };
 
-/* Reads TensorFlow's variable, which is a decimal int64.  TensorFlow itself aborts if the variable has any other
- * text. */
+/* Reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC, which is a decimal int64.  Returns an error for any other text,
+ * because TensorFlow itself then aborts. */
 static weir_status read_tf_prealloc(struct reading *reading, struct compat *compat) {
     const char *value = getenv(TF_PREALLOC);
     struct weir_problem problem;
@@ -209,7 +211,7 @@ static weir_status read_tf_prealloc(struct reading *reading, struct compat *comp
     return WEIR_OK;
 }
 
-/* Reads XLA's switch for preallocation as JAX does.  An empty variable counts as not set.  Only the three words in
+/* Reads XLA_PYTHON_CLIENT_PREALLOCATE as JAX does: an empty variable is treated as not set, and only the words in
  * `false_words` mean no preallocation. */
 static void read_preallocate(struct compat *compat) {
     static const char *const false_words[] = {"false", "False", "0"};
@@ -252,18 +254,18 @@ static weir_status read_fraction(struct reading *reading, struct compat *compat)
 
 struct engine_word {
     const char *word;
-    int engine; /* an engine of weir, or WEIR_ENGINE_DEFAULT if weir has no such engine */
+    int engine; /* the engine of weir for this word; WEIR_ENGINE_DEFAULT if there is none */
 };
 
-/* Reads a variable that names a framework's allocator, and chooses the engine of weir that is most similar.  Does not
- * change the engine if a variable of higher precedence has chosen an engine.  Sets *asks_pools if the framework will
- * use CUDA's memory pools. */
+/* Reads a variable that names a framework's allocator, and chooses the most similar engine of weir.  Does not change
+ * the engine if a variable of higher precedence has already chosen one.  Sets *asks_pools if the variable makes the
+ * framework use CUDA's memory pools. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
                                const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
     const char *value = getenv(variable);
-    /* In a program that does not know weir, the framework's own rule counts: TensorFlow distinguishes upper and lower
-     * case. */
+    /* TensorFlow itself reads TF_GPU_ALLOCATOR in an unmodified program, so upper and lower case must be distinguished
+     * as TensorFlow does. */
     int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
     char key[160];
 
@@ -292,7 +294,8 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     return WEIR_OK;
 }
 
-/* Reads the variable WEIR_JAX_OPTIONS, which is a list of pairs NAME:VALUE with semicolons between. */
+/* Searches the list in WEIR_JAX_OPTIONS, which consists of pairs NAME:VALUE with semicolons between, for the pair with
+ * the name "allocator". */
 int weir__jax_options_allocator(char *name, size_t bytes) {
     static const char option[] = "allocator:";
     const char *list = getenv(WEIR_JAX_OPTIONS);
@@ -351,10 +354,10 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* Reads the variables that set a preallocation, if enum weir_place lets these variables count.  A framework that does
- * not use CUDA's memory pools preallocates its own memory.  The values of its variables may be invalid for weir.  For
- * example, JAX allows a fraction above 1 for unified memory.  If JAX uses CUDA's memory pools, JAX uses TensorFlow's
- * allocator, so TensorFlow's variable counts for JAX, too. */
+/* Reads the variables by which TensorFlow, XLA and JAX request a preallocation, but only if they have an effect in this
+ * kind of program.  A framework that does not use CUDA's memory pools preallocates by itself, and its variables may
+ * have values that are invalid for weir.  For example, JAX allows a fraction above 1 for unified memory.  If JAX uses
+ * CUDA's memory pools, it uses TensorFlow's allocator, so TensorFlow's variable has an effect on JAX, too. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
@@ -367,8 +370,9 @@ static weir_status read_preallocations(struct reading *reading, struct compat *c
     return read_fraction(reading, compat);
 }
 
-/* Computes the preallocation by the table at the top of this file, and writes it to *amount.  Returns the name of the
- * variable that sets the preallocation, or NULL if no variable sets one. */
+/* Computes the preallocation that the variables of TensorFlow, XLA and JAX request (see the table at the top of this
+ * file), and writes it to *amount.  Returns the name of the variable that sets the preallocation, or NULL if no
+ * variable sets one. */
 static const char *compat_prealloc(const struct compat *compat, weir_amount *amount) {
     weir_amount fraction = {compat->fraction ? compat->fraction : DEFAULT_FRACTION,
                             WEIR_AMOUNT_OF_TOTAL};
@@ -409,17 +413,18 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 
-/* The known name that is most similar to a variable, found by compare_name(). */
+/* The known name of a variable that is most similar to the name of an unknown variable. */
 struct likeness {
-    const char *name; /* the known name, or NULL before the first comparison */
+    const char *name; /* a known name of a variable; NULL before the first comparison */
     size_t distance;
-    /* The length of `name` if the variable begins with `name` and is longer, else 0. */
+    /* The length of `name` if the unknown name begins with `name` and is longer, else 0. */
     size_t prefix;
-    int is_known; /* set if the variable itself is a known name */
+    int is_known; /* set if the compared name is itself a known name */
 };
 
-/* Compares a variable with a known name.  Keeps the longest known name with which the variable begins.  If the variable
- * begins with no known name, keeps the known name with the smallest edit distance. */
+/* Compares the name of a variable with a known name, and stores the known name in *likeness if it is the most similar
+ * so far.  A known name with which the variable's name begins is more similar than any other; among several of them,
+ * the longest is.  Among all others, the name with the smallest edit distance is most similar. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
@@ -439,9 +444,10 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if a variable is probably a misspelt known name, else 0.  There are two such cases.  First, the variable
- * begins with a known name, and this name has at least a third of the variable's letters after `start`.  Second, the
- * variable differs from a known name in at most two letters, and in less than half of its letters. */
+/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  There are two such cases.  First, the
+ * variable begins with a known name, and this known name has at least a third of the variable's letters after the
+ * prefix (`start` letters).  Second, the variable differs from a known name in at most two letters, and in less than
+ * half of its letters. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -458,8 +464,8 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* Records a variable that no program reads, so that child processes do not warn about it again.  Returns 1 if this
- * process shall warn about the variable, else 0. */
+/* Records that no program reads this variable, so that child processes do not warn about the variable again.  Returns 1
+ * if this process shall warn about the variable, else 0. */
 static int note_unknown(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;
@@ -471,8 +477,8 @@ static int note_unknown(struct reading *reading, const char *name, size_t length
     return !was_told && first_warning(reading, name);
 }
 
-/* Warns about a variable that weir does not know.  The name of such a variable begins with WEIR_, or is probably a
- * misspelt name of a framework's variable. */
+/* Warns about a variable that weir does not know: if its name begins with WEIR_, or if its name is probably a misspelt
+ * name of a variable of TensorFlow, XLA or JAX. */
 static void warn_unread(struct reading *reading, const char *name, size_t length, int is_own) {
     struct likeness likeness = {NULL, 0, 0, 0};
     int is_near;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* growth_policy.c: computes growth steps (growth_policy.h).
+/* growth_policy.c: computes how much memory to add when reserved memory grows (growth_policy.h).
  *
- * A policy chooses a step.  plain_step() then adapts the step to the request, the limit, the memory of the device and
- * the unit.  Policy BFC computes exactly the steps of TensorFlow's function Extend (tsl/framework/bfc_allocator.cc).
- * The mapped engine adapts the step to its physical allocations (engine/mapped_plan.c).  Sums and products saturate at
- * SIZE_MAX. */
+ * A growth policy chooses the number of bytes, called a step.  plain_step() then adapts the step to the request, the
+ * limit, the memory of the device and the unit.  Policy BFC computes exactly the steps of TensorFlow's function Extend
+ * (tsl/framework/bfc_allocator.cc).  Engine mapped later adapts the step to its physical allocations.  Sums and
+ * products saturate at SIZE_MAX. */
 #include "config/growth_policy.h"
 
 #include "base/size.h"
@@ -23,19 +23,20 @@ static size_t scale_saturating(double factor, size_t bytes) {
     return scaled >= (double)SIZE_MAX ? SIZE_MAX : (size_t)scaled;
 }
 
-/* Returns how many bytes the reserved memory may still grow below the limit. */
+/* Returns how many bytes may be added to the reserved memory below the limit. */
 static size_t room(const weir_growth_state *state) {
     return weir__size_less(state->limit, state->reserved);
 }
 
-/* Returns the step that the policy chooses, from 0 to SIZE_MAX bytes. */
+/* Returns the number of bytes that the growth policy wants to add, from 0 to SIZE_MAX.  The result is not yet adapted
+ * to the request and the limit. */
 static size_t step_by_policy(const weir_options *options, const weir_growth_state *state,
                              const struct weir_growth_cursor *cursor) {
     weir_growth_state told = *state;
     size_t bytes, step = (size_t)options->growth_step;
 
     switch (options->growth) {
-    /* The step of the options need not be a power of two. */
+    /* Rounds the request up by a division, since growth_step, which the user sets, need not be a power of two. */
     case WEIR_GROWTH_STEP:
         return weir__size_mul(state->request / step + (state->request % step != 0), step, &bytes)
                    ? bytes
@@ -43,7 +44,8 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     case WEIR_GROWTH_GEOMETRIC:
         bytes = scale_saturating(options->growth_factor - 1, state->reserved);
         return step ? weir__size_smaller(bytes, step) : bytes;
-    /* This policy adds a part of the memory that is left below the limit or on the device, whichever is less. */
+    /* The policy REMAINING adds a part of the memory below the limit, or of the device's free memory if that is
+     * less. */
     case WEIR_GROWTH_REMAINING:
         bytes = state->limit == SIZE_MAX ? state->device_free
                                          : weir__size_smaller(room(state), state->device_free);
@@ -58,8 +60,8 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     }
 }
 
-/* Returns a step that is a multiple of `unit`.  Rounds the policy's step down.  Policy STEP is an exception: its step
- * is rounded up, because the user has chosen the size of the step. */
+/* Returns the number of bytes to add as a multiple of `unit`.  Rounds the number that the growth policy chose down.
+ * For policy STEP, rounds it up, because the user has chosen the size of the step. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);
@@ -73,8 +75,8 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
     return weir__size_smaller(weir__size_larger(step, need), most);
 }
 
-/* Computes the step as TensorFlow's function Extend does.  The doubling cannot overflow, because it stops at the
- * request, and the request is within the limit. */
+/* Computes the number of bytes to add as TensorFlow's function Extend does.  The doubling cannot overflow, because it
+ * stops at the request, and the request is within the limit. */
 static size_t bfc_step(const weir_growth_state *state, size_t unit,
                        struct weir_growth_cursor *cursor) {
     size_t need, step, available = weir__size_round_down(room(state), BFC_GRANULARITY);
@@ -115,8 +117,8 @@ size_t weir__growth_smaller(const weir_options *options, size_t step, size_t req
     size_t need, smaller;
 
     if (options->growth == WEIR_GROWTH_BFC) {
-        /* TensorFlow multiplies in single precision, and rounds up to 256 bytes.  With a step of 256 bytes, TensorFlow
-         * would retry one size for ever.  So weir makes each step smaller than the step before. */
+        /* TensorFlow multiplies in single precision, and rounds up to 256 bytes.  With a step of 256 bytes, this would
+         * give one size again and again.  So weir makes each step smaller than the step before. */
         smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
         if (smaller >= step)
             smaller = step - weir__size_smaller(step, unit);
@@ -136,8 +138,9 @@ void weir__growth_refused(struct weir_growth_cursor *cursor) {
     cursor->doubled_ahead = 0;
 }
 
-/* Halves the size of BFC's next region until the regions before it fit into `reserved` bytes.  The regions have 2, 4, 8
- * MiB and so on.  So the sum of all regions before the next region is the size of the next region less 2 MiB. */
+/* Halves the size that BFC's next region will have until the earlier regions would fit into `reserved` bytes.  BFC's
+ * regions have 2, 4, 8 MiB and so on, so the sum of all regions before the next one is the size of the next one less 2
+ * MiB. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved) {
     while (cursor->next_region > BFC_FIRST_REGION &&
            cursor->next_region - BFC_FIRST_REGION > reserved)

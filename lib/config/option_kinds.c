@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* option_kinds.c: reads, writes and checks the values of each kind of option (option_kinds.h). */
+/* option_kinds.c: reads, writes and checks the values of options of each kind, such as sizes, times and switches. */
 #include "config/option_kinds.h"
 
 #include <stddef.h>
@@ -11,8 +11,8 @@
 
 /* ---- words ---- */
 
-/* Returns the entry whose word equals the first `length` characters of a text, in upper or lower case.  Returns NULL if
- * no entry has this word. */
+/* Returns the entry of the list whose word equals the first `length` characters of a text, in upper or lower case.
+ * Returns NULL if no entry has this word. */
 static const struct weir_option_word *find_word(const struct weir_option_word *words,
                                                 const char *text, size_t length) {
     for (; words->word; words++)
@@ -21,7 +21,7 @@ static const struct weir_option_word *find_word(const struct weir_option_word *w
     return NULL;
 }
 
-/* Returns the first word that stands for `value`, or NULL if no word stands for `value`. */
+/* Returns the first word in the list that stands for `value`, or NULL if no word stands for `value`. */
 static const char *word_for(const struct weir_option_word *words, int value) {
     while (words->word && words->value != value)
         words++;
@@ -98,8 +98,8 @@ static uint64_t endless(const struct weir_option_row *row) {
     return row->kind->is_wide ? UINT64_MAX : UINT32_MAX;
 }
 
-/* Reads a time such as "250", "250ms" or "2s".  Refuses UINT32_MAX milliseconds and more.  In the field, UINT32_MAX
- * stands for the word row->kind->endless. */
+/* Reads a time such as "250", "250ms" or "2s".  Refuses UINT32_MAX milliseconds and more, because the field uses
+ * UINT32_MAX for the word row->kind->endless, such as "off". */
 static int time_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
     size_t length = strspn(text, "0123456789");
@@ -172,7 +172,8 @@ const struct weir_option_kind weir__option_priority = {
 
 /* ---- a list of words ---- */
 
-/* Checks the bits of a list of words.  The first word of the row excludes all other words. */
+/* Checks a value that consists of bits, one for each word of a list such as "poison,guard".  The first word, such as
+ * "off", must not occur together with other words. */
 static int bits_valid(const struct weir_option_row *row, uint64_t bits,
                       struct weir_problem *problem) {
     uint64_t none = (uint64_t)row->words[0].value, all = 0;
@@ -238,8 +239,8 @@ static const char *kept_text(const struct weir_option_row *row, const weir_optio
     return *(const char *const *)field(row, options);
 }
 
-/* Sets the field of an option to a text that the library keeps.  `kept` is NULL if there was no host memory for the
- * text. */
+/* Sets the field of an option to the text `kept`, a copy that is never freed.  Reports an error if `kept` is NULL,
+ * because the host had no memory for the copy. */
 static int set_text(const struct weir_option_row *row, weir_options *options, const char *kept,
                     struct weir_problem *problem) {
     if (!kept)
@@ -282,7 +283,7 @@ int weir__option_device_scan(const char *text, const char **driver, int *ordinal
     return weir__problem(problem, *text ? "there is no such device" : "it is empty");
 }
 
-/* Reads a device, and stores it in one form, without leading zeros in its number.  So equal devices have equal
+/* Reads the name of a device, and stores it without leading zeros in its number, so that equal devices have equal
  * texts. */
 static int device_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
@@ -334,7 +335,7 @@ static int file_read(const struct weir_option_row *row, const char *text, weir_o
     if (strcasecmp(text, weir__option_no_file) == 0)
         text = weir__option_no_file;
     else if (weir__switch_read(text, &on, problem))
-        /* The text is a word such as "on", so the user probably meant a switch. */
+        /* The text is a word such as "on", so the user has probably taken the option for a switch. */
         return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     return set_text(row, options, weir__text_keep(text, NULL), problem);
 }
@@ -352,7 +353,7 @@ const struct weir_option_kind weir__option_file = {
 static const char to_stderr[] = "stderr";
 
 /* Reads the destination of OOM reports.  Refuses "stdout" and words similar to "stderr", which are probably mistakes
- * and no names of files. */
+ * and not names of files. */
 static int oom_report_read(const struct weir_option_row *row, const char *text,
                            weir_options *options, struct weir_problem *problem) {
     if (strcasecmp(text, to_stderr) == 0)
@@ -394,8 +395,8 @@ int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_pro
     }
 }
 
-/* Reads a list of peer devices, and stores it in one form: sorted, and with each device once.  So equal lists have
- * equal texts. */
+/* Reads a list of peer devices, and stores it sorted and with each device once, so that equal lists have equal
+ * texts. */
 static int peers_read(const struct weir_option_row *row, const char *text, weir_options *options,
                       struct weir_problem *problem) {
     char spelled[256] = "";
@@ -427,7 +428,7 @@ const struct weir_option_kind weir__option_peers = {
 
 /* ---- amounts of memory ---- */
 
-/* The largest weight of a share: one million, in millionths. */
+/* The largest weight of a process that shares a device: one million, in millionths. */
 #define LARGEST_WEIGHT UINT64_C(1000000000000)
 
 static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {
@@ -475,7 +476,8 @@ static int set_amount(const struct weir_option_row *row, const weir_amount *amou
 
     if (!amount_valid(row, amount, options, problem))
         return 0;
-    /* Assigns the fields separately.  An assignment of the whole struct could change its padding, which must stay 0. */
+    /* Assigns the fields separately, because an assignment of the whole struct could change its padding, which must
+     * stay 0. */
     set->value = amount->value;
     set->kind = amount->kind;
     return 1;
@@ -492,7 +494,7 @@ static int amount_read(const struct weir_option_row *row, const char *text, weir
     return set_amount(row, &amount, options, problem);
 }
 
-/* Reads an amount that may also be a share of the device, such as "share" or "share:2". */
+/* Reads an amount of memory that may also be a share of the device, such as "share" or "share:2". */
 static int part_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
     weir_amount amount = {1000000, WEIR_AMOUNT_SHARE};
@@ -531,12 +533,12 @@ const struct weir_option_kind weir__option_amount = {
 const struct weir_option_kind weir__option_part = {
     FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};
-/* The kind of option `limit`.  A limit must not be 0. */
+/* The functions for the option `limit`, which must not be 0. */
 const struct weir_option_kind weir__option_limit = {
     FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};
 
-/* Writes the value of cache-limit.  Writes the default in words, because no amount expresses the default. */
+/* Writes the value of the option cache-limit.  Writes the default in words, because it depends on the bytes in use. */
 static void cache_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                         size_t bytes) {
     if (amount_is_set(row, options))
@@ -579,7 +581,7 @@ static int factor_valid(int growth, double factor, struct weir_problem *problem)
     return 1;
 }
 
-/* Reads the argument of a growth policy, which follows a colon: "64MiB", "2:4GiB" or "0.5". */
+/* Reads what follows the colon in a growth policy such as "step:64MiB", "geometric:2:4GiB" or "remaining:0.5". */
 static int growth_argument(const char *text, weir_options *growth, struct weir_problem *problem) {
     const char *end;
 
@@ -603,8 +605,8 @@ static int growth_argument(const char *text, weir_options *growth, struct weir_p
     return growth->growth_step > 0 || weir__problem(problem, "the cap is 0");
 }
 
-/* Reads a growth policy, and sets all fields of the options for growth, so that no argument of an earlier policy
- * remains. */
+/* Reads a growth policy such as "step:64MiB", and sets all fields of the options for growth, so that no value of an
+ * earlier policy remains. */
 static int growth_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     size_t length = strcspn(text, ":");
@@ -660,7 +662,7 @@ static int growth_check(const struct weir_option_row *row, const weir_options *o
     if (!callback && options->growth_function)
         return weir__problem(problem, "growth_function is set, but the policy is not callback");
     if (options->growth_factor >= 0 && options->growth_factor <= 0)
-        return 1; /* the factor is 0, so the policy uses its default factor */
+        return 1; /* the factor is 0, which means the policy's default */
     return factor_valid(options->growth, options->growth_factor, problem);
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* option_kinds.h: the kinds of options, for the files that make up the option table.
+/* option_kinds.h: the kinds of options (sizes, times, switches and so on), for the files that make up the option table.
  *
- * A row (option_table.c) has the name of an option, its field, its kind and its help.  A kind has four functions: one
- * reads a text, one writes a text, one checks a value, and one tests whether the option is set.  One check of the range
- * serves both values from texts and values that a program has set.  settings.c uses the rows.
+ * A row of the option table (option_table.c) has the name of an option, its field in weir_options, its kind and its
+ * help.  A kind has four functions: one reads a text, one writes a text, one checks a value, and one tests whether the
+ * option is set.  The check is used for values from texts and for values that a program has set.  settings.c uses the
+ * rows.
  *
- * This file must not know the environment, the devices of the system, or the effect of an option. */
+ * This file must not depend on the environment, the devices of the system, or the effect of an option. */
 #ifndef WEIR_OPTION_KINDS_H
 #define WEIR_OPTION_KINDS_H
 
@@ -16,7 +17,7 @@
 
 #include "base/text.h"
 
-/* The value of options.decay_ms that switches decay off. */
+/* The value of options.decay_ms that means: weir does not release idle memory as time passes. */
 #define WEIR_NO_DECAY UINT64_MAX
 
 struct weir_option_word {
@@ -34,11 +35,11 @@ struct weir_option_kind {
     int (*is_set)(const struct weir_option_row *row, const weir_options *options);
     int (*check)(const struct weir_option_row *row, const weir_options *options,
                  struct weir_problem *problem);
-    /* For amounts: the kind of amount (WEIR_AMOUNT_) that a percentage means. */
+    /* For amounts of memory: the WEIR_AMOUNT_ kind that a percentage such as "75%" means. */
     int percent;
     int is_wide;         /* for numbers: set if the field has 64 bits, 0 if it has 32 bits */
-    const char *endless; /* for times: the word that stands for the largest number of the field */
-    const char *zero;    /* for times: the message that refuses 0, or NULL if 0 means `endless` */
+    const char *endless; /* for times: the word that means the field's largest number */
+    const char *zero;    /* for times: the error message for 0; NULL: 0 is allowed */
 };
 
 #define FUNCTIONS(its_read, its_spell, its_is_set, its_check)                                      \
@@ -47,9 +48,9 @@ struct weir_option_kind {
 struct weir_option_row {
     struct weir_setting_row text;
     const struct weir_option_kind *kind;
-    size_t offset; /* the offset in weir_options of the option's field, or of its first field */
-    /* The words that a kind with words accepts.  An entry with a NULL word ends the list.  The first word is the
-     * default, unless fill_defaults() in settings.c sets another default. */
+    size_t offset; /* the offset of the option's first field in weir_options */
+    /* The words that the option accepts.  An entry with a NULL word ends the list.  The first word is the default,
+     * unless fill_defaults() in settings.c sets another default. */
     const struct weir_option_word *words;
 };
 
@@ -68,7 +69,7 @@ extern const struct weir_option_word weir__option_policies[];
 
 extern const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT];
 
-/* The description of the texts that an option with an amount accepts. */
+/* A description of the texts that an option for an amount of memory accepts, for messages and help. */
 #define WEIR_SIZE_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max)"
 
 /* ---- kinds ---- */
@@ -78,7 +79,8 @@ extern const struct weir_option_kind weir__option_device, weir__option_word, wei
     weir__option_timeout, weir__option_decay, weir__option_priority, weir__option_ahead,
     weir__option_list, weir__option_file, weir__option_oom_report, weir__option_peers;
 
-/* The texts for "no file" and for "no peers".  A user who wants a file with the name "off" writes ./off. */
+/* The texts "off" and "none", for options that name a file or peer devices.  A user who wants a file with the name
+ * "off" writes ./off. */
 extern const char weir__option_no_file[], weir__option_no_peers[];
 
 int weir__option_device_scan(const char *text, const char **driver, int *ordinal,
