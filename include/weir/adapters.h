@@ -11,10 +11,10 @@
  *
  * Errors.  If a plug-in interface has a status, the function returns a status.  Otherwise a request that fails returns
  * NULL, and weir writes one line to standard error.  The line contains the request, the reserved memory, the limit and
- * the device's free memory.  The comment of each function says what its framework does with NULL.  A free that fails is
- * a mistake of the program, and causes such a line, too.  weir writes only the first line of each kind and status in
- * the process, because frameworks retry.  With WEIR_OOM_REPORT (weir-settings(7)), weir reports every cause of a
- * failure, in more detail.  If weir cannot create an allocator, because a variable is wrong or the device lacks a
+ * the device's free memory.  The comment of each function says what its framework does with NULL.  If a free fails, the
+ * program has made a mistake, and weir writes such a line, too.  weir writes only the first line of each kind and
+ * status in the process, because frameworks retry.  With WEIR_OOM_REPORT (weir-settings(7)), weir reports every cause
+ * of a failure, in more detail.  If weir cannot create an allocator, because a variable is wrong or the device lacks a
  * feature, weir writes the reason once (weir_default_allocator).
  *
  * Frees.  A block may have declared uses on other streams (weir_use).  If such a stream has ended, the free of the
@@ -46,8 +46,8 @@ extern "C" {
  * valid from each launch of the graph until the graph or the program frees the memory.  PyTorch instantiates graphs so
  * that each launch first frees the memory of the launch before.  PyTorch frees a tensor of a graph on the stream of the
  * capture, so release such a tensor only after the last launch has completed.  The memory of a graph is no part of
- * weir's reserved memory, and no limit of weir applies to it.  Engine direct cannot serve requests under capture
- * (E_CAPTURE).  The engines mapped and bfc cannot serve them with a driver before 11.4, or on a device without memory
+ * weir's reserved memory, and no limit of weir applies to it.  With engine direct, requests under capture fail
+ * (E_CAPTURE).  With the engines mapped and bfc, they fail with a driver before 11.4, or on a device without memory
  * pools.  If the program frees a block during a capture, and the block was not allocated in that capture, weir reuses
  * the block after the capture.  weir does not need PyTorch's private pools, and does not set PyTorch's hooks for
  * private pools.
@@ -81,8 +81,8 @@ WEIR_API void weir_torch_memory_fraction(double fraction, int device);
  * itself and sets *bytes to 0 if no block contains `address`, or if weir cannot find the block.  weir cannot find
  * blocks of the pool engine with options.cache off, and memory of a graph (weir_block_range). */
 WEIR_API void *weir_torch_base_alloc(void *address, size_t *bytes);
-/* Declares that `stream` uses the block (weir_use).  weir then reuses the block only after the work that was submitted
- * to `stream` before the free. */
+/* Declares that `stream` uses the block (weir_use).  After the free of the block, weir reuses it only after the work
+ * that was submitted to `stream` before the free. */
 WEIR_API void weir_torch_record_stream(void *block, weir_stream stream);
 
 /* ---- CuPy: cupy.cuda.CFunctionAllocator ------------------------------------------------------
@@ -112,8 +112,8 @@ WEIR_API void weir_cupy_free(void *param, void *block, int device);
 WEIR_API void *weir_onnx_alloc(size_t bytes);
 WEIR_API void weir_onnx_free(void *block);
 WEIR_API void weir_onnx_empty_cache(void);
-/* Makes all later requests and frees follow the order of `stream`, also frees of earlier blocks.  With NULL, requests
- * and frees name no stream again.  The stream must live until another call passes another stream. */
+/* Orders all later requests and frees of ONNX Runtime on `stream`, also frees of earlier blocks.  With NULL, requests
+ * and frees name no stream again.  The stream must exist until another call passes another stream. */
 WEIR_API void weir_onnx_stream(weir_stream stream);
 
 /* ---- cuTensorNet, cuDSS, cuStateVec; nvJPEG ---------------------------------------------------
@@ -130,12 +130,13 @@ typedef struct weir_mem_handler {
     char name[64];
 } weir_mem_handler;
 
-/* Fills in a handler.  `allocator` may be NULL (see ctx).  Any other allocator must live as long as a library uses the
- * handler.  Thread-safe, never blocks. */
+/* Fills in a handler, the struct from which a library takes the functions that allocate memory.  If `allocator` is
+ * NULL, the handler uses the process's allocator of the stream's device.  Any other allocator must exist as long as a
+ * library uses the handler.  Thread-safe, never blocks. */
 WEIR_API void weir_mem_handler_init(weir_mem_handler *handler, weir_allocator *allocator);
 /* Allocate and free a block by weir_alloc and weir_free.  `ctx` is the allocator, or NULL for the process's allocator
- * of the stream's device.  Both functions return the weir_status, which is 0 for success.  The library turns another
- * status into an error of the library.  If a request fails, weir also writes a line to standard error. */
+ * of the stream's device.  Both functions return the weir_status, which is 0 for success.  The library that calls them
+ * turns another status into its own error.  If a request fails, weir also writes a line to standard error. */
 WEIR_API int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream);
 WEIR_API int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream);
 

@@ -61,8 +61,8 @@ WEIR_API const char *weir_version(void);
  * Returns OK or one of these statuses.
  * E_INVALID: `allocator` is NULL, or an option is wrong.  The log (options.log) contains the name of the option.
  * E_NOT_SUPPORTED: the driver or the device lacks a feature that an option needs.
- * E_LIMIT: the preallocation is above the limit, or the limit is below 32 MiB with the pool engine, which counts in
- * units of 32 MiB.
+ * E_LIMIT: the preallocation is above the limit, or the limit is below 32 MiB with the pool engine, which reserves
+ * memory in units of 32 MiB.
  * E_NO_MEMORY: there is no room for the context, the preallocation is above the device's memory, less than
  * options.prealloc_min was preallocated, or engine bfc-fixed could not allocate its region.
  * E_HOST_MEMORY, E_NO_DEVICE, E_DRIVER, E_FORKED: see weir_status(3). */
@@ -104,8 +104,8 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * variables request a preallocation only if their framework uses CUDA's memory pools (weir-settings(7), COMPATIBILITY).
  *
  * If the environment names no engine, the engine is mapped on a device that can map memory, else pool.  In a process
- * with libweir-preload.so, the engine is pool.  The preload library then serves this pool, and decides on its reserved
- * memory and its limit.
+ * with libweir-preload.so, the engine is pool.  The preload library then provides this pool, and decides on its
+ * reserved memory and its limit.
  *
  * Thread-safe.  The first call blocks as weir_allocator_create does; later calls do not block.  If there is no
  * allocator, weir writes the reason and the variables that are set to standard error.  weir writes this line once for
@@ -159,11 +159,11 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
  * to *block.  The address is aligned to at least 256 bytes.  For 0 bytes the result is OK, and *block is NULL.  The
  * contents of the block are undefined.
  *
- * Caches.  With options.cache on, a per-stream cache serves requests without the engine, from memory that the stream
- * itself has freed.  The cache serves requests of up to 512 KiB.  It also serves a larger request that has the size of
- * a block that the stream has just freed.
+ * Caches.  With options.cache on, a per-stream cache returns blocks from memory that the stream itself has freed,
+ * without a call of the engine.  The cache is used for requests of up to 512 KiB, and for a larger request that has the
+ * size of a block that the stream has just freed.
  *
- * Captures.  A cache does not serve a stream that is being captured.  The block becomes a memory node of the graph,
+ * Captures.  Caches are not used on a stream that is being captured.  The block becomes a memory node of the graph,
  * with all engines except direct (see E_CAPTURE in weir_status(3)).  The driver provides the memory of this node at
  * each launch.  This memory belongs to no allocator's reserved memory, and no limit applies to it.  Free such a block
  * in the capture, or after a launch.
@@ -295,10 +295,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_range(weir_allocator *allocato
 WEIR_API WEIR_CHECK_RESULT weir_status weir_bind(weir_allocator *allocator, weir_stream stream);
 
 /* Ends one weir_bind.  The promise of weir_bind ends when every weir_bind has its weir_unbind.  Call the function while
- * the stream lives.  The stream's cache then releases its idle memory to the engine, and the memory serves other
- * streams once the stream's work has completed.  If a stream ends without this call, the memory of its cache serves
- * other streams only when there is no other memory, or after weir_trim.  Blocks stay valid.  The destruction of the
- * allocator unbinds all streams.  With options.cache off, the call is OK and changes nothing, as for weir_bind.
+ * the stream lives.  The stream's cache then releases its idle memory to the engine, and other streams can use the
+ * memory once the stream's work has completed.  If a stream ends without this call, other streams get the memory of its
+ * cache only when there is no other memory, or after weir_trim.  Blocks stay valid.  The destruction of the allocator
+ * unbinds all streams.  With options.cache off, the call is OK and changes nothing, as for weir_bind.
  *
  * Returns OK or one of these statuses.
  * E_INVALID: `allocator` is NULL, or the stream is not bound.  Nothing has changed.
@@ -326,13 +326,13 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * request that is already running follows the old limit.
  *
  * The limit may be 0, or less than the bytes in use.  The call releases no memory, because a release may have to wait
- * for the device.  The program calls weir_trim when it can wait.  Reserved memory above the limit stays and serves
- * requests, but does not grow.  With the engines mapped and bfc, one idle piece of memory may even serve a request
- * above the limit.  weir releases idle memory above the limit by itself only with a share or options.keep_free, when
- * processes come or go.
+ * for the device.  The program calls weir_trim when it can wait.  Reserved memory above the limit stays and can be used
+ * for requests, but no memory is added.  With the engines mapped and bfc, a request above the limit may even succeed in
+ * one idle piece of memory.  weir releases idle memory above the limit by itself only with a share or
+ * options.keep_free, when processes come or go.
  *
  * The pool engine grows by units of 32 MiB, and rounds the limit down to whole units.  While the limit is below
- * options.limit, the pool engine makes two more driver calls for each request that its caches do not serve.  The
+ * options.limit, the pool engine makes two more driver calls for each request that its caches cannot satisfy.  The
  * driver's pool may then grow before the engine detects that no idle piece is large enough for the block.  weir
  * releases this growth once the work of the request's stream has completed.
  *
@@ -369,10 +369,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_set_access(weir_allocator *allocator
  * reserved memory and the preallocation of weir.  With a driver that limits pools (from 12.2 on), these requests also
  * share the limit.
  *
- * The driver itself serves such requests, without weir's caches.  weir does not know their blocks, so do not pass these
- * blocks to weir_free.  With options.cache off, the blocks count as in_use in weir_stats.  With options.cache on, weir
- * counts them as idle memory.  The pool belongs to weir: do not destroy it, and do not set its attributes.  Free all
- * blocks of the pool before weir_allocator_destroy.  Never blocks.
+ * The driver itself allocates the blocks of such requests, without weir's caches.  weir does not know their blocks, so
+ * do not pass these blocks to weir_free.  With options.cache off, weir_stats includes the blocks in in_use.  With
+ * options.cache on, weir_stats reports them as idle memory.  The pool belongs to weir: do not destroy it, and do not
+ * set its attributes.  Free all blocks of the pool before weir_allocator_destroy.  Never blocks.
  *
  * Returns OK or one of these statuses.
  * E_INVALID: an argument is NULL.
@@ -408,8 +408,8 @@ typedef struct weir_process_memory {
     size_t size;       /* the size of the part that the library has filled in */
     uint64_t released; /* bytes that the call has released to the devices */
     uint64_t reserved; /* bytes that are still reserved */
-    /* Bytes of `reserved` in live blocks.  All other reserved bytes are idle, but lie in one physical allocation with
-     * live blocks. */
+    /* The bytes of `reserved` that are in live blocks.  The other bytes are idle, but weir cannot release them, because
+     * they lie in physical allocations that also contain live blocks. */
     uint64_t in_use;
 } weir_process_memory;
 
@@ -426,7 +426,7 @@ WEIR_API weir_status weir_process_trim(weir_process_memory *out);
 
 /* Releases idle memory to the device that options.decay_ms or a finite options.release_threshold no longer protects.
  * Writes the number of released bytes to *released; `released` may be NULL.  The function is for programs that make no
- * requests for a long time, or only requests that per-stream caches serve.  Any thread may call the function.
+ * requests for a long time, or only requests that per-stream caches satisfy.  Any thread may call the function.
  *   decay       Call the function about once every half-life.  It does nothing until a half-life is over, or until
  *               there is memory pressure (weir_low_memory).  Then it works as weir_trim does, and may wait.
  *   threshold   For the engines mapped and bfc.  Call the function after the host has waited for the device, for
@@ -445,7 +445,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, siz
  * bytes mean as much as possible.  The call only records the number, and any thread may make the call.  The call takes
  * no lock, makes no driver call, and releases no memory itself.
  *
- * For one second after the call, requests that the per-stream caches cannot serve release idle memory, until `bytes`
+ * For one second after the call, requests that the per-stream caches cannot satisfy release idle memory, until `bytes`
  * bytes are released.  Such a request does not release memory that a preallocation, a finite release threshold or
  * options.grow_ahead protects.  It does not release memory that needs a wait, nor idle memory of the per-stream caches.
  * weir_decay releases idle memory at once, also that of the caches.  Call weir_decay if the program makes no such

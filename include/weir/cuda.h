@@ -28,7 +28,7 @@
 #include <stddef.h>
 
 #if defined(WEIR_OVERRIDE) && defined(__cplusplus)
-#include <cuda_runtime.h> /* this header defines its templates before the names change */
+#include <cuda_runtime.h> /* read first, so that its templates keep CUDA's names */
 #else
 #include <cuda_runtime_api.h>
 #endif
@@ -158,13 +158,14 @@ static inline cudaError_t weirMallocFromPoolAsync(void **block, size_t bytes, cu
     return pool ? weirMallocAsync(block, bytes, stream) : weir_status_to_cuda(WEIR_E_INVALID);
 }
 
-/* Frees a block as weirFreeAsync does, but returns the status.  Only functions of this header call this function. */
+/* Frees a block as weirFreeAsync does, but returns weir's status.  Only for the functions of this header. */
 static inline weir_status weir_cuda_give_back(void *block, cudaStream_t stream) {
     weir_stream on = weir_stream_from_cuda(stream);
     weir_allocator *allocator;
     weir_status status = weir_block_allocator(block, &allocator);
 
-    /* No allocator has the block, it belongs to a graph, or weir does not know its blocks. */
+    /* No allocator has the block, or the block belongs to a graph, or the engine keeps no list of its blocks.  So the
+     * allocator of the stream's device frees the block. */
     if (status != WEIR_OK)
         status = weir_stream_allocator(on, &allocator);
     return status == WEIR_OK ? weir_free(allocator, block, on) : status;
@@ -192,8 +193,8 @@ static inline cudaError_t weirFreeAsync(void *block, cudaStream_t stream) {
 
 #ifdef WEIR_OVERRIDE
 /* Replace cudaFreeAsync and cudaFree if WEIR_OVERRIDE is defined.  Free blocks of weir, and pass all other memory to
- * CUDA's own function.  The pool engine with options.cache off does not know its blocks, so it frees all memory itself.
- * weirFreeOrCuda waits for the device in each case. */
+ * CUDA's own function.  The pool engine with options.cache off cannot distinguish them, so it frees all memory itself.
+ * weirFreeOrCuda always waits for the device. */
 static inline cudaError_t weirFreeAsyncOrCuda(void *block, cudaStream_t stream) {
     weir_status status = block ? weir_cuda_give_back(block, stream) : WEIR_OK;
 
@@ -230,7 +231,7 @@ static inline cudaError_t weirMallocFromPoolAsync(T **block, size_t bytes, cudaM
     return pool ? weirMallocAsync(block, bytes, stream) : weir_status_to_cuda(WEIR_E_INVALID);
 }
 
-/* Overloads weirMallocAsync with a parameter for a pool, as cuda_runtime.h overloads cudaMallocAsync. */
+/* An overload of weirMallocAsync with a pool, because cuda_runtime.h has such an overload of cudaMallocAsync. */
 template <class T>
 static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaMemPool_t pool,
                                           cudaStream_t stream) {

@@ -11,19 +11,19 @@
 extern "C" {
 #endif
 
-/* The arguments of a growth policy.  All fields are numbers of bytes, except `steps`. */
+/* The values that weir passes to a growth policy.  All fields are numbers of bytes, except `steps`. */
 typedef struct weir_growth_state {
     /* The size of this struct in the library, which fills the struct. */
     size_t size;
-    /* The bytes that are missing: the request less usable free memory.  Always above 0. */
+    /* The bytes that the request needs in addition to usable free memory.  Always above 0. */
     size_t request;
-    size_t reserved; /* the reserved memory */
+    size_t reserved; /* the reserved memory of the allocator */
     size_t in_use;   /* the memory in live blocks */
     size_t limit;    /* the limit of the reserved memory, or SIZE_MAX if there is no limit */
     /* The device's free memory, or SIZE_MAX if it is not known.  (Policy BFC does not query it.) */
     size_t device_free;
-    uint64_t steps;   /* the number of growths so far */
-    size_t last_step; /* the bytes that the last growth tried to add; 0 before the first growth */
+    uint64_t steps;   /* the number of times that memory was added so far */
+    size_t last_step; /* the bytes that weir tried to add the last time; 0 before the first time */
 } weir_growth_state;
 
 /* The type of a program's own growth policy.  The function returns the number of bytes to add.  weir adds at least

@@ -27,7 +27,7 @@ extern "C" {
     X(GRAPHS, "graphs")         /* the device is full; graphs have most memory outside weir */     \
     X(OTHERS, "others")         /* the device is full of memory that is not the allocator's */     \
     X(IN_USE, "in-use")         /* the device is full of this allocator's live blocks */           \
-    X(RESERVE, "reserve")       /* weir's idle memory cannot serve a request of a graph */         \
+    X(RESERVE, "reserve")       /* weir's idle memory cannot be used for a graph */                \
     X(DRIVER, "driver")         /* the driver fails although the device has room */                \
     X(GROUP, "group")           /* the limit of the process group (WEIR_GROUP) is reached */
 
@@ -47,46 +47,47 @@ enum {
     WEIR_OOM_REPORT_NAME = 40
 };
 
-/* Idle memory that weir can reuse only after a stream has completed its work. */
+/* Idle memory that weir can reuse for the request only after the work of a stream has completed. */
 typedef struct weir_oom_report_stream {
     /* The id of the stream (cuStreamGetId), or 0 for several streams or an unknown stream. */
     uint64_t stream;
     uint64_t bytes;
 } weir_oom_report_stream;
 
-/* All live blocks of one size and one stream. */
+/* A group of live blocks: all blocks of one size that were allocated for one stream. */
 typedef struct weir_oom_report_group {
-    uint64_t bytes;  /* the requested bytes of each block */
-    uint64_t blocks; /* the number of blocks */
-    uint64_t total;  /* the bytes of all blocks together */
-    /* The id of the stream for which the engine provided the memory.  weir does not record whether another stream has
-     * received the memory since then.  0 means that weir does not know the stream (options.cache off). */
+    uint64_t bytes;  /* the requested bytes of each block of the group */
+    uint64_t blocks; /* the number of blocks in the group */
+    uint64_t total;  /* the sum of the bytes of all blocks of the group */
+    /* The id of the stream for which the engine allocated the memory.  Later blocks in this memory may belong to other
+     * streams, which weir does not record.  0 means that the stream is not known (options.cache off). */
     uint64_t stream;
 } weir_oom_report_group;
 
-/* A setting that the report advises.  The setting is --NAME VALUE for the program `weir`, WEIR_NAME=VALUE in the
- * environment, and name and value for weir_options_set. */
+/* A setting that the report advises the user to change.  The setting is --NAME VALUE for the program `weir`,
+ * WEIR_NAME=VALUE in the environment, and name and value for weir_options_set. */
 typedef struct weir_oom_report_setting {
     const char *name; /* the name, a static text, or NULL if there is no setting */
     char value[48];
 } weir_oom_report_setting;
 
-/* A process of the process group of this process (WEIR_GROUP), or a process of the shared registry. */
+/* Another process: a member of the process group that shares a limit (WEIR_GROUP), or a process in the shared registry,
+ * a file of the processes that use the device. */
 typedef struct weir_oom_report_member {
-    uint64_t pid; /* the process id, in the process's own namespace */
-    /* The bytes of the device that the process has.  In a process group, these bytes include an estimate for the
-     * process's context, as the limit of the group does. */
+    uint64_t pid; /* the process id, in the process's own namespace of process ids */
+    /* The bytes of the device that the process uses.  In a process group, these bytes include an estimate for the
+     * process's context, because the limit of the group includes this estimate, too. */
     uint64_t bytes;
-    /* The part of the group's limit for this process, in bytes, by the weights of all members.  0 outside of a
-     * group. */
+    /* The part of the group's limit for this process, in bytes, as the weights of all members determine it.  0 if there
+     * is no process group. */
     uint64_t share;
-    /* The part of `bytes` that the process could release, as the process last reported. */
+    /* The idle memory that the process could release, by its last report. */
     uint64_t idle;
-    /* The command line, without the folder of the program. */
+    /* The process's command line, without the directory of the program. */
     char command[WEIR_OOM_REPORT_NAME];
 } weir_oom_report_member;
 
-/* An OOM report.  Figures are in bytes, unless a comment says otherwise.  UINT64_MAX means that a figure is not known,
+/* An OOM report.  Numbers are bytes, unless a comment says otherwise.  UINT64_MAX means that a value is not known,
  * except in the field `asked`. */
 typedef struct weir_oom_report {
     size_t size;        /* the size of the part that the library has filled in */
@@ -94,8 +95,8 @@ typedef struct weir_oom_report {
     int cause;          /* the cause of the failure, a WEIR_OOM_REPORT_ constant */
     uint64_t asked;     /* the size of the request */
     uint64_t stream;    /* the id of the request's stream; 0 if it is not known or under capture */
-    uint64_t waited_ns; /* the nanoseconds that the request waited without success */
-    /* The size of the largest request that would surely succeed now on this stream (weir_failure.largest). */
+    uint64_t waited_ns; /* how long the request waited for memory, in nanoseconds */
+    /* The size of the largest request that would now succeed on this stream, as far as weir can be sure of this. */
     uint64_t largest;
 
     /* The limit of the reserved memory; UINT64_MAX if there is no limit. */
@@ -103,79 +104,83 @@ typedef struct weir_oom_report {
     uint64_t reserved;           /* the reserved memory, which is in_use + idle */
     uint64_t in_use;             /* the memory in live blocks, rounded as weir allocates */
     uint64_t idle;               /* the reserved memory that is in no live block */
-    uint64_t largest_free_block; /* the largest piece of idle memory that the stream may use now */
-    uint64_t pending;            /* the idle memory that waits for work on other streams */
+    uint64_t largest_free_block; /* the largest idle piece that the stream may use now */
+    /* Idle memory that is not usable until other streams complete work. */
+    uint64_t pending;
 
     uint64_t device_total;
     uint64_t device_free;
-    uint64_t graphs;           /* the device memory of this process's graphs */
+    uint64_t graphs;           /* device memory that graphs of this process use or reserve */
     uint64_t graphs_idle;      /* the part of `graphs` that cuDeviceGraphMemTrim would free */
-    /* The reserved memory of the process's other allocators on the device. */
+    /* The memory that the process's other allocators have reserved on the device. */
     uint64_t other_allocators;
-    /* The memory of other processes, of contexts, and of the program's own driver calls. */
+    /* The device memory of other processes, of contexts, and of driver calls that the program makes itself. */
     uint64_t others;
 
     uint32_t
-        pending_streams;  /* the number of entries in `pending_by`; the largest entry is first */
-    uint32_t group_count; /* the number of entries in `groups`; the largest entry is first */
+        /* The number of entries in `pending_by`, sorted from largest to smallest. */
+        pending_streams;
+    uint32_t group_count; /* the number of entries in `groups`, sorted from largest to smallest */
     weir_oom_report_stream pending_by[WEIR_OOM_REPORT_STREAMS];
     weir_oom_report_group groups[WEIR_OOM_REPORT_GROUPS];
-    /* The bytes of live blocks that are in no group, because the host lacked memory. */
+    /* The bytes of live blocks that are in no group, because the host had no memory for more groups. */
     uint64_t ungrouped;
-    /* The advice.  It consists of one setting, and of the settings that this setting needs to have an effect.  There is
-     * no setting if no setting would help, for example if the device is too small for any sufficient limit.  The values
-     * for `limit` and `keep_free` are estimates, because blocks may lie in other places with another value.  The report
-     * advises `registry` if other processes that use weir have the lacking memory, and weir could not ask these
-     * processes. */
+    /* The advice: one setting to change, followed by settings that must also change for the first one to have an
+     * effect.  The list is empty if no setting would help, for example if the device is too small for any sufficient
+     * limit.  The values for `limit` and `keep_free` are estimates, because with another value blocks may lie at other
+     * addresses.  The report advises `registry` if other processes that use weir have the missing memory, and weir
+     * could not ask these processes. */
     weir_oom_report_setting settings[WEIR_OOM_REPORT_SETTINGS];
-    uint64_t keep_free; /* the bytes of options.keep_free, if they determine `limit`; else 0 */
-    /* The id of a process of the shared registry that is stopped or does not answer, and has enough memory of the
-     * device for this request.  If there are several such processes, this is the process with most memory.  0 means
-     * that there is no such process.  weir sets this field only for cause OTHERS, and then advises no setting. */
+    uint64_t keep_free; /* the bytes of options.keep_free if they lower `limit`, else 0 */
+    /* The id of a process that uses weir, is stopped or does not answer, and has enough memory of the device for this
+     * request.  If there are several such processes, this is the process with most memory.  0 means that there is no
+     * such process.  weir sets this field only for cause OTHERS, and then advises no setting. */
     uint64_t silent_pid;
     uint64_t silent_reserved; /* the reserved memory of the process silent_pid */
     uint64_t silent_stopped;  /* 1 if the process silent_pid is stopped, else 0 */
     uint64_t default_stream;  /* the id of the default stream (NULL), or 0 if the id is not known */
-    /* 1 if `limit` is the present value of a share of the device, else 0 */
+    /* 1 if `limit` is a share of the device that depends on other processes; else 0 */
     uint64_t is_share;
-    /* The weight of this share in millionths, or 0 if `limit` is no share. */
+    /* The weight of this process among the processes that share the device, in millionths, or 0 if `limit` is no
+     * share. */
     uint64_t weight;
-    /* The id of the process of the shared registry that has most memory of the device and answers.  weir sets this
-     * field only for cause OTHERS, if silent_pid is 0.  The process must have more than a 16th of the device.  It must
-     * also have more than the other allocators of this process, or be able to release enough.  0 means that there is no
-     * such process. */
+    /* The id of the process that uses weir, answers, and has most memory of the device.  weir sets this field only for
+     * cause OTHERS, if silent_pid is 0.  The process must have more than a 16th of the device.  It must also have more
+     * than the other allocators of this process, or be able to release enough.  0 means that there is no such
+     * process. */
     uint64_t holder_pid;
-    /* The reserved memory of the process holder_pid, as it last reported. */
+    /* The memory that the process holder_pid has reserved, by its last report. */
     uint64_t holder_reserved;
-    /* Bytes that the process holder_pid could release, as it last reported. */
+    /* The bytes that the process holder_pid could release, by its last report. */
     uint64_t holder_reclaimable;
-    /* 1 if the limit of weir_set_limit is below options.limit, else 0.  `keep_free` may lower the limit further. */
+    /* 1 if weir_set_limit has set a limit below options.limit, else 0.  `keep_free` may lower the limit further. */
     uint64_t limit_is_set;
-    /* An estimate of the smallest limit for weir_set_limit that would serve the request.  If the report also advises
-     * settings, the program must change both.  The field is 0 if weir_set_limit does not forbid the request, or if the
-     * device is too small for such a limit. */
+    /* The smallest limit to pass to weir_set_limit with which the request would succeed, an estimate.  If the report
+     * also advises settings, the program must change both.  The field is 0 if weir_set_limit does not forbid the
+     * request, or if the device is too small for such a limit. */
     uint64_t set_limit;
     char device[16]; /* the device, such as "cuda:0" or "model:0"; "" if it is not known */
-    /* weir sets the next two fields only for cause DRIVER.  They are 0 for other causes.  For cause DRIVER, `largest`
-     * is the size of the largest piece of idle memory. */
+    /* weir sets driver_result and no_descriptors only for cause DRIVER; for other causes both are 0.  For cause DRIVER,
+     * `largest` is the size of the largest piece of idle memory. */
     uint64_t driver_result;  /* the driver's CUresult, or 0 if it is not known */
     uint64_t no_descriptors; /* 1 if the process has no file descriptor left, else 0 */
-    /* The name of the process group on this device, or "" if there is no group.  In a group, device_free is at most the
-     * memory that the group's limit still allows. */
+    /* The name of the group of processes that shares a limit on this device, or "" if there is no group.  In a group,
+     * device_free is at most the memory that the group's limit still allows. */
     char process_group[WEIR_OOM_REPORT_NAME];
-    uint64_t group_limit;  /* the limit for all processes of the group together */
-    uint64_t group_used;   /* the memory that all processes of the group have */
+    uint64_t group_limit;  /* the limit of all processes of the group together */
+    uint64_t group_used;   /* the memory that all processes of the group use */
     uint32_t members;      /* the number of processes in the group */
-    uint32_t member_count; /* the number of entries in `member`; the largest entry is first */
+    uint32_t member_count; /* the number of entries in `member`, sorted from largest to smallest */
     weir_oom_report_member member[WEIR_OOM_REPORT_MEMBERS];
-    /* The other processes of the shared registry that have memory of the device.  weir sets these fields only for cause
-     * OTHERS. */
-    uint32_t processes;     /* the number of these processes */
-    uint32_t process_count; /* the number of entries in `process`; the largest entry is first */
+    /* The other processes that use memory of the device through weir, as the shared registry lists them.  weir sets
+     * these fields only for cause OTHERS. */
+    uint32_t processes; /* the number of other processes with memory of the device */
+    /* The number of entries in `process`, sorted from largest to smallest. */
+    uint32_t process_count;
     weir_oom_report_member process[WEIR_OOM_REPORT_PROCESSES];
 } weir_oom_report;
 
-/* The formats of weir_oom_report_text. */
+/* The values for the parameter `format` of weir_oom_report_text. */
 enum { WEIR_OOM_REPORT_AS_TEXT = 0, WEIR_OOM_REPORT_AS_JSON = 1 };
 
 /* Makes an OOM report about the last request of this thread that failed in this allocator (E_NO_MEMORY or E_LIMIT of
@@ -194,8 +199,8 @@ enum { WEIR_OOM_REPORT_AS_TEXT = 0, WEIR_OOM_REPORT_AS_JSON = 1 };
  *
  * With the pool engine, the driver places the blocks.  The report then has neither `largest_free_block` nor `pending`,
  * and has no groups if options.cache is off.  The driver provides the memory for a request under capture, so the cause
- * of such a request is never PENDING or FRAGMENTED.  With options.harden, sizes include the gaps, and blocks that weir
- * keeps from reuse count as live.
+ * of such a request is never PENDING or FRAGMENTED.  With options.harden, sizes include the gaps, and the live blocks
+ * include freed blocks that weir keeps from reuse.
  *
  * Thread-safe.  A program may make this call in options.oom_callback.
  *

@@ -19,8 +19,8 @@ extern "C" {
  *   OF_TOTAL    `value` millionths of the device's memory.  750000 is 75%.
  *   OF_FREE     `value` millionths of the device's free memory at the time when weir first needs the amount.
  *   MAX         No limit, or all memory.
- *   OF_IN_USE   `value` millionths of the bytes that the allocator has in use.  The maximum of this second and
- *               of the second before counts.  For cache_limit only.
+ *   OF_IN_USE   `value` millionths of the bytes that the allocator has in use.  weir uses the largest number of bytes
+ *               in use in this second and the second before.  For cache_limit only.
  *   SHARE       A share of the device's memory less `keep_free`, for prealloc and limit only.  weir divides the
  *               memory by weight among all processes in the device's shared registry (see `registry` below).
  *               `value` is the weight of this process in millionths.  A process without a weight has the weight
@@ -39,9 +39,10 @@ enum {
 };
 
 typedef struct weir_amount {
-    uint64_t value; /* bytes or millionths, depending on `kind` */
-    /* A WEIR_AMOUNT_ constant.  If prealloc comes from a variable of TensorFlow, XLA or JAX, weir_options_from_env also
-     * sets bits above WEIR_AMOUNT_KIND.  weir then lowers the amount to the limit, with a warning in the log. */
+    uint64_t value; /* a number of bytes or of millionths, depending on `kind` */
+    /* A WEIR_AMOUNT_ constant.  If a variable of TensorFlow, XLA or JAX has set prealloc, weir_options_from_env also
+     * sets bits above WEIR_AMOUNT_KIND.  weir then lowers such an amount to the limit, with a warning in the log, and
+     * reports no error. */
     int kind;
 } weir_amount;
 
@@ -99,8 +100,9 @@ typedef struct weir_oom {
     struct weir_allocator *allocator;
     struct CUstream_st *stream; /* the stream of the request */
     uint64_t bytes;             /* the size of the request */
-    uint64_t attempt;           /* the number of this call for this request, from 1 */
-    /* The size of the largest request that would surely succeed (weir_failure). */
+    /* 1 at the first call for this request, 2 at the second, and so on. */
+    uint64_t attempt;
+    /* The size of the largest request that would now succeed, as far as weir can be sure of this. */
     uint64_t largest;
     /* The status that weir_alloc returns if weir does not retry the request: E_NO_MEMORY or E_LIMIT. */
     weir_status status;
@@ -109,15 +111,15 @@ typedef struct weir_oom {
 /* The type of a program's out-of-memory callback, which may free memory.  The callback returns nonzero if weir shall
  * retry the request, or 0 if the request shall fail.
  *
- *   When     The callback is the last step of OOM recovery.  Before this step, weir has waited for frees, flushed
- *            its caches and released idle memory, and still cannot serve a request of weir_alloc.  As long as the
- *            callback returns nonzero, weir calls it again after each failed attempt, without a limit.
- *   Where    weir calls the callback in the thread of the request, without a lock of weir, and with the context
- *            and the capture mode of the request.  Several threads may run the callback at one time.  weir_alloc
- *            blocks as long as the callback runs, and weir_latencies counts this time.
- *   May do   The callback may call every function of weir, except weir_allocator_destroy for this allocator.
- *            Memory that the callback frees on the request's stream serves the request at once.  Memory that it
- *            frees on other streams serves the request once the work of these streams has completed.  To make
+ *   When     The callback is the last step of OOM recovery.  Before this step, weir has waited for frees, flushed its
+ *            caches and released idle memory, and a request of weir_alloc would still fail.  As long as the callback
+ *            returns nonzero, weir calls it again after each failed attempt, without a limit.
+ *   Where    weir calls the callback in the thread of the request, without a lock of weir, and with the context and the
+ *            capture mode of the request.  Several threads may run the callback at one time.  weir_alloc blocks as long
+ *            as the callback runs, and weir_latencies includes this time.
+ *   May do   The callback may call every function of weir, except weir_allocator_destroy for this allocator.  The
+ *            request can use memory that the callback frees on the request's stream at once.  The request can use
+ *            memory that the callback frees on other streams once the work of these streams has completed.  To make
  *            sure of this, the callback may wait for the device.  A request inside the callback that fails gets no
  *            second callback, in any allocator.  The callback must return: it must not jump or throw.
  *   Never    weir does not call the callback for a request on a stream that is being captured, or in a child of
@@ -126,8 +128,8 @@ typedef struct weir_oom {
  *
  * If the callback returns 0, weir_alloc returns `status`.  The thread then has the driver result and the figures of
  * weir_last_failure for this request, even if calls inside the callback have failed.  A request that succeeds in the
- * end does not count as a failure in weir_stats, but the log (warning) has a line for each attempt.  `oom` is valid
- * during the call.  `data` is options.oom_callback_data, which weir never frees.  Since 0.1. */
+ * end is no failed request in weir_stats, but the log (warning) has a line for each attempt.  `oom` is valid during the
+ * call.  `data` is options.oom_callback_data, which weir never frees.  Since 0.1. */
 typedef int (*weir_oom_function)(const weir_oom *oom, void *data);
 
 /* The settings of one allocator.  Initialise the struct by weir_options_init, which also sets `size`.  A field that is
@@ -136,7 +138,7 @@ typedef int (*weir_oom_function)(const weir_oom *oom, void *data);
  * field.  The library copies all values that it needs, so pointers in the struct need to be valid only during the call.
  * The exceptions are growth_context and oom_callback_data, which must be valid until the allocator is destroyed. */
 typedef struct weir_options {
-    size_t size; /* the size of this struct when the caller was compiled */
+    size_t size; /* sizeof(weir_options) when the caller was compiled */
 
     /* The device.  "cuda" or "cuda:N" is the GPU with number N.  "model" or "model:N" is the device model, a GPU in
      * software.  Without a number, N is 0.  NULL means "cuda".  The library uses the device model only if the program
@@ -162,7 +164,7 @@ typedef struct weir_options {
      * (0 means 0.5). */
     double growth_factor;
     weir_growth_function growth_function; /* for policy CALLBACK: the function; otherwise NULL */
-    void *growth_context;                 /* an argument of growth_function */
+    void *growth_context;                 /* weir passes this pointer to growth_function */
 
     /* The maximum of memory that the allocator may reserve.  Default: max, with which only the device limits the
      * allocator.  For engine bfc-fixed, the limit is the size of its region, and the default is 75%. */
@@ -173,7 +175,7 @@ typedef struct weir_options {
      * Pool engine: this is the threshold of the driver's pool, which the driver applies at each synchronisation.
      * Engines mapped and bfc: weir releases idle memory above the threshold, without a wait, once the host has observed
      * that all work on this memory has completed.  weir does so in the next request that the per-stream caches cannot
-     * serve, or in weir_decay.  weir does not see the program's synchronisations, so memory above the threshold stays
+     * satisfy, or in weir_decay.  weir does not see the program's synchronisations, so memory above the threshold stays
      * until such a call.  Memory that a request has just added stays for at least 16 times the time that the growth
      * took.  Engine bfc releases memory only while one stream uses the allocator, because cuMemFree waits for the
      * device. */
@@ -187,22 +189,22 @@ typedef struct weir_options {
     int latency; /* WEIR_SWITCH_: whether weir measures the latency of every call; default off */
     int log;     /* the log level, WEIR_LOG_; default none, or error with `harden` */
 
-    /* WEIR_SWITCH_: whether the allocator has per-stream caches above the engine.  A cache serves requests of its
-     * stream without the engine, from memory that the stream itself has freed.  The cache serves requests of up to 512
-     * KiB, and larger requests of the size of a block that was just freed.  Default: on, but off for engine direct.  If
-     * the caches are off, the driver allocates every block of the engines pool and direct, so that compute-sanitizer
-     * sees each block. */
+    /* WEIR_SWITCH_: whether the allocator has per-stream caches above the engine.  A cache returns blocks from memory
+     * that its stream has freed, without a call of the engine.  It is used for requests of up to 512 KiB, and for
+     * larger requests of the size of a block that was just freed.  Default: on, but off for engine direct.  If the
+     * caches are off, the driver allocates every block of the engines pool and direct, so that compute-sanitizer sees
+     * each block. */
     int cache;
 
-    /* The maximum of memory that all caches of the allocator keep in idle slabs, for requests of up to 512 KiB.  The
-     * amount is BYTES (0 keeps nothing), OF_IN_USE or MAX.  With more memory, the caches serve more requests without
-     * the engine, and leave less memory to other streams.
+    /* The maximum of idle memory that all caches of the allocator together keep for requests of up to 512 KiB.  The
+     * amount is BYTES (0 keeps nothing), OF_IN_USE or MAX.  With more memory, more requests find a block in a cache,
+     * and other streams have less memory.
      * Default: 2% of the bytes in use, and at least 16 MiB as long as never more than 256 MiB were in use.  In
      * addition, the cache of each stream may keep 1 MiB.  A stream returns memory above the limit at its next request.
-     * If the program sets this limit, the caches of streams that make no more requests count, too, and the other caches
-     * keep less.
+     * If the program sets this limit, the limit includes the caches of streams that make no more requests, so the other
+     * caches keep less.
      * Caches do not keep larger blocks in this way.  A freed larger block merges with free memory when its stream makes
-     * a request that its cache cannot serve, or earlier. */
+     * a request that its cache cannot satisfy, or earlier. */
     weir_amount cache_limit;
 
     /* WEIR_SWITCH_: whether weir queries the driver about streams that the program has created.  Default: on.  With
@@ -247,7 +249,7 @@ typedef struct weir_options {
      * callback, each weir_alloc takes some nanoseconds more.  Only a program can set this field, since no text or
      * variable can name a function.  The process's allocators have no callback. */
     weir_oom_function oom_callback;
-    void *oom_callback_data; /* an argument of oom_callback */
+    void *oom_callback_data; /* weir passes this pointer to oom_callback */
     /* Background growth: a thread of the allocator takes memory from the device before a request needs the memory.
      * weir_allocator_create reserves `grow_ahead` bytes, as far as the device has them.  When less than `grow_ahead`
      * bytes of reserved memory are idle, the thread adds memory until twice `grow_ahead` bytes are idle.  Each step of
@@ -263,8 +265,8 @@ typedef struct weir_options {
      * mapped, pool and bfc. */
     weir_amount grow_ahead;
 
-    /* The least preallocation that counts as success.  With less memory, weir_allocator_create fails with E_NO_MEMORY.
-     * If the first request preallocates, this request fails, and so does each later request while there is too little
+    /* The minimum of the preallocation.  If weir gets less memory, weir_allocator_create fails with E_NO_MEMORY.  If
+     * the first request preallocates, this request fails, and so does each later request while there is too little
      * memory.  weir then releases the memory that the preallocation got.  The amount must not exceed prealloc.  If
      * prealloc is not set, weir preallocates this amount.  Default: for a preallocation in weir_allocator_create,
      * anything more than nothing; at the first request, even nothing. */
@@ -283,8 +285,9 @@ typedef struct weir_options {
     /* The half-life of decay, in milliseconds.  weir releases memory that nothing has needed for this time to the
      * device, by halves: half of the memory in each half-life.  Three amounts stay reserved: preallocated memory, a
      * release threshold that is set, and the memory that was in use plus twice `grow_ahead`.  A load that reaches its
-     * peak at least once in a half-life keeps its memory.  Decay happens in weir_decay, and in requests that the engine
-     * serves, without a wait.  With engine bfc, decay happens only in weir_decay.  0 or UINT64_MAX means no decay.
+     * peak at least once in a half-life keeps its memory.  Decay happens in weir_decay, and in requests that the caches
+     * cannot satisfy, without a wait.  With engine bfc, decay happens only in weir_decay.  0 or UINT64_MAX means no
+     * decay.
      * With a shorter half-life, other programs get memory sooner, and weir grows again if the load comes back later.
      * For the engines pool, mapped and bfc. */
     uint64_t decay_ms;
@@ -296,11 +299,11 @@ typedef struct weir_options {
      * processes do not ask each other for memory.  On a device model there are no other processes, unless
      * WEIR_MODEL_SHARED is set. */
     int registry;
-    /* The priority of the process, from 1 to 1000; 0 means 100.  weir first asks the processes with the lowest priority
-     * for idle memory. */
+    /* The priority of the process, from 1 to 1000; 0 means 100.  If memory is short, weir first asks the processes with
+     * the lowest priority to release idle memory. */
     uint32_t priority;
-    /* The device memory that growth leaves free for others, such as a display or programs without weir.  Before a
-     * growth, weir compares this amount with the free memory that the device reports.  If another process allocates
+    /* How much device memory stays free for others, such as a display or programs without weir.  Before weir reserves
+     * more memory, it compares this amount with the free memory that the device reports.  If another process allocates
      * memory at this moment, less memory may stay free.  Default: none. */
     weir_amount keep_free;
 

@@ -31,21 +31,22 @@ extern "C" {
  * this time, because weir cannot observe such a move. */
 typedef struct weir_statistics {
     size_t size; /* the size of the part that the library has filled in */
-    /* The number of calls of weir_alloc for more than 0 bytes that have ended. */
+    /* The number of finished calls of weir_alloc for more than 0 bytes. */
     uint64_t attempts;
-    uint64_t allocs;        /* the number of attempts that succeeded */
-    uint64_t frees;         /* the number of calls of weir_free that freed a block */
-    uint64_t hits;          /* the number of requests that succeeded without growth */
-    uint64_t growth_allocs; /* the number of requests that succeeded after growth */
+    uint64_t allocs;        /* the number of calls of weir_alloc that succeeded */
+    uint64_t frees;         /* the number of calls of weir_free that have freed a block */
+    uint64_t hits;          /* the number of requests that succeeded without new reserved memory */
+    uint64_t growth_allocs; /* the number of requests for which reserved memory was added */
     /* The number of requests that failed because of the limit or lack of memory. */
     uint64_t failed_requests;
-    uint64_t retries; /* the number of retries in OOM recovery */
-    /* The number of growths, including preallocation and background growth. */
+    uint64_t retries; /* how often OOM recovery tried a request again */
+    /* The number of times that reserved memory was added, including preallocation and background growth. */
     uint64_t growths;
-    uint64_t growth_bytes; /* the bytes that growths added */
-    uint64_t stall_ns;     /* the time that callers spent in growth and OOM recovery */
-    uint64_t trims;        /* the number of trims on request that released memory */
-    uint64_t trim_bytes;   /* the bytes that these trims released */
+    uint64_t growth_bytes; /* the bytes of reserved memory that were added */
+    /* The time that callers waited while memory was added, or in OOM recovery. */
+    uint64_t stall_ns;
+    uint64_t trims;        /* the number of calls such as weir_trim that released memory */
+    uint64_t trim_bytes;   /* the bytes that calls such as weir_trim released */
     uint64_t blocks;       /* the number of live blocks */
     uint64_t requested;    /* the requested bytes of all live blocks */
     uint64_t requested_peak;
@@ -53,73 +54,77 @@ typedef struct weir_statistics {
     uint64_t in_use_peak;
     uint64_t reserved; /* the bytes that the allocator has reserved on the device */
     uint64_t reserved_peak;
-    /* For the engines mapped and bfc: the distance from the base of a region to the highest address that was ever used
-     * in the region, summed over all regions. */
+    /* For the engines mapped and bfc: how far blocks have reached in the regions.  This is the distance from the start
+     * of a region to the highest address that a block has used, summed over all regions. */
     uint64_t extent;
     uint64_t prealloc_asked; /* the bytes that preallocations requested */
-    /* The bytes that preallocations got, even if weir released them again. */
+    /* The bytes that preallocations got, including bytes that weir has released since then. */
     uint64_t prealloc_got;
-    /* The bytes that stayed reserved after weir applied the release threshold. */
+    /* The bytes of preallocations that stayed reserved after weir applied the release threshold. */
     uint64_t prealloc_kept;
-    /* The time that preallocations took, without waits for other processes. */
+    /* The time that preallocations took.  Does not include the time that they waited for other processes. */
     uint64_t prealloc_ns;
-    uint64_t host_bytes; /* the host memory for records of the engine and the caches */
+    uint64_t host_bytes; /* host memory for tables of the engine and of the caches */
 
-    uint64_t cache_hits;         /* the number of requests that a per-stream cache served */
-    uint64_t cache_misses_young; /* the number of misses because the stream had no cache yet */
-    /* The number of misses because the cache had no block of that size. */
+    /* The number of requests that got a block from a per-stream cache. */
+    uint64_t cache_hits;
+    uint64_t cache_misses_young; /* the number of requests whose stream had no cache yet */
+    /* The number of requests for which the stream's cache had no suitable block. */
     uint64_t cache_misses_empty;
-    uint64_t cache_misses_capture; /* the number of misses because the stream was being captured */
-    /* The number of requests for which weir reused memory of other streams, after events. */
+    uint64_t cache_misses_capture; /* the number of requests on streams under capture */
+    /* The number of requests that got memory which another stream had freed, in an order that CUDA events ensure. */
     uint64_t steals;
-    /* The number of events that weir recorded to order reuse between streams. */
+    /* The number of CUDA events that weir has recorded, so that one stream can safely reuse memory of another
+     * stream. */
     uint64_t event_records;
-    /* The number of frees, in a capture, of blocks from outside of the capture.  weir executes such a free after the
-     * end of the capture. */
+    /* The number of frees during a capture of blocks that were allocated before the capture.  weir executes such a free
+     * after the end of the capture. */
     uint64_t deferred_frees;
-    /* The idle bytes in the caches; part of `reserved`, but not of `in_use`. */
+    /* The idle bytes in the per-stream caches.  Included in `reserved`, but not in `in_use`. */
     uint64_t cache_idle;
     uint64_t cache_streams; /* the number of streams that have a cache */
 
-    /* For options.harden with poison: the number of blocks to which the program wrote after their free. */
+    /* For options.harden with poison: the number of freed blocks to which the program has written after the free. */
     uint64_t late_writes;
-    /* For options.harden with guard: the number of gaps beside blocks to which the program wrote. */
+    /* For options.harden with guard: the number of times that the program has written before the start or after the end
+     * of a block. */
     uint64_t overruns;
-    /* The bytes that weir does not reuse until the allocator is destroyed: blocks of late_writes, and blocks that weir
-     * could not check because the driver failed.  Also includes bytes that the driver has not yet released.  Part of
-     * `reserved`, but not of `in_use`. */
+    /* The bytes that weir does not reuse until the allocator is destroyed: freed blocks to which the program has
+     * written, and blocks that weir could not check because the driver failed.  Also includes bytes that the driver has
+     * not yet released.  Included in `reserved`, but not in `in_use`. */
     uint64_t kept_out;
 
-    uint64_t ahead_steps; /* the number of steps of background growth; part of `growths` */
-    uint64_t ahead_bytes; /* the bytes that these steps added; part of `growth_bytes` */
-    uint64_t ahead_ns;    /* the time that these steps took; not part of `stall_ns` */
-    /* The number of steps without effect, because of the limit or a full device. */
+    uint64_t ahead_steps; /* how often background growth added memory; included in `growths` */
+    uint64_t ahead_bytes; /* the bytes that background growth added; included in `growth_bytes` */
+    uint64_t ahead_ns;    /* the time that background growth took; not included in `stall_ns` */
+    /* The number of times that background growth could add no memory, because of the limit or a full device. */
     uint64_t ahead_failures;
 
     uint64_t prealloc_waited_ns; /* the real time that preallocations waited for other processes */
 
-    /* The bytes that options.profile added to the preallocation; part of `prealloc_asked`. */
+    /* The bytes that options.profile added to the preallocation; included in `prealloc_asked`. */
     uint64_t profile_asked;
-    /* The number of runs in the profile; 0 if weir could not use the profile. */
+    /* The number of earlier runs in the profile of options.profile; 0 if weir could not use the profile. */
     uint64_t profile_runs;
 
-    /* The number of times that weir asked other processes for memory (options.registry). */
+    /* The number of times that weir asked other processes to release memory (options.registry). */
     uint64_t reclaims;
-    /* The bytes that other processes then released. */
+    /* The bytes that other processes released because weir asked them. */
     uint64_t received_bytes;
-    /* The number of times that weir released memory for another process or a lower share. */
+    /* The number of times that weir released memory because another process asked for it, or because the share of the
+     * device that this process may use became smaller. */
     uint64_t releases;
-    /* The bytes that weir released in these cases. */
+    /* The bytes that weir released for other processes, or because its share of the device became smaller. */
     uint64_t released_bytes;
 } weir_statistics;
 
-/* The latencies of weir_alloc or of weir_free in nanoseconds.  weir measures latencies if options.latency is on. */
+/* The latencies of weir_alloc or of weir_free in nanoseconds.  weir measures them only if options.latency is on. */
 typedef struct weir_latency {
     size_t size;
     uint64_t count;
-    /* Percentiles, as upper bounds that are at most 1/32 too high. */
+    /* Percentiles of the latencies.  Each value is at most 1/32 above the exact percentile, and never below it. */
     uint64_t p50_ns, p90_ns, p99_ns, p999_ns;
-    uint64_t max_ns; /* the exact maximum */
+    uint64_t max_ns; /* the exact maximum of all latencies */
     uint64_t total_ns;
 } weir_latency;
 
@@ -144,18 +149,19 @@ enum {
 };
 
 typedef struct weir_event {
-    uint64_t sequence; /* the number of the event; the allocator's first event has number 1 */
+    uint64_t sequence; /* the number of the event; the first event of an allocator has 1 */
     uint64_t time_ns;  /* the time from the allocator's creation to the end of the step */
     uint64_t asked;    /* the bytes that the step tried to add (or to release) */
     uint64_t got;      /* the bytes by which the reserved memory rose (or fell) */
-    /* The time that a caller waited for the step.  For GROW_AHEAD, the time of the step, for which no caller waited. */
+    /* The time that a caller waited while the memory was added or released.  For GROW_AHEAD, the time that the
+     * background thread needed, while no caller waited. */
     uint64_t stall_ns;
     uint64_t reserved_after; /* the reserved memory after the step */
     int cause;               /* the cause, a WEIR_EVENT_ constant */
     int shrink;              /* 1 if the step released memory, 0 if it added memory */
 } weir_event;
 
-/* The figures of the last failed request of this thread (E_NO_MEMORY or E_LIMIT). */
+/* The state of the allocator when the last request of this thread failed (E_NO_MEMORY or E_LIMIT). */
 typedef struct weir_failure {
     size_t size;
     uint64_t asked;    /* the bytes of the request */
@@ -165,7 +171,7 @@ typedef struct weir_failure {
     /* The device's free memory at the time of the failure, or UINT64_MAX if it is not known. */
     uint64_t device_free;
     uint64_t device_total;
-    uint64_t waited_ns; /* the time that the request spent in OOM recovery, in nanoseconds */
+    uint64_t waited_ns; /* how long the request waited for memory, in nanoseconds */
     /* The size of the largest request that surely was possible on this stream at the time of the failure, as long as no
      * other program takes memory.  The field is 0 if weir does not know such a size, and under stream capture.  A
      * larger request may have been possible:

@@ -26,8 +26,8 @@ extern "C" {
  *   E_NO_MEMORY        The device has no memory for the request, even after OOM recovery
  *                      (weir_last_failure has the figures).  All other functions still work.
  *   E_HOST_MEMORY      malloc failed.  Nothing has changed.  A block that the caller tried to free is still live.
- *   E_LIMIT            The reserved memory would have to grow above the allocator's limit, and no free memory
- *                      inside can serve the request.  All other functions still work.
+ *   E_LIMIT            The reserved memory would have to grow above the allocator's limit, and no free memory is
+ *                      suitable for the request.  All other functions still work.
  *   E_NO_DEVICE        There is no driver or no such device, the driver is older than 11.2, or the pool engine
  *                      was chosen on a device without memory pools.
  *   E_DRIVER           A driver call failed for another reason.  weir_last_driver_result returns its code.  The
@@ -73,7 +73,8 @@ typedef enum weir_status {
 #define WEIR_STATUS_ENUM(name, value, message) WEIR_##name = (value),
     WEIR_STATUSES(WEIR_STATUS_ENUM)
 #undef WEIR_STATUS_ENUM
-    /* Makes the type an int; no function returns this value. */
+    /* Makes the enum as large as an int, so that later statuses do not change its size; no function returns this
+     * value. */
     WEIR_STATUS_MAX_ENUM = 0x7fffffff
 } weir_status;
 
@@ -82,9 +83,9 @@ typedef enum weir_status {
 WEIR_API const char *weir_status_name(weir_status status);
 WEIR_API const char *weir_status_message(weir_status status);
 
-/* Returns the CUresult of the driver call that made this thread's last failed call of weir fail.  Returns 0 if no
- * driver call had failed.  Every failing call of weir sets this result, and a successful call does not change it.
- * Thread-local, never blocks.  Since 0.1. */
+/* Returns the CUresult of the driver call because of which the last failed call of weir on this thread failed.  Returns
+ * 0 if the failure had another reason.  Every call of weir that fails sets this result, and a successful call does not
+ * change it.  Thread-local, never blocks.  Since 0.1. */
 WEIR_API int weir_last_driver_result(void);
 
 #ifdef __cplusplus

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* weir/tensors.h: allocates a framework's tensors, for PyTorch's allocator interface.
  *
- * A weir_tensors object serves one device from the process's allocator of that device (weir_device_allocator).  It has
- * functions that a framework needs besides requests and frees: frees that name no stream, private pools for CUDA
- * graphs, checkpoints of such pools, figures, and a list of all blocks.  PyTorch's interface
- * (c10::cuda::CUDACachingAllocator, PyTorch 2.6 and later) is C++.  A shim (lib/adapters/torch/weir_torch.cpp)
- * translates each call of this interface into a call of this header.
+ * A weir_tensors object allocates memory of one device, from the process's allocator of that device
+ * (weir_device_allocator).  It has functions that a framework needs besides requests and frees: frees that name no
+ * stream, private pools for CUDA graphs, checkpoints of such pools, figures, and a list of all blocks.  PyTorch's
+ * interface (c10::cuda::CUDACachingAllocator, PyTorch 2.6 and later) is C++.  A shim
+ * (lib/adapters/torch/weir_torch.cpp) translates each call of this interface into a call of this header.
  *
  * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory in
  * segments.  A segment keeps its addresses until a trim or OOM recovery frees the segment.  With the mapped engine, the
- * pool has one segment or few segments, which grow at their ends.  A freed block serves the stream that freed it.  If
- * this stream has ended, or if no other memory serves a request, the block serves other streams after a wait for the
- * device.  But such a wait does not order the branches of a graph.  So while the pool has a route, some blocks serve no
- * other stream: blocks that were freed in a capture, and blocks that were freed by a stream with `lasts` set.
+ * pool has one segment or few segments, which grow at their ends.  The stream that has freed a block can reuse it.  If
+ * this stream has ended, or if there is no other memory for a request, other streams can reuse the block after a wait
+ * for the device.  But such a wait does not order the branches of a graph.  So while the pool has a route, other
+ * streams do not reuse blocks that were freed in a capture, and blocks that were freed by a stream with `lasts` set.
  *
- * A block that other streams use (weir_tensors_use) serves no request until their work has completed.  The free of such
- * a block during a capture waits for the end of the capture.  The functions make no driver call on a stream that is
- * being captured, except a query of its capture status.  So requests of a captured stream must have a route.
+ * If other streams have used a block (weir_tensors_use), weir reuses the block only when their work has completed.  The
+ * free of such a block during a capture waits for the end of the capture.  The functions make no driver call on a
+ * stream that is being captured, except a query of its capture status.  So requests of a captured stream must have a
+ * route.
  *
  * Streams.  From driver 12.0 on, weir identifies a stream by the driver's id.  A new stream may get the handle of a
  * destroyed stream, but it then does not get memory of the destroyed stream too early.  weir identifies a stream by its
@@ -30,8 +31,8 @@
  * capture.
  *
  * A stream of another device must live until the free of the blocks that it uses.  With a driver before 12.0, every
- * stream must live until the frees of its own blocks and of the blocks that it uses.  Blocks that such a stream frees
- * in a pool serve other streams after a wait for the device.
+ * stream must live until the frees of its own blocks and of the blocks that it uses.  If such a stream frees a block in
+ * a pool, other streams can reuse the block after a wait for the device.
  *
  * All functions are thread-safe.  A function returns E_INVALID if an argument is NULL and the function's comment does
  * not allow NULL.  A function returns E_FORKED in a child of fork().  Since 0.1. */
@@ -47,8 +48,8 @@ extern "C" {
 
 typedef struct weir_tensors weir_tensors;
 
-/* The id of a pool.  {0, 0} means no pool.  It stands for the memory of all requests that no route sends to a pool
- * ("shared memory"). */
+/* The id of a pool, a separate part of the memory, for example for one CUDA graph.  {0, 0} means no pool: the memory of
+ * all requests that go to no pool ("shared memory"). */
 typedef struct weir_tensors_id {
     uint64_t first, second;
 } weir_tensors_id;
@@ -60,9 +61,10 @@ enum {
     WEIR_TENSORS_FREE_COMPLETED = 2,
     WEIR_TENSORS_SEGMENT_ALLOC = 3,
     WEIR_TENSORS_SEGMENT_FREE = 4,
-    /* A segment of a pool grew.  With pool {0, 0}, shared memory grew. */
+    /* Memory was added to a pool.  With pool {0, 0}, it was added to the memory that belongs to no pool. */
     WEIR_TENSORS_SEGMENT_MAP = 5,
-    /* Memory shrank.  For shared memory, the address is that of its last growth. */
+    /* Memory was released.  For memory that belongs to no pool, the event has the address at which memory was last
+     * added. */
     WEIR_TENSORS_SEGMENT_UNMAP = 6,
     WEIR_TENSORS_OOM = 8
 };
@@ -73,7 +75,7 @@ typedef struct weir_tensors_event {
     size_t bytes;
     weir_stream stream;
     weir_tensors_id pool;
-    void *note; /* the note of the block or of the request */
+    void *note; /* the framework's note of the block or of the request */
 } weir_tensors_event;
 
 /* Functions of the program that a weir_tensors object calls.  Each function may be NULL. */
@@ -82,7 +84,8 @@ typedef struct weir_tensors_hooks {
     /* Receives each event.  weir may call this function in any thread and under a lock, so the function must not call
      * weir. */
     void (*event)(void *context, const weir_tensors_event *event);
-    /* Receives the note of a block that no longer exists.  The note is not NULL.  The function must not call weir. */
+    /* Receives the note of a block that no longer exists, so that the framework can free the note.  The note is not
+     * NULL.  The function must not call weir. */
     void (*drop)(void *context, void *note);
 } weir_tensors_hooks;
 
@@ -106,7 +109,7 @@ typedef struct weir_tensors_source {
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks,
                                                          weir_tensors **tensors);
 
-/* Switches calls of hooks.event on or off.  At first these calls are off. */
+/* Switches calls of hooks.event on or off.  They are off until the first call of this function. */
 WEIR_API weir_status weir_tensors_watch(weir_tensors *tensors, int on);
 
 /* Returns the allocator that a weir_tensors object uses, or NULL if `tensors` is NULL. */
@@ -162,7 +165,7 @@ typedef struct weir_tensors_block {
     size_t segment_bytes;
     void *note;
     int is_free;    /* set by weir_tensors_visit if this is a piece of free memory */
-    int is_pending; /* set if the block was freed and waits for work on other streams */
+    int is_pending; /* set if the block was freed, but other streams still use it */
 } weir_tensors_block;
 
 /* Finds the block that begins at the address `block`, and writes its owner to *tensors and its description to *out.
@@ -185,23 +188,23 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_ipc_make(const void *block, 
  * weir_tensors_pool_open creates the pool.  For weir_tensors_trim and weir_tensors_visit, a pool that does not exist is
  * an empty pool. */
 
-/* Creates a pool with one user, or adds one user to an existing pool.  `source` may be NULL, which means memory of
- * weir.  weir copies `source` if the pool has neither a source nor a segment yet.  Otherwise, or on an error, weir
- * calls the `end` function of `source` at once. */
+/* Creates a pool with one user, or adds one user to an existing pool.  `source` provides the memory of the pool; NULL
+ * means memory of weir.  weir copies `source` if the pool has neither a source nor a segment yet.  Otherwise, or on an
+ * error, weir calls the `end` function of `source` at once, because it does not need the source. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_open(weir_tensors *tensors,
                                                               weir_tensors_id id,
                                                               const weir_tensors_source *source);
-/* Removes one user of the pool.  If the pool has no users, weir can free its free segments, in weir_tensors_trim or
- * when there is no other memory.  The pool ends with its last segment. */
+/* Removes one user of the pool.  When a pool has no users, weir can release its free segments, in weir_tensors_trim or
+ * when there is no other memory.  The pool ends when its last segment is released. */
 WEIR_API weir_status weir_tensors_pool_close(weir_tensors *tensors, weir_tensors_id id);
 /* Writes the number of the pool's users to *users. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_users(weir_tensors *tensors,
                                                                weir_tensors_id id, int *users);
-/* Sets whether other requests may use free memory of this pool.  If `on` is set, a request that finds no other memory
- * may use it. */
+/* Sets whether requests that go to another pool or to no pool may use free memory of this pool.  If `on` is set, such a
+ * request uses it if it finds no other memory. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_lend(weir_tensors *tensors,
                                                               weir_tensors_id id, int on);
-/* Makes each segment of the pool serve only one block at a time.  From now on, weir splits no segment of the pool. */
+/* Forbids weir to split segments of this pool from now on, so that each segment contains only one block at a time. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_whole(weir_tensors *tensors,
                                                                weir_tensors_id id);
 
@@ -258,7 +261,7 @@ WEIR_API void weir_tensors_state_destroy(weir_tensors_state *state);
 
 /* ---- figures ---------------------------------------------------------------------------------- */
 
-/* A figure, like PyTorch's type Stat. */
+/* A value with its history, like PyTorch's type Stat. */
 typedef struct weir_tensors_figure {
     int64_t current, peak;
     int64_t allocated, freed; /* the sum of all additions, and the sum of all subtractions */
@@ -268,9 +271,9 @@ typedef struct weir_tensors_figure {
 #define WEIR_TENSORS_SMALL ((size_t)1 << 20)
 
 /* The figures of a device, with PyTorch's names (DeviceStats).  In each array, [0] is for all blocks, [1] for small
- * blocks, and [2] for large blocks.  Reserved memory that belongs to no small block counts for the large blocks, and so
- * do segments.  inactive_split and inactive_split_bytes are 0.  weir moves and joins idle memory, so weir loses no
- * memory to splits. */
+ * blocks, and [2] for large blocks.  The values for large blocks include all segments, and reserved memory that belongs
+ * to no small block.  inactive_split and inactive_split_bytes are 0.  weir moves and joins idle memory, so weir loses
+ * no memory to splits. */
 typedef struct weir_tensors_figures {
     size_t size; /* the size of the part that the library has filled in */
     weir_tensors_figure allocation[3], segment[3], active[3], inactive_split[3];
@@ -282,9 +285,9 @@ typedef struct weir_tensors_figures {
 /* Copies the figures to *out.  Set out->size to sizeof(*out) before the call, as for weir_stats. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_stats(weir_tensors *tensors,
                                                           weir_tensors_figures *out);
-/* Sets the peak of each figure to the current value. */
+/* Sets the peak of each value of weir_tensors_stats to the current value. */
 WEIR_API weir_status weir_tensors_reset_peaks(weir_tensors *tensors);
-/* Sets the sums and the counts of the figures to 0. */
+/* Sets the sums and the numbers of events in the values of weir_tensors_stats to 0. */
 WEIR_API weir_status weir_tensors_reset_sums(weir_tensors *tensors);
 
 /* Calls `show` for each pool, with the reserved bytes of the pool: [0] for all, [1] in segments for small blocks, and

@@ -39,16 +39,16 @@ extern "C" {
 enum { WEIR_TRACE_LABEL_BYTES = 64 };
 
 typedef struct weir_trace_event {
-    uint64_t line; /* the number of the event's line, from 1 */
+    uint64_t line; /* the line of the trace that contains the event; the first is 1 */
     uint64_t time_us;
-    /* The id of the block, in events a f u x; a later block may have this id after the free. */
+    /* The id of the block, in events a f u x.  After the free, a later block may have this id again. */
     uint64_t id;
     uint64_t bytes;     /* the size of the block, in events a f x; at most INT64_MAX */
     uint64_t stream;    /* the id of the stream, in events a f u x w */
     uint64_t on_stream; /* the id of the stream for which `stream` waits, in event w */
-    /* The event: 'a', 'f', 'u', 'w', 'x', 'm', or NUL at the end of the trace. */
+    /* The kind of event: 'a', 'f', 'u', 'w', 'x', 'm', or NUL at the end of the trace. */
     int operation;
-    /* The label, in event m; weir cuts longer labels. */
+    /* The label, in event m.  If the label in the trace is too long, weir cuts it. */
     char label[WEIR_TRACE_LABEL_BYTES];
 } weir_trace_event;
 
