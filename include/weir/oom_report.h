@@ -21,11 +21,11 @@ extern "C" {
 #define WEIR_OOM_REPORT_CAUSES(X)                                                                  \
     X(NONE, "none")             /* the request would succeed now */                                \
     X(TOO_LARGE, "too-large")   /* the request is larger than the device's memory */               \
-    X(PENDING, "pending")       /* enough is idle or can be added, but waits for other streams */  \
-    X(FRAGMENTED, "fragmented") /* enough is idle or can be added, but in pieces */                \
+    X(PENDING, "pending")       /* enough memory, but other streams still use it */                \
+    X(FRAGMENTED, "fragmented") /* enough memory, but only in separate pieces */                   \
     X(LIMIT, "limit")           /* the limit or keep_free forbids the request */                   \
-    X(GRAPHS, "graphs")         /* the device is full; graphs have most memory outside weir */     \
-    X(OTHERS, "others")         /* the device is full of memory that is not the allocator's */     \
+    X(GRAPHS, "graphs")         /* the device is full, mostly of memory of graphs */               \
+    X(OTHERS, "others")         /* the device is full of memory of others */                       \
     X(IN_USE, "in-use")         /* the device is full of this allocator's live blocks */           \
     X(RESERVE, "reserve")       /* weir's idle memory cannot be used for a graph */                \
     X(DRIVER, "driver")         /* the driver fails although the device has room */                \
@@ -83,26 +83,26 @@ typedef struct weir_oom_report_member {
     uint64_t share;
     /* The idle memory that the process could release, by its last report. */
     uint64_t idle;
-    /* The process's command line, without the directory of the program. */
+    /* The process's command line, without the folder of the program. */
     char command[WEIR_OOM_REPORT_NAME];
 } weir_oom_report_member;
 
 /* An OOM report.  Numbers are bytes, unless a comment says otherwise.  UINT64_MAX means that a value is not known,
  * except in the field `asked`. */
 typedef struct weir_oom_report {
-    size_t size;        /* the size of the part that the library has filled in */
-    weir_status status; /* the status of weir_alloc: E_NO_MEMORY or E_LIMIT */
+    size_t size;        /* how many bytes of this struct the library has filled in */
+    weir_status status; /* the status that weir_alloc returned: E_NO_MEMORY or E_LIMIT */
     int cause;          /* the cause of the failure, a WEIR_OOM_REPORT_ constant */
     uint64_t asked;     /* the size of the request */
-    uint64_t stream;    /* the id of the request's stream; 0 if it is not known or under capture */
+    uint64_t stream;    /* the id of the request's stream; 0: not known, or under capture */
     uint64_t waited_ns; /* how long the request waited for memory, in nanoseconds */
     /* The size of the largest request that would now succeed on this stream, as far as weir can be sure of this. */
     uint64_t largest;
 
     /* The limit of the reserved memory; UINT64_MAX if there is no limit. */
     uint64_t limit;
-    uint64_t reserved;           /* the reserved memory, which is in_use + idle */
-    uint64_t in_use;             /* the memory in live blocks, rounded as weir allocates */
+    uint64_t reserved;           /* the memory that the allocator has reserved: in_use + idle */
+    uint64_t in_use;             /* the bytes in live blocks, with the rounding of block sizes */
     uint64_t idle;               /* the reserved memory that is in no live block */
     uint64_t largest_free_block; /* the largest idle piece that the stream may use now */
     /* Idle memory that is not usable until other streams complete work. */

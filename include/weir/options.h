@@ -35,7 +35,7 @@ enum {
     WEIR_AMOUNT_MAX = 4,
     WEIR_AMOUNT_OF_IN_USE = 5,
     WEIR_AMOUNT_SHARE = 6,
-    WEIR_AMOUNT_KIND = 0xff /* the bits of weir_amount.kind that hold one of these numbers */
+    WEIR_AMOUNT_KIND = 0xff /* the bits of weir_amount.kind that contain a WEIR_AMOUNT_ number */
 };
 
 typedef struct weir_amount {
@@ -81,8 +81,8 @@ enum {
 #define WEIR_HARDENINGS(X)                                                                         \
     X(OFF, "off", 1)       /* no hardening; this is the default */                                 \
     X(POISON, "poison", 2) /* fills freed blocks, keeps them for a while, and checks them */       \
-    X(GUARD, "guard", 4)   /* fills gaps beside each block, and checks the gaps */                 \
-    X(ZERO_STREAM, "zero-stream", 8)  /* zeroes memory that the stream did not have before */      \
+    X(GUARD, "guard", 4)   /* fills a gap before and after each block, and checks both */          \
+    X(ZERO_STREAM, "zero-stream", 8)  /* zeroes a block if another stream has used its memory */   \
     X(ZERO_ALWAYS, "zero-always", 16) /* zeroes every block */
 
 enum {

@@ -30,7 +30,7 @@ extern "C" {
  * units of 32 MiB of its pool together for a larger request (1 ms for each GiB on an H200).  stall_ns does not include
  * this time, because weir cannot observe such a move. */
 typedef struct weir_statistics {
-    size_t size; /* the size of the part that the library has filled in */
+    size_t size; /* how many bytes of this struct the library has filled in */
     /* The number of finished calls of weir_alloc for more than 0 bytes. */
     uint64_t attempts;
     uint64_t allocs;        /* the number of calls of weir_alloc that succeeded */
@@ -50,7 +50,7 @@ typedef struct weir_statistics {
     uint64_t blocks;       /* the number of live blocks */
     uint64_t requested;    /* the requested bytes of all live blocks */
     uint64_t requested_peak;
-    uint64_t in_use; /* the bytes of all live blocks, rounded as weir allocates */
+    uint64_t in_use; /* the bytes of all live blocks, with the rounding of block sizes */
     uint64_t in_use_peak;
     uint64_t reserved; /* the bytes that the allocator has reserved on the device */
     uint64_t reserved_peak;
@@ -130,16 +130,16 @@ typedef struct weir_latency {
 
 /* The causes of changes of the reserved memory, as X(name, word). */
 #define WEIR_EVENT_CAUSES(X)                                                                       \
-    X(REQUEST, "request")       /* growth for a request that did not fit */                        \
-    X(POLICY, "policy")         /* growth beyond the request, by the step of the growth policy */  \
-    X(PREALLOC, "prealloc")     /* growth by preallocation */                                      \
-    X(TRIM, "trim")             /* release by weir_trim */                                         \
-    X(RECOVERY, "recovery")     /* release in OOM recovery */                                      \
-    X(GROW_AHEAD, "grow-ahead") /* background growth (options.grow_ahead) */                       \
-    X(DECAY, "decay")           /* release by options.decay_ms or release_threshold */             \
-    X(LOW_MEMORY, "low-memory") /* release under memory pressure (weir_low_memory) */              \
-    X(RELEASE, "release")       /* release for another process, or for a lower share */            \
-    X(RECLAIM, "reclaim")       /* other processes released `got` bytes; `reserved` is unchanged */
+    X(REQUEST, "request")       /* memory was added for a request */                               \
+    X(POLICY, "policy")         /* more memory was added than requested */                         \
+    X(PREALLOC, "prealloc")     /* memory was preallocated */                                      \
+    X(TRIM, "trim")             /* weir_trim released memory */                                    \
+    X(RECOVERY, "recovery")     /* OOM recovery released memory */                                 \
+    X(GROW_AHEAD, "grow-ahead") /* a thread added memory (options.grow_ahead) */                   \
+    X(DECAY, "decay")           /* memory was idle (decay_ms, release_threshold) */                \
+    X(LOW_MEMORY, "low-memory") /* memory was released after weir_low_memory */                    \
+    X(RELEASE, "release")       /* memory was released for other processes */                      \
+    X(RECLAIM, "reclaim")       /* other processes released `got` bytes for this one */
 
 enum {
 #define WEIR_EVENT_ENUM(name, word) WEIR_EVENT_##name,
@@ -150,15 +150,15 @@ enum {
 
 typedef struct weir_event {
     uint64_t sequence; /* the number of the event; the first event of an allocator has 1 */
-    uint64_t time_ns;  /* the time from the allocator's creation to the end of the step */
-    uint64_t asked;    /* the bytes that the step tried to add (or to release) */
-    uint64_t got;      /* the bytes by which the reserved memory rose (or fell) */
+    uint64_t time_ns;  /* the time from the allocator's creation to the end of the event */
+    uint64_t asked;    /* the bytes that weir tried to add (or to release) */
+    uint64_t got;      /* the bytes by which the reserved memory grew (or shrank) */
     /* The time that a caller waited while the memory was added or released.  For GROW_AHEAD, the time that the
      * background thread needed, while no caller waited. */
     uint64_t stall_ns;
-    uint64_t reserved_after; /* the reserved memory after the step */
+    uint64_t reserved_after; /* the allocator's reserved memory after the event */
     int cause;               /* the cause, a WEIR_EVENT_ constant */
-    int shrink;              /* 1 if the step released memory, 0 if it added memory */
+    int shrink;              /* 1 if memory was released, 0 if memory was added */
 } weir_event;
 
 /* The state of the allocator when the last request of this thread failed (E_NO_MEMORY or E_LIMIT). */
@@ -166,7 +166,7 @@ typedef struct weir_failure {
     size_t size;
     uint64_t asked;    /* the bytes of the request */
     uint64_t reserved; /* the allocator's reserved memory at the time of the failure */
-    uint64_t in_use;   /* weir_statistics.in_use at the time of the failure */
+    uint64_t in_use;   /* the bytes in live blocks at the time of the failure */
     uint64_t limit;    /* the limit of the reserved memory, or UINT64_MAX if there is no limit */
     /* The device's free memory at the time of the failure, or UINT64_MAX if it is not known. */
     uint64_t device_free;

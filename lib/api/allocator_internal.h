@@ -43,8 +43,9 @@ struct weir_allocator {
     uint64_t free_at_first; /* the device's free memory when the allocator was created */
     /* The release threshold in bytes.  weir keeps this much memory reserved, even if the memory is idle. */
     uint64_t threshold;
-    uint64_t prealloc;      /* the number of bytes to preallocate */
-    uint64_t profile_asked; /* equals `prealloc` if a profile of earlier runs set it, else 0 */
+    uint64_t prealloc; /* how many bytes the allocator preallocates */
+    /* `prealloc`, if a profile (a file about earlier runs) has set it; else 0. */
+    uint64_t profile_asked;
     uint64_t prealloc_min;  /* the preallocation fails if it gets fewer bytes */
     /* A background thread reserves more memory when fewer than `low` bytes are idle, and stops at `high` idle bytes.
      * Both fields are 0 if the option grow_ahead is off. */
@@ -55,7 +56,8 @@ struct weir_allocator {
      * both fields. */
     uint64_t stayed, stayed_after;
     struct weir_local_peer local_peer;
-    /* The allocator's entry in the shared registry, a file of all processes. */
+    /* What this allocator writes into the shared registry, a file in which processes publish how much memory they
+     * use. */
     struct weir_claim claim;
     /* A stream on which weir allocates and frees blocks for callers that pass no stream.  The stream runs no work.
      * NULL until the first such call. */
@@ -68,9 +70,9 @@ struct weir_allocator {
     /* If `hushed` is set, weir does not log failed requests.  If `says_why` is set, the first request logs a failed
      * preallocation once, at any log level.  Both fields are fixed before the first request. */
     int hushed, says_why;
-    /* Set if the first request preallocates memory, and the creation of the allocator does not. */
+    /* Set if memory is preallocated by the first request, and not when the allocator is created. */
     int preallocates_later;
-    int has_own_limit; /* set if the program has set options.limit in its code */
+    int has_own_limit; /* set if the program's own code has set options.limit */
 };
 
 /* Returns the size of the largest request that would have succeeded when the request `refused` failed.  Returns 0 if
@@ -97,7 +99,7 @@ void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size
 enum {
     /* The allocator's memory must allow hardware decompression. */
     WEIR_CREATE_DECOMPRESSES = 1,
-    WEIR_CREATE_PREALLOCATES_LATER = 2 /* the first request preallocates, not the creation */
+    WEIR_CREATE_PREALLOCATES_LATER = 2 /* memory is preallocated by the first request */
 };
 
 /* Creates an allocator as weir_allocator_create does.  `how` is a combination of WEIR_CREATE_ bits. */

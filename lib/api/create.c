@@ -476,7 +476,8 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     status = find_own_device(a);
     if (status != WEIR_OK)
         goto close_counters;
-    /* The next call, which creates a context, can now ask other processes for memory. */
+    /* The registry of processes comes before the context: if the device has no memory for the context, weir can then
+     * ask other processes for memory. */
     weir__join_process_peers(a);
     status = join_group(a);
     if (status == WEIR_OK)
@@ -494,7 +495,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->local_peer.owner = a;
     atomic_store_explicit(&a->device.log, a->options.log, memory_order_relaxed);
     a->creation = NULL;
-    /* Other allocators of the process may call this allocator after this call. */
+    /* From this call on, other allocators of the process may ask this allocator for idle memory. */
     weir__local_peers_join(&a->local_peer);
     *allocator = a;
     return weir__ended(result_before, WEIR_OK);
@@ -726,7 +727,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
     weir__local_peers_leave(&a->local_peer);
     if (!lost && a->learn)
-        (void)weir__learn_save(a, NULL); /* a failure is already logged */
+        (void)weir__learn_save(a, NULL); /* no error of the destruction, and already logged */
     close_parts(a);
     weir__anywhere_close(a);
     weir__leave_peers(a);

@@ -155,7 +155,7 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     if (a->caches)
         weir__caches_ask(a->caches, stream, 1);
     else
-        /* Queries the stream now, because the program is about to destroy it. */
+        /* Queries the stream now, because the program destroys it after this call. */
         observe_stream(a, stream);
     weir__set_driver_result(before);
 }

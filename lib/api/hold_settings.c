@@ -114,13 +114,13 @@ static weir_status set_budget(weir_allocator *a) {
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->grow_ahead, &memory, 0);
     twice.value = twice.value > UINT64_MAX / 2 ? UINT64_MAX : 2 * twice.value;
-    /* The value may be above 100%; weir__budget_bytes() treats such a value as 100%. */
+    /* If twice the grow-ahead is above 100%, weir__budget_bytes() returns 100% of the memory. */
     a->high = weir__budget_bytes(&twice, &memory, 0);
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     status = set_shares(a, &memory);
     if (status != WEIR_OK)
         return status;
-    /* The value "max" means all memory that the limit and the device allow. */
+    /* For prealloc, "max" means all memory that the limit and the device allow. */
     if (a->prealloc == UINT64_MAX)
         a->prealloc = memory.free < limit->bytes ? memory.free : limit->bytes;
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
@@ -130,7 +130,7 @@ static weir_status set_budget(weir_allocator *a) {
         return status;
     if (a->prealloc > limit->bytes && weir__foreign_prealloc(options))
         cap_prealloc(a, asked);
-    /* The value "max" means that the whole preallocation must succeed. */
+    /* For prealloc-min, "max" means that the whole preallocation must succeed. */
     if (a->prealloc_min == UINT64_MAX)
         a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total)
@@ -188,7 +188,7 @@ static weir_status open_to_peers(weir_allocator *a) {
     weir_status status = weir__peers_read(a->device.driver, a->device.ordinal, peers,
                                           &a->device.access, &result, why, sizeof why);
 
-    a->options.peers = NULL; /* the caller may free the text */
+    a->options.peers = NULL; /* the caller may free the text of the option */
     if (status == WEIR_OK)
         return WEIR_OK;
     status = result == CUDA_SUCCESS ? weir__without_driver(status)

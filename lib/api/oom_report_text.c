@@ -467,7 +467,7 @@ int weir__oom_report_problem(const char *to) {
     }
     if (errno != ENOENT)
         return errno;
-    if (name) /* if the file is in the root folder, the name of its folder is "/" */
+    if (name) /* for "/name", the folder is "/" and not "" */
         snprintf(folder, sizeof folder, "%.*s", (int)(name == to ? 1 : name - to), to);
     return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
 }

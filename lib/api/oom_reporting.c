@@ -46,7 +46,7 @@ enum {
 };
 #define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc and of mapped memory, in bytes */
 #define UNIT ((size_t)32 << 20)
-/* The unit of memory that caches allocate from the engine, in bytes. */
+/* Caches allocate memory from the engine in units of this many bytes. */
 #define BLOCK ((size_t)16 << 10)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -135,7 +135,7 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     weir_oom_report_stream *by = v->pending_by;
 
     v->pending = survey->pending;
-    /* Keeps the streams with most pending bytes, sorted from most to least. */
+    /* Keeps the streams with most pending bytes, sorted from most to fewest. */
     for (size_t i = 0; i < survey->streams; i++) {
         uint32_t at = v->pending_streams;
 
@@ -552,7 +552,7 @@ static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
 
     if (!is_short || v->largest_free_block >= PAGE)
         advise_mapping(a, v);
-    /* Advises more memory only if engine mapped was not advised. */
+    /* If engine mapped is advised, no further advice is necessary. */
     if (!v->settings[0].name && is_short)
         advise_more(a, v);
 }

@@ -47,8 +47,8 @@ weir_allocator *(*weir__drop_in_serves)(int device);
 void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct place the_place; /* does not change once `made` is not 0 */
-static weir_options settings;  /* does not change once `made` is not 0; guarded by `lock` */
+static struct place the_place; /* written before `made` becomes 1, and not changed afterwards */
+static weir_options settings;  /* written before `made` becomes 1, and not changed afterwards */
 /* Where each value in `settings` comes from; guarded by `lock`. */
 static struct weir_sources sources;
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];

@@ -14,7 +14,7 @@
 
 /* The contents of a profile file, for one allocator.  No field changes after weir__learn_open(). */
 struct weir_learn {
-    char *path; /* the absolute path of the file, since the process may change its directory */
+    char *path; /* the absolute path of the file, since the process may change its folder */
     char key[WEIR_PROFILE_KEY_BYTES];
     /* What the file says about earlier runs.  All fields are 0 if weir could not use the file. */
     struct weir_profile known;

@@ -17,8 +17,8 @@
 
 enum {
     WEIR_SHOW_VERSION = 2,
-    WEIR_SHOW_MOST = 16,  /* the maximum number of published allocators of a process */
-    WEIR_SHOW_EVENTS = 8, /* the maximum number of published growths of an allocator */
+    WEIR_SHOW_MOST = 16,  /* the maximum number of allocators that a process publishes */
+    WEIR_SHOW_EVENTS = 8, /* the maximum number of latest growths of an allocator */
     WEIR_SHOW_COMMAND = WEIR_COMMAND_BYTES,
     WEIR_SHOW_WORD = 24,
     WEIR_SHOW_KINDS = 8, /* the maximum number of driver calls in the list `kind` */

@@ -18,7 +18,7 @@ static CUresult make_quiet(weir_allocator *a, CUstream *stream) {
     CUstream first = NULL;
 
     if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&a->quiet, &first, *stream)) {
-        /* Another thread was faster, and its stream is used. */
+        /* Another thread has stored its stream first, so this thread uses that stream. */
         (void)driver->cuStreamDestroy(*stream);
         *stream = first;
     }

@@ -127,7 +127,7 @@ static int refill(weir_trace_reader *reader) {
     got = reader->source(reader->context, reader->filled, BUFFER_BYTES - kept, text, sizeof text);
     if (got < 0) {
         text[sizeof text - 1] = '\0';
-        if (reader->line > 0) /* the source failed after this line */
+        if (reader->line > 0) /* tells after which line of the trace the source failed */
             snprintf(behind, sizeof behind, "behind line %" PRIu64 ": ", reader->line);
         snprintf(reader->message, sizeof reader->message, "%s%s", behind,
                  text[0] ? text : "the source of the trace failed");
@@ -146,7 +146,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
         char *newline = memchr(reader->next, '\n', (size_t)(reader->filled - reader->next));
 
         if (newline) {
-            reader->next = newline; /* the caller reads on at the end of the comment */
+            reader->next = newline; /* the rest of the comment is then an empty line */
             return 1;
         }
         /* Keeps one character, so that the line does not look empty. */

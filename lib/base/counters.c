@@ -75,7 +75,7 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
 _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 
 unsigned weir__striped_enlist(void) {
-    static _Atomic unsigned threads; /* how many threads use one of the arrays of counters */
+    static _Atomic unsigned threads; /* how many threads have a stripe of counters of their own */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
     /* Does not increase the number above WEIR_STRIPED_STRIPES, so it cannot overflow.  All further threads share the

@@ -25,8 +25,8 @@
  * addition costs 5 to 12 ns.  An allocation from the driver's pool costs about 60 ns.)  When a thread ends, its stripe
  * keeps its values, and no other thread gets this stripe. */
 enum {
-    WEIR_STRIPED_ALLOCS, /* allocations, if there are no per-stream caches */
-    WEIR_STRIPED_FREES,  /* frees that no per-stream cache has counted itself */
+    WEIR_STRIPED_ALLOCS, /* calls of weir_alloc, if no per-stream cache counts them */
+    WEIR_STRIPED_FREES,  /* calls of weir_free, if no per-stream cache counts them */
     WEIR_STRIPED_COUNTERS
 };
 enum { WEIR_STRIPED_STRIPES = 64 };
@@ -94,7 +94,7 @@ struct weir_counters {
         _Atomic uint64_t asked, got, kept, ns, waited_ns;
     } prealloc;
 
-    /* Guards the fields below.  A thread that holds this lock takes no other lock. */
+    /* Guards the sums and the ring of growth events.  A thread that holds this lock takes no other lock. */
     pthread_mutex_t lock;
     weir_statistics sums; /* sums over all growth events; fields without such a sum are 0 */
     struct {
@@ -139,7 +139,7 @@ void weir__failure_get(struct weir_failed_request *out);
 /* Returns how many requests of the calling thread have failed so far.  A caller that compares two results finds out
  * whether another request has failed in between. */
 uint64_t weir__failures_met(void);
-/* Sets the requested size in the record of the calling thread's last failed request. */
+/* Overwrites the requested size in the record of the calling thread's last failed request. */
 void weir__failure_asked(uint64_t bytes);
 
 #endif

@@ -89,7 +89,7 @@ void weir__put_json(struct weir_output *out, const char *format, ...) {
         } else if (format[1] == 'd') {
             weir__put(out, va_arg(arguments, int) ? "true" : "false");
             format += 2;
-        } else { /* here the conversion is %ju */
+        } else { /* the conversion %ju (a number) */
             number = va_arg(arguments, uintmax_t);
             weir__put(out, number == UINT64_MAX ? "null" : "%ju", number);
             format += 3;

@@ -19,7 +19,7 @@ struct weir_output {
     char *text;    /* the memory for the text, which ends with a NUL unless `bytes` is 0 */
     size_t bytes;  /* the size of the memory at `text` */
     size_t length; /* the length of the text, of which `text` may contain only the first part */
-    int is_open;   /* set if the text ends with an opening bracket or brace, so no comma follows */
+    int is_open;   /* set after an opening bracket or brace, where JSON allows no comma */
 };
 
 /* Appends text to the output as printf(3) does. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.c: replaces the contents of a file.
  *
- * weir writes the new contents to a new file with a temporary name in the directory of the old file.  weir creates the
+ * weir writes the new contents to a new file with a temporary name in the folder of the old file.  weir creates the
  * new file with O_EXCL, so weir never follows a link with the temporary name, and never changes an existing file.  If
  * the temporary name is in use, weir tries the next name. */
 #include "config.h"
@@ -55,8 +55,8 @@ static void name_folder(const char *path, char folder[PATH_MAX]) {
         snprintf(folder, PATH_MAX, ".");
 }
 
-/* Writes the directory of a file to the disk, so that a new name of the file is still there after a crash.  Ignores
- * errors, because some file systems cannot do this for a directory. */
+/* Writes the folder of a file to the disk, so that a new name of the file is still there after a crash.  Ignores
+ * errors, because some file systems cannot do this for a folder. */
 static void sync_folder(const char *path) {
     char name[PATH_MAX];
     int folder;
@@ -75,7 +75,7 @@ static int is_descriptor_of(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Returns 1 if weir may follow a symbolic link and write to its target, else 0.  In a directory to which all users may
+/* Returns 1 if weir may follow a symbolic link and write to its target, else 0.  In a folder to which all users may
  * write, weir follows only links of this user and of root, so that no other user can redirect weir's writes.  Linux has
  * this rule, too (protected_symlinks), but the rule may be switched off. */
 static int may_follow(const char *path, const struct stat *link) {
@@ -88,7 +88,7 @@ static int may_follow(const char *path, const struct stat *link) {
     return !open_to_all || link->st_uid == geteuid() || link->st_uid == 0;
 }
 
-/* Creates a new file with a temporary name in the directory of the file at `path`.  Returns 0 on success, else an errno
+/* Creates a new file with a temporary name in the folder of the file at `path`.  Returns 0 on success, else an errno
  * value. */
 static int open_beside(struct weir_replacement *r, const char *path, const struct stat *before,
                        mode_t mode) {
@@ -130,7 +130,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
     if (!*path) /* without this check, an empty path would create a file */
         return ENOENT;
     is_there = lstat(path, &link) == 0;
-    if (!is_there && errno != ENOENT) /* the file may exist, but weir has no permission to see it */
+    if (!is_there && errno != ENOENT) /* errors such as EACCES: the file may exist */
         return errno;
     is_link = is_there && S_ISLNK(link.st_mode);
     if (is_link && !may_follow(path, &link))
@@ -144,7 +144,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
         is_there && (is_descriptor_of(&is, STDOUT_FILENO) || is_descriptor_of(&is, STDERR_FILENO));
     if (is_open)
         flags |= O_APPEND;
-    if (is_link && !is_there) /* the target of the link does not exist */
+    if (is_link && !is_there) /* a link whose target does not exist */
         flags |= O_CREAT | O_TRUNC;
     /* The file is not replaced but written in place: it is standard output, standard error, or no regular file. */
     if (is_open || (is_there ? !S_ISREG(is.st_mode) : is_link)) {

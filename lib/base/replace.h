@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.h: replaces the whole contents of a file, or leaves the file unchanged.
  *
- * weir writes a new file with a temporary name in the directory of the old file, and then renames the new file.  If the
- * path is a symbolic link, the link stays, and weir replaces the target of the link.  In a directory to which all users
+ * weir writes a new file with a temporary name in the folder of the old file, and then renames the new file.  If the
+ * path is a symbolic link, the link stays, and weir replaces the target of the link.  In a folder to which all users
  * may write, weir follows only links of this user and of root.  weir writes in place to a pipe, to a terminal, and to a
  * file that is open as standard output or standard error.
  *
@@ -42,7 +42,7 @@ int weir__replace_file(const char *path, mode_t mode, int is_durable, const void
                        size_t count);
 
 /* Removes the file or the link at `path`, and creates a new file at `path`.  Readers see the new file while weir is
- * writing it.  In a directory that all users share, the kernel does not let weir remove another user's file.  Returns a
+ * writing it.  In a folder that all users share, the kernel does not let weir remove another user's file.  Returns a
  * descriptor, or -1 with errno on failure. */
 int weir__replace_open(const char *path, mode_t mode);
 

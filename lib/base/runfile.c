@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/variable.h"
 
-/* Returns the directory with index `number` in the list of directories in which weir may put shared files.  Returns
+/* Returns the folder with index `number` in the list of folders in which weir may put shared files.  Returns
  * NULL if the list is shorter. */
 static const char *candidate_folder(int number) {
     static const char *const folders[] = {"/dev/shm", "/tmp", NULL};

@@ -2,12 +2,12 @@
 /* runfile.h: the files through which running processes of one user find each other.
  *
  * weir puts such files into /dev/shm, or into /tmp if /dev/shm cannot be used.  If $WEIR_RUN_FOLDER is an absolute
- * path, weir uses only that directory.  Otherwise, if $WEIR_GROUP_DIR is an absolute path, weir uses only that
- * directory, which containers may share.  No other variable changes the directory, because a process of a login session
- * and a process of a service must use one directory.
+ * path, weir uses only that folder.  Otherwise, if $WEIR_GROUP_DIR is an absolute path, weir uses only that
+ * folder, which containers may share.  No other variable changes the folder, because a process of a login session
+ * and a process of a service must use one folder.
  *
  * The name of a file begins with "weir-UID-".  Callers choose the rest of the name.  Every user may create files in
- * these directories.  So weir follows no link, waits for no pipe, and callers check the owner of each file that they
+ * these folders.  So weir follows no link, waits for no pipe, and callers check the owner of each file that they
  * open.
  *
  * This file must not depend on the contents of a file or on the process that searches for the file. */
@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Writes the path at which processes of this user shall put or find a file.  Uses the first directory that this user
- * may write to, and in which the name is unused or belongs to a plain file of this user.  If no directory is suitable,
+/* Writes the path at which processes of this user shall put or find a file.  Uses the first folder that this user
+ * may write to, and in which the name is unused or belongs to a plain file of this user.  If no folder is suitable,
  * uses the last one.  So all processes of the user get one path, even if another user has created a file of that name.
  * Returns 0 on success, -1 with errno if the path is too long. */
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
@@ -28,7 +28,7 @@ int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
  * file's name after "weir-UID-" and `begins`. */
 typedef void weir_runfile_visitor(const char *path, const char *rest, void *context);
 
-/* Calls `visit` for each file, in all directories for shared files, whose name begins with "weir-UID-" followed by
+/* Calls `visit` for each file, in all folders for shared files, whose name begins with "weir-UID-" followed by
  * `begins`.  Another user may have created such a file, or it may be a link, so `visit` must check the file. */
 void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *context);
 

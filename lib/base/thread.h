@@ -30,7 +30,7 @@ void weir__thread_watch(void (*begins)(void));
 
 /* The time during which a thread waited for a processor. */
 struct weir_waits {
-    /* The time from the thread's start to the last call of weir__thread_waits_in(). */
+    /* The waiting time of the thread from its start to the last call of weir__thread_waits_in(). */
     uint64_t seen_ns;
 };
 

@@ -7,7 +7,7 @@
 #ifndef WEIR_TLS_H
 #define WEIR_TLS_H
 
-#include <limits.h> /* defines __GLIBC__ */
+#include <limits.h> /* any header of the C library defines __GLIBC__ */
 
 #ifdef __GLIBC__
 #define WEIR_FAST_TLS __attribute__((tls_model("initial-exec")))

@@ -35,7 +35,7 @@ int weir__process_has_preload(void);
  * read. */
 void weir__process_command(pid_t pid, char *text, size_t bytes);
 
-/* Writes the command line of this process for texts with little room: without the directory of the program. */
+/* Writes the command line of this process for texts with little room: without the folder of the program. */
 void weir__process_name(char *text, size_t bytes);
 
 #endif

@@ -42,7 +42,7 @@
 #define XLA_ALLOCATOR "XLA_PYTHON_CLIENT_ALLOCATOR"
 #define COMPAT "WEIR_COMPAT"
 
-#define DEFAULT_FRACTION 750000 /* the default of JAX and XLA, in millionths */
+#define DEFAULT_FRACTION 750000 /* JAX and XLA preallocate 75% by default (in millionths) */
 
 static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GROWTH,
                                            XLA_PREALLOCATE, XLA_FRACTION, XLA_OLD_FRACTION,
@@ -165,7 +165,7 @@ static weir_status read_part_switches(struct reading *reading) {
         const char *value = part_names[i].is_switch ? weir__variable(part_names[i].name) : NULL;
         int on;
 
-        if (value && *value) /* an empty variable is treated as not set */
+        if (value && *value) /* an empty variable has no effect */
             status = read_switch(reading, part_names[i].name, &on);
     }
     return status;
@@ -181,7 +181,7 @@ struct compat {
      * is -1, which means a fraction of the device. */
     int tf_prealloc;
     uint64_t bytes;
-    int preallocate; /* XLA_PYTHON_CLIENT_PREALLOCATE: NOT_SET, NO or YES */
+    int preallocate; /* the variable XLA_PYTHON_CLIENT_PREALLOCATE: NOT_SET, NO or YES */
     /* The fraction of the device to preallocate, in millionths, or 0 if no variable sets a fraction. */
     uint64_t fraction;
     const char *fraction_name;
@@ -419,7 +419,7 @@ struct likeness {
     size_t distance;
     /* The length of `name` if the unknown name begins with `name` and is longer, else 0. */
     size_t prefix;
-    int is_known; /* set if the compared name is itself a known name */
+    int is_known; /* set if the name that is searched for is itself a known name */
 };
 
 /* Compares the name of a variable with a known name, and stores the known name in *likeness if it is the most similar

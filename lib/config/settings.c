@@ -39,7 +39,8 @@ static struct weir_message message_at(char *text, size_t bytes) {
 /* The size of weir_options in the first version of the library.  Smaller sizes are invalid. */
 #define SMALLEST_SIZE offsetof(weir_options, cache)
 
-/* A caller whose struct is larger than this has not initialised the struct. */
+/* The largest size that weir accepts for a caller's weir_options.  A larger size is probably memory that was never
+ * initialised. */
 #define LARGEST_SIZE ((size_t)65536)
 
 /* Returns 1 if some version of weir_options has `bytes` bytes, else 0.  Each version has added its fields at the end,
