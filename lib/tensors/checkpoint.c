@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* checkpoint.c: saves the list of a pool's live blocks (a checkpoint), and makes these blocks live again later.
+/* checkpoint.c: saves which blocks of a private memory pool are live (a checkpoint), and later makes these blocks
+ * live again.
  *
- * PyTorch's graph trees run CUDA graphs that continue each other.  Before a graph runs, its pool must have the live
- * blocks that it had at the end of the earlier graph, even if the program has freed some of these blocks since.  So
- * a restore makes a new placement for each part of the pool.  All memory of the new placement is free at first.
- * Then the restore allocates the saved blocks in the placement at their old addresses.
+ * PyTorch needs checkpoints for CUDA graphs that continue each other: before a graph runs, its pool must have the
+ * same live blocks as at the end of the earlier graph, even if the program has freed some of these blocks since.
  *
- * This file must not know graphs or captures.
+ * A restore discards the pool's records of free and used memory.  It makes new records in which all memory is free,
+ * and allocates each saved block at its old address.
+ *
+ * The code in this file must not depend on graphs or captures.
  */
 #include <stdlib.h>
 
@@ -14,23 +16,24 @@
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A saved live block.  `chunk` is the size of the block's chunk in the placement, in bytes. */
+/* A saved live block.  `chunk` is the number of bytes that the block occupies in its segment, with padding. */
 struct saved_block {
     size_t chunk;
-    /* The request that makes the block again, with a NULL `note`. */
+    /* The request that allocates the block again.  `made.note` is NULL, because a restore cannot keep the program's
+     * note. */
     struct weir_tensor_request made;
 };
 
 struct weir_tensors_state {
     weir_tensors_id id;
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    struct saved_block *blocks; /* the saved blocks, sorted by part, then by address */
+    struct saved_block *blocks; /* the saved blocks, sorted by part of the pool, then by address */
     size_t block_count, block_room;
 };
 
-/* Returns the stream for which a restore allocates and frees memory in the placement.  If only one stream has used
- * the pool, returns this stream.  The placement then knows one stream only and joins all free chunks.  The caller
- * has waited for the device, so any stream may use the memory. */
+/* Returns the stream for which a restore allocates and frees memory.  If only one stream has used the pool, returns
+ * this stream: then adjacent free chunks can join.  The caller has waited for the device, so any stream may use the
+ * memory. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown;
 }
@@ -46,7 +49,7 @@ void weir_tensors_state_destroy(weir_tensors_state *state) {
 
 /* ---- saving -------------------------------------------------------------------------------------- */
 
-/* Appends a live block to the saved blocks.  Returns 1 on success, 0 if there is no host memory. */
+/* Adds a live block to the checkpoint.  Returns 1 on success, 0 if there is no host memory. */
 static int save_block(const weir_tensors *t, weir_tensors_state *s,
                       const struct weir_placement_span *span) {
     struct saved_block *moved =
@@ -67,8 +70,8 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
     return 1;
 }
 
-/* Waits for the device, and then frees the pool's blocks that waited for other streams.  Returns E_CAPTURE if a
- * freed block still waits for the end of a capture, else OK. */
+/* Waits for the device, and then frees the pool's blocks whose free was delayed because other streams used them.
+ * Returns OK on success, E_CAPTURE if a freed block still waits for the end of a stream capture. */
 static weir_status complete_pending(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
         weir__pending_complete(t, 1);
@@ -130,7 +133,8 @@ static int has_same_segments(const struct weir_tensor_part *part,
     return found == saved->count;
 }
 
-/* Creates a placement in which all memory of part `number` is free.  Returns NULL if there is no host memory. */
+/* Creates records in which all memory of part `number` of the pool is free.  Returns NULL if there is no host
+ * memory. */
 static struct weir_placement *make_placement(const weir_tensors *t,
                                              const struct weir_tensor_pool *pool, int number) {
     const struct weir_tensor_part *part = &pool->part[number];
@@ -145,9 +149,9 @@ static struct weir_placement *make_placement(const weir_tensors *t,
     return NULL;
 }
 
-/* Allocates a saved block in the placement, at the block's old address.  `from` is the address at which the free
- * memory around this address begins.  The function first allocates the memory from `from` up to the block, then the
- * block, and then frees the first piece again. */
+/* Allocates a saved block at its old address.  A placement always allocates from the beginning of free memory, so
+ * the function first allocates the memory from `from` up to the block, then the block, and then frees the first
+ * piece again. */
 static int place_saved_block(struct weir_placement *p, struct weir_placement_stream *stream,
                              uint64_t from, const struct saved_block *block) {
     struct weir_placement_block place;
@@ -159,13 +163,14 @@ static int place_saved_block(struct weir_placement *p, struct weir_placement_str
            (at == from || weir__placement_give(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
-/* Creates new placements for all parts of the pool, in which the saved blocks are live.  All other memory is free
- * for all streams, since the caller has waited for the device.  Returns 1 on success, 0 if there is no host memory. */
+/* Creates new records of free and used memory for all parts of the pool, in which only the saved blocks are live.
+ * All streams may use the free memory, since the caller has waited for the device.  Returns 1 on success, 0 if there
+ * is no host memory. */
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {
     struct weir_placement_stream *stream = restoring_stream(pool);
-    uint64_t from = 0; /* the end of the previous block's chunk */
+    uint64_t from = 0; /* the end of the previous block */
     int ok = 1;
 
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
@@ -187,14 +192,14 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
     return ok;
 }
 
-/* The addresses of all live blocks of a pool.  A restore frees these blocks. */
+/* The addresses of the blocks that are live before a restore.  The restore frees these blocks. */
 struct freed_blocks {
     void **block;
     size_t count;
 };
 
-/* Writes the pool's live blocks to *freed, and allocates all host memory that the rest of the restore needs.
- * Returns 1 on success, 0 if there is no host memory. */
+/* Lists the pool's live blocks in *freed, and allocates all host memory for the restore, so that later steps cannot
+ * fail.  Returns 1 on success, 0 if there is no host memory. */
 static int prepare_restore(weir_tensors *t, const struct weir_tensor_pool *pool,
                            const weir_tensors_state *state, struct freed_blocks *freed) {
     freed->block = calloc(t->map.count + 1, sizeof *freed->block);
@@ -216,7 +221,7 @@ static void free_listed(weir_tensors *t, const struct freed_blocks *freed) {
         (void)weir__map_take(&t->map, (uintptr_t)freed->block[i], &value);
         tensor = (struct weir_tensor *)value;
         weir__tensors_subtract(t, tensor);
-        tensor->use_count = 0; /* the program has made sure that no stream still uses the block */
+        tensor->use_count = 0; /* the program guarantees that no stream still uses the block */
         weir__pool_free(t, tensor);
     }
 }
@@ -234,7 +239,7 @@ static weir_status restore_pool(weir_tensors *t, struct weir_tensor_pool *pool,
             return WEIR_E_NOT_OWNED;
     if (!prepare_restore(t, pool, state, freed))
         return WEIR_E_HOST_MEMORY;
-    /* Streams may still use chunks that the restore will make free, so the restore waits for the device first. */
+    /* Streams may still use memory that becomes free by the restore, so wait for the device first. */
     result = weir__device_wait(&t->allocator->device);
     if (result != CUDA_SUCCESS)
         return weir__device_status(&t->allocator->device, result);
@@ -246,7 +251,7 @@ static weir_status restore_pool(weir_tensors *t, struct weir_tensor_pool *pool,
         pool->part[i].placement = placements[i];
     }
     for (size_t i = 0; i < state->block_count;
-         i++) /* cannot fail: prepare_restore() has allocated the records */
+         i++) /* cannot fail: prepare_restore() has allocated the host memory */
         (void)weir__tensor_record(t, &state->blocks[i].made, pool, 0);
     return WEIR_OK;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* figures.c: reads the figures of tensors, and lists all blocks and free pieces of memory.
+/* figures.c: reads the memory statistics of tensors, and lists all blocks and free chunks.
  *
- * Each request and each free updates the figures of blocks.  The figures of reserved memory come from the allocator.
- * The list shows a contiguous range of the allocator's reserved memory as one segment.  But a pool's segment inside
- * such a range is shown as a segment by itself.
+ * The statistics of blocks are updated by each request and each free.  The statistics of reserved memory come from
+ * the weir_allocator.
  *
- * This file must not know frameworks.
+ * The list shows contiguous reserved memory of the allocator as one segment, but shows each segment of a private
+ * memory pool by itself.
+ *
+ * The code in this file must not depend on a framework.
  */
 #include <stdlib.h>
 
@@ -17,9 +19,9 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* Fills in the figures of reserved memory, which includes the memory of the allocator and of pools with another
- * source.  The class of small blocks gets the sizes of its active blocks.  The class of large blocks gets all other
- * reserved memory. */
+/* Computes the statistics of reserved memory, with the memory of private memory pools.  Small and large blocks share
+ * the reserved memory outside pools.  So the class of small blocks gets only the bytes of its blocks, and the class
+ * of large blocks gets the rest. */
 static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
                                   weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
@@ -39,8 +41,7 @@ static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
     f->segment[2] = f->segment[0];
 }
 
-/* Fills in the figures of active blocks.  Active blocks are live blocks and freed blocks that still wait for other
- * streams. */
+/* Computes the statistics of active blocks, which are live blocks and freed blocks that other streams still use. */
 static void read_active(const weir_tensors *t, weir_tensors_figures *f) {
     for (int i = 0; i < 3; i++) {
         int64_t blocks = t->pending[i].blocks, bytes = t->pending[i].bytes;
@@ -79,7 +80,7 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     return WEIR_OK;
 }
 
-/* Returns figure number `i` of the struct.  The struct contains its figures as if they were one array. */
+/* Returns statistic number `i` of the struct, as if the struct were an array. */
 static weir_tensors_figure *figure_at(weir_tensors_figures *f, int i) {
     return &f->allocation[0] + i;
 }
@@ -90,8 +91,8 @@ _Static_assert(offsetof(weir_tensors_figures, requested_bytes[2]) -
                    (FIGURES - 1) * sizeof(weir_tensors_figure),
                "figures stand side by side");
 
-/* Reads the allocator's statistics into *s, and takes the lock, which the caller must release.  On an error, does
- * not take the lock. */
+/* Reads the allocator's statistics into *s, and takes the lock.  The caller must release the lock.  On an error,
+ * does not take the lock. */
 static weir_status begin_reset(weir_tensors *t, weir_statistics *s) {
     weir_status status = weir__call_check(t != NULL);
 
@@ -122,7 +123,8 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
     return WEIR_OK;
 }
 
-/* Sets the sums of all pools' reserved bytes to 0, and frees the records of pools that have ended. */
+/* Sets the total bytes that each private memory pool has reserved and freed to 0.  Frees the statistics of pools
+ * that have ended. */
 static void reset_reserved(weir_tensors *t) {
     struct weir_tensor_reserved **link = &t->reserved, *r;
 
@@ -178,7 +180,7 @@ weir_status weir_tensors_pools(weir_tensors *t,
 
 /* Returns the total bytes of the part's segments that contain no live block. */
 static uint64_t part_idle(const struct weir_tensor_part *part) {
-    /* The first segment above the live blocks that the loop has visited so far. */
+    /* the first segment above the live blocks that the loop has visited */
     const struct weir_tensor_segment *next = part->segments;
     struct weir_placement_span span = {0};
     uint64_t bytes = part->bytes;
@@ -210,7 +212,7 @@ uint64_t weir__pools_idle(const weir_tensors *t) {
 
 /* ---- the list ----------------------------------------------------------------------------------- */
 
-/* A range in the allocator's memory: a block that belongs to no pool, or a pool's segment (then `tensor` is NULL). */
+/* A block that belongs to no private memory pool, or a segment of a pool; for a segment, `tensor` is NULL. */
 struct item {
     uint64_t address;
     size_t bytes;
@@ -222,8 +224,8 @@ struct visit {
     void (*show)(void *context, const weir_tensors_block *block);
     void *context;
     const struct weir_tensor_pool *pool;
-    const struct weir_tensor_part *part; /* the part of `pool` that is shown now */
-    struct weir_tensor_segment segment;  /* the segment of the chunk that was shown last */
+    const struct weir_tensor_part *part; /* the part of the pool whose chunks are being listed */
+    struct weir_tensor_segment segment;  /* the segment of the chunk that was listed last */
 };
 
 static int by_address(const void *a, const void *b) {
@@ -269,8 +271,8 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to,
         v->show(v->context, &block);
 }
 
-/* Shows the range from `from` to `to` as one segment that contains the blocks `blocks`.  The range must contain no
- * segment of a pool. */
+/* Lists the memory from `from` to `to` as one segment that contains the blocks `blocks`.  No segment of a private
+ * memory pool may lie in this range. */
 static void show_run(const struct visit *v, uint64_t from, uint64_t to, const struct item *blocks,
                      size_t count) {
     struct weir_tensor_segment segment = {from, to - from};
@@ -283,8 +285,8 @@ static void show_run(const struct visit *v, uint64_t from, uint64_t to, const st
     show_free(v, from, to, segment);
 }
 
-/* Shows a piece of reserved memory, with the items from number `at` on that lie in the piece.  Returns the number of
- * the first item after the piece. */
+/* Lists a contiguous piece of reserved memory and the blocks in this piece.  Starts with items[at], and returns the
+ * number of the first item after the piece. */
 static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
                          const struct item *items, size_t at, size_t count) {
     uint64_t from = piece->base, end = piece->base + piece->bytes;
@@ -301,8 +303,7 @@ static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
     return next;
 }
 
-/* Joins adjacent pieces of the allocator's reserved memory, and writes a list of the pieces to *out.  Returns the
- * number of pieces. */
+/* Stores a list of the contiguous pieces of the allocator's reserved memory in *out.  Returns the number of pieces. */
 static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
     size_t count = weir__engine_list_all(t->allocator->reserve.engine, WEIR_VISIT_WHOLES, out);
     struct weir_extent *pieces = *out;
@@ -323,7 +324,7 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
     for (size_t i = 0; i <= piece_count; i++) {
         uint64_t base = i < piece_count ? pieces[i].base : UINT64_MAX;
 
-        /* Shows a block that lies in no piece of the list as a segment by itself. */
+        /* lists a block outside the allocator's reserved memory as a segment by itself */
         for (; at < count && items[at].address < base; at++)
             if (items[at].tensor)
                 show_tensor(v, items[at].tensor,

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* pending.c: delays frees of blocks until other streams have finished with the blocks, or until a capture has ended.
+/* pending.c: delays the free of a block until other streams have finished with the block, or until a stream capture
+ * has ended.
  *
- * When a block is freed that other streams use, weir records an event on each of these streams, and frees the block
- * once all the events have completed.  The block's own stream may be destroyed before that.  So weir records an
- * event on the block's own stream, too.  weir records no such event if this stream is never destroyed, or if the
- * block belongs to a pool.
+ * When the program frees a block that other streams use, weir records an event on each of these streams, and frees
+ * the block once all the events have completed.  weir also records an event on the stream for which the block was
+ * allocated, because this stream may be destroyed before the events complete.  weir omits this event if the stream is
+ * never destroyed, or if the block belongs to a private memory pool.
  *
- * Each stream has a queue of waits.  So a request queries only one event for each stream that still has work to do.
- * An event that is recorded while a stream is being captured would become a part of the graph.  So weir records one
- * event for all waits for the stream after the capture has ended.  Requests free the blocks whose waits have ended,
- * and so does the end of a route (pools.c).
+ * Blocks that wait for one stream form a queue.  So a request queries only one event for each stream that still
+ * works.
  *
- * All functions here run in the device's context.  A default stream belongs to the current context, and the calling
- * thread may have the context of another device.
+ * An event that is recorded while a stream is being captured becomes a part of the graph.  So weir records one event
+ * for all blocks that wait for the stream after the capture has ended.
  *
- * This file must not know routes or placement.
+ * Each request frees the blocks whose events have completed.
+ *
+ * All functions here run in the CUDA context of the device: the calling thread may have the context of another
+ * device, and a default stream belongs to the current context.
+ *
+ * The code in this file must not depend on how private memory pools place blocks or which requests they receive.
  */
 #include <stdlib.h>
 
@@ -33,8 +37,8 @@ static void hold_for_retry(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- freeing blocks ------------------------------------------------------------------------------ */
 
-/* Checks whether the handle `user.stream` still means the stream `user.name`.  Returns OK if it does, E_STREAM if
- * the handle means another stream or no stream, E_CAPTURE if a capture forbids the query. */
+/* Checks whether the handle `user.stream` still means the stream that `user.name` identifies.  Returns OK if it
+ * does, E_STREAM if the handle means another stream or no stream, E_CAPTURE if the query would break a capture. */
 static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     uint64_t now;
@@ -47,9 +51,10 @@ static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
     return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
 }
 
-/* Frees a block that belongs to no pool, in the order of its stream.  A free on a default stream fails with E_STREAM
- * if the thread has no current context.  So the function repeats such a free in the device's context.  If the free
- * fails with E_STREAM again, the stream has ended.  Then weir_free_any() waits for the device and frees the block. */
+/* Frees a block that belongs to no private memory pool, in the order of its stream.  A free on a default stream
+ * fails with E_STREAM if the thread has no current context, so the function repeats such a free in the device's
+ * context.  If the free fails with E_STREAM again, the stream has been destroyed.  Then weir_free_any() waits for
+ * the device and frees the block. */
 static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
@@ -72,15 +77,14 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
 }
 
 /* Returns 1 if a free with this status had no effect and may succeed later, else 0.  weir repeats such a free later,
- * because a framework's deleter must not fail. */
+ * because a framework ignores errors of a free. */
 static int may_succeed_later(weir_status status) {
     return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
            status != WEIR_E_FORKED;
 }
 
-/* Frees a block that waits for no other stream any more.  If the block's own stream can be destroyed, weir has
- * waited for this stream, too, and does not use the stream's handle.  Returns 1 on success, 0 if the free has to be
- * repeated later. */
+/* Frees a block that no other stream uses any more.  If the block's own stream can be destroyed, weir has waited for
+ * this stream, too, and does not use its handle.  Returns 1 on success, 0 if weir has to repeat the free later. */
 static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
@@ -95,7 +99,7 @@ static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
         return 0;
     if (tensor->is_freed)
         weir__tensors_completed(t, tensor);
-    else /* weir__pending_free() has counted this block as pending, and has reported the free */
+    else /* if the block has no pool, weir__pending_free() has reported the free already */
         weir__tensors_pend(t, tensor, -1);
     weir__tensor_drop(t, tensor);
     return 1;
@@ -130,16 +134,16 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Records an event after all work that the stream has now.  Returns E_CAPTURE if the stream is being captured,
- * E_STREAM if the stream's handle means another stream or no stream. */
+/* Records an event after all work that the stream has now.  Returns OK on success, E_CAPTURE if the stream is being
+ * captured, E_STREAM if the stream's handle means another stream or no stream. */
 static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
     weir_status status = means_still(t, use);
 
     return status == WEIR_OK ? weir__order_record(&t->events, use.stream, 0, event) : status;
 }
 
-/* Waits until a stream has finished with a block, without an event.  Waits for the stream if its handle still means
- * this stream, else for the device.  Returns 1 on success, 0 if both waits fail. */
+/* Waits until a stream has finished with a block, without an event.  Waits for the whole device if the stream's
+ * handle may mean another stream.  Returns 1 on success, 0 if the waits fail. */
 static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
     struct weir_device *device = &t->allocator->device;
 
@@ -148,9 +152,9 @@ static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Makes a freed block wait for all work that the stream has now.  If the stream is being captured, makes the block
- * wait for the work that the stream has after the capture.  Returns OK, E_HOST_MEMORY, or another error of
- * record_use(). */
+/* Delays the free of a block until the stream has finished its present work.  If the stream is being captured,
+ * delays the free until the stream has finished the work that it has at the end of the capture.  Returns OK,
+ * E_HOST_MEMORY, or another error of record_use(). */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = t->queues, *queue;
@@ -190,8 +194,9 @@ int weir__pending_is_recorded(const weir_tensors *t) {
     return 0;
 }
 
-/* Makes a freed block wait for each stream that uses the block.  If no stream uses the block any more, frees the
- * block at once.  Returns 1 on success, 0 if the driver fails or there is no host memory. */
+/* Delays the free of a block until each stream that uses the block has finished its present work.  If no stream uses
+ * the block any more, frees the block at once.  Returns 1 on success, 0 if the driver fails or there is no host
+ * memory. */
 static int wait_for_all_uses(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
@@ -220,8 +225,8 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
         weir__driver_leave(device->driver, &scope);
 }
 
-/* Removes the oldest wait from the queue, and frees the block if the block waits for nothing else.  The caller frees
- * the queue if no wait is left. */
+/* Removes the oldest entry from the queue of one stream.  Frees the entry's block if the block waits for no other
+ * stream.  The caller frees the queue once it is empty. */
 static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     struct weir_tensor_wait *wait = queue->first;
     struct weir_tensor *tensor = wait->tensor;
@@ -236,9 +241,9 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
         hold_for_retry(t, tensor);
 }
 
-/* Ends the waits of the queue that have completed, or all waits if `is_over` is set.  Queries the oldest event
- * first.  If the oldest event has completed, queries the newest event: once the newest event has completed, all
- * others have.  If the newest event has not completed, queries the events in between, oldest first. */
+/* Frees the blocks of the queue whose event has completed, or all blocks if `is_over` is set.  To save queries,
+ * first queries the oldest event, then the newest: if the newest has completed, all others have.  Otherwise queries
+ * the events in between, oldest first. */
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
     int asks_newest = !is_over;
 
@@ -253,8 +258,8 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
     }
 }
 
-/* Records one event for all waits of the queue that no event covers yet, if the stream's capture has ended.  If
- * recording fails, waits for the stream and ends all waits of the queue. */
+/* Records one event for all blocks of the queue that wait for the end of a capture, if the stream's capture has
+ * ended.  If the recording fails, waits for the stream and frees all blocks of the queue. */
 static void record_open_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
     weir_status status = record_use(t, queue->use, &queue->open->event);
 
@@ -267,8 +272,8 @@ static void record_open_waits(weir_tensors *t, struct weir_tensor_queue *queue) 
     }
 }
 
-/* Ends the waits of all queues that have completed.  If `waits` is set, waits for the device instead of querying
- * events. */
+/* Frees the blocks whose events have completed, for all streams.  If `waits` is set, waits for the device instead of
+ * querying events. */
 static void end_completed_waits(weir_tensors *t, int waits) {
     int is_over = waits && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
 
@@ -283,7 +288,7 @@ static void end_completed_waits(weir_tensors *t, int waits) {
     }
 }
 
-/* Repeats the frees of the list `held`, which have failed before. */
+/* Repeats the frees that have failed before. */
 static void retry_held_frees(weir_tensors *t) {
     struct weir_tensor *held = t->held;
 
@@ -304,8 +309,8 @@ void weir__pending_complete(weir_tensors *t, int waits) {
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* weir's own threads record no event here.  Another thread may begin to capture the stream at any time, and the
-     * event would become a part of the graph. */
+    /* weir's own threads must not record an event: another thread may begin to capture the stream at any time, and
+     * then the event would become a part of the graph. */
     if (!weir__thread_is_own()) {
         retry_held_frees(t);
         for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)

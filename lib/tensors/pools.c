@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* pools.c: private pools of memory for CUDA graphs.  A graph that is launched many times needs memory at fixed
- * addresses.
+/* pools.c: private memory pools for CUDA graphs.
  *
- * A pool allocates segments, and places blocks in the segments by best fit.  A freed block serves later requests of
- * the stream that freed the block.  A pool keeps its segments as long as the pool has users, because graphs contain
- * the addresses.
+ * A graph that is launched many times needs its memory at fixed addresses.  A pool allocates segments, and places
+ * blocks in the segments by best fit.  Freed memory is reused for later requests of the stream that freed the memory.
+ * A pool keeps its segments as long as the pool has users, because graphs contain the addresses.
  *
  * If the engine keeps a range of addresses for pools (weir__alloc_apart), a pool places each new segment directly
- * after its last segment.  These two segments join: a block may lie across both.  A growth then adds only as many
- * bytes as the free memory at the end of the pool lacks.  Small blocks have a part of the pool for themselves, since
- * one live small block between large free blocks would keep these blocks from joining.  With other engines a new
- * segment is as large as a fixed share of the pool.  So small pools reserve little memory, and large pools grow
- * seldom.
+ * after its last segment.  The two segments join: a block may lie across both.  When the pool grows, the free memory
+ * at the end of the last segment becomes part of the new block.  Small blocks have segments of their own, since one
+ * small block that stays live would keep large free blocks from joining.
  *
- * A stream is identified by its name (tensors_internal.h).  Memory that was freed by a stream that has ended, or
- * that has no name, serves other streams only after a wait for the device.  A request makes this wait before its pool
- * grows.
+ * With other engines a new segment is as large as a fixed fraction of the pool.  So small pools reserve little
+ * memory, and large pools grow seldom.
  *
- * This file must not know frameworks, or what a capture is.
+ * Some memory was freed by a stream that has been destroyed or that weir cannot identify.  Another stream may reuse
+ * such memory only after a wait for the device.  A request makes this wait before the pool grows.
+ *
+ * The code in this file must not depend on a framework, or on how captures work.
  */
 #include <stdlib.h>
 
@@ -29,8 +28,8 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
-/* A part grows by at least 1 / STEP_PART of its present bytes, or by at least 1 / STEP_PART_JOINED if segments join.
- * These minimal growths are never larger than LARGEST_STEP. */
+/* One growth of a pool adds at least 1 / STEP_PART of the present bytes, or at least 1 / STEP_PART_JOINED if
+ * adjacent segments join, but never more than the request or LARGEST_STEP bytes, whichever is larger. */
 enum { STEP_PART = 8, STEP_PART_JOINED = 128 };
 
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
@@ -76,8 +75,8 @@ static void free_pool(struct weir_tensor_pool *pool) {
     free(pool);
 }
 
-/* Returns the record of the reserved bytes of the pool `id`, and creates the record if needed.  An earlier pool with
- * this id may have left its record.  Returns NULL if there is no host memory. */
+/* Returns the statistics of reserved bytes for the pool `id`, and creates them if needed.  They may come from an
+ * earlier pool with this id.  Returns NULL if there is no host memory. */
 static struct weir_tensor_reserved *reserved_of(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_reserved *reserved = t->reserved;
 
@@ -118,8 +117,8 @@ static int has_pool_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
-/* Ends the pool if it has no users, no segments, no route and no pins.  A pin stands for a running call that has
- * released the lock but still uses the pool. */
+/* Destroys the pool if the pool has no users and no segments, receives no requests, and no running call has released
+ * the lock to wait in the pool. */
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
@@ -233,7 +232,7 @@ weir_status weir_tensors_pool_whole(weir_tensors *t, weir_tensors_id id) {
     return WEIR_OK;
 }
 
-/* ---- routes, which decide which requests a pool serves ------------------------------------------ */
+/* ---- which pool receives the requests of a stream ------------------------------------------------ */
 
 weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
                                int (*takes)(void *context, weir_stream stream), void *context) {
@@ -282,15 +281,16 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
 
 /* ---- segments ----------------------------------------------------------------------------------- */
 
-/* Rounds `bytes` up to a multiple of `unit`, a power of two.  Returns a size unchanged if rounding would overflow,
- * since a request of such a size fails anyway. */
+/* Rounds `bytes` up to a multiple of `unit`, a power of two.  Returns `bytes` unchanged if the result would
+ * overflow, since a request of such a size fails anyway. */
 static size_t round_unit(size_t bytes, size_t unit) {
     size_t rounded;
 
     return weir__size_round_up(bytes, unit, &rounded) ? rounded : bytes;
 }
 
-/* Returns 1 if adjacent segments of the pool join, so that a block may lie across several segments, else 0. */
+/* Returns 1 if adjacent segments of the pool join, so that a block may lie across several segments.  Otherwise
+ * returns 0. */
 static int joins(const weir_tensors *t, const struct weir_tensor_pool *pool) {
     return t->apart.bytes > 0 && !pool->source.alloc && !pool->is_whole;
 }
@@ -318,8 +318,8 @@ static weir_status free_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-/* Adds a new segment to the figures if `sign` is 1, or subtracts a segment if `sign` is -1.  Also reports the event.
- * Part 1 of a pool has the small blocks. */
+/* Adds a new segment to the statistics if `sign` is 1, or subtracts a segment if `sign` is -1.  Reports the change
+ * to the program by an event. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
                           int sign, weir_stream stream, void *note) {
@@ -354,8 +354,9 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the part's last segment.  If the part is empty, allocates its first segment.
- * Returns OK without a segment if another thread has added a segment during the call. */
+/* Allocates a segment directly after the part's last segment, or the first segment of an empty part.  If the
+ * allocation fails because another thread has added a segment meanwhile, returns OK without a segment, so that the
+ * caller tries the request again. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -367,15 +368,15 @@ static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *par
         status = allocate_at(t, round_unit(lacks, PAGE), at, out);
     if (weir__is_failure(status) && weir__part_end(t, part) != end)
         return WEIR_OK;
-    /* If the address `end` is in use, a segment at another address may be possible. */
+    /* The address `end` may be in use by other memory, so try another address. */
     if (status == WEIR_E_NO_MEMORY && end > 0)
         status = allocate_at(t, round_unit(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
 }
 
-/* Allocates a segment at any address, from the pool's source, or from the allocator if the pool has no source.  If
- * the allocator has no memory for the whole growth, allocates only the bytes that the request needs.  Releases the
- * lock during these calls, and then takes the lock again. */
+/* Allocates a segment at any address, by the program's function or from the weir_allocator.  If there is no memory
+ * for the whole growth, allocates only the bytes that the request needs.  Releases the lock during these calls, and
+ * then takes the lock again. */
 static weir_status allocate_apart(weir_tensors *t, struct weir_tensor_pool *pool,
                                   const struct weir_tensor_part *part, size_t least,
                                   struct weir_tensor_segment *out) {
@@ -432,8 +433,8 @@ static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-/* Allocates the smallest free segment that is large enough for the block.  The pool splits no segment
- * (weir_tensors_pool_whole). */
+/* Allocates the smallest free segment that is large enough for the block.  The program has asked that the pool
+ * splits no segment (weir_tensors_pool_whole). */
 static int take_whole(struct weir_tensor_part *part, size_t bytes, struct weir_tensor_user *user,
                       struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
@@ -464,8 +465,7 @@ static int take_from_part(const struct weir_tensor_pool *pool, struct weir_tenso
     if (pool->is_whole)
         return take_whole(part, bytes, user, place);
     found = weir__placement_take(part->placement, bytes, &user->placed, place);
-    /* If no chunk is large enough, joins chunks that this stream freed with adjacent chunks that are free for all
-     * streams. */
+    /* No chunk is large enough.  Join chunks that this stream freed with adjacent chunks that all streams may use. */
     return found == WEIR_PLACEMENT_NO_FIT
                ? weir__placement_take_behind(part->placement, bytes, &user->placed, &none, place)
                : found;
@@ -479,9 +479,9 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
     return user;
 }
 
-/* Marks earlier streams that had the handle of `user` as ended, because the driver now reports another id for this
- * handle.  Does nothing for the handle of the per-thread default stream.  In each thread this handle means another
- * live stream. */
+/* Marks earlier streams that had the handle `user.stream` as destroyed, because the driver now reports another id
+ * for this handle.  Does nothing for the handle of the per-thread default stream, which means another live stream in
+ * each thread. */
 static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
                        struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
@@ -495,9 +495,9 @@ static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
     }
 }
 
-/* Returns the record of a stream of the pool, and creates the record if needed.  With the record, a wait for the
- * device covers the stream's frees.  The record is valid until the lock is released.  Returns NULL if there is no
- * host memory. */
+/* Returns the pool's record of a stream, and creates the record if needed, so that the next wait for the device
+ * makes the memory that this stream freed reusable.  The record is valid until the lock is released.  Returns NULL
+ * if there is no host memory. */
 static struct weir_tensor_user *note_user(weir_tensors *t, struct weir_tensor_pool *pool,
                                           struct weir_tensor_use user) {
     struct weir_tensor_user *made = find_user(pool, user.name);
@@ -517,9 +517,9 @@ static struct weir_tensor_user *note_user(weir_tensors *t, struct weir_tensor_po
     return made;
 }
 
-/* Returns 1 if the stream `user` may have freed memory of the pool in a capture that still runs, else 0.  A stream
- * that has ended is not being captured.  weir must not query captures here.  So the function returns 1 for each
- * stream without an id, and for all streams if any stream of the pool was captured. */
+/* Returns 1 if the stream `user` may have freed memory of the pool inside a stream capture, else 0.  weir must not
+ * query captures here, so the function returns 1 if there is doubt: for each stream without an id, and for all
+ * streams if any stream of the pool was captured.  A destroyed stream is not being captured. */
 static int may_free_in_capture(const struct weir_tensor_pool *pool,
                                const struct weir_tensor_user *user) {
     const struct weir_tensor_user *captured = pool->streams;
@@ -531,10 +531,9 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return captured || !(user->placed.id & WEIR_TENSORS_ID);
 }
 
-/* Makes chunks of the part free for all streams if they were freed at or before the sequence number `waited`.  The
- * caller has waited for the device since.  A wait for the device does not order the branches of a graph.  So while
- * the pool has a route, the function skips chunks that may have been freed in a capture.  For this reason the
- * function may skip the chunks of `unknown`, too. */
+/* Lets all streams reuse the memory of the part that was freed at or before the sequence number `waited`.  The
+ * caller has waited for the device since.  But this wait does not order the branches of a graph.  So if the pool
+ * receives requests, memory that may have been freed inside a capture stays reserved for its stream. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -549,15 +548,15 @@ static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part 
     weir__placement_observe(part->placement, &pool->unknown);
 }
 
-/* Waits for the device without holding the lock.  Then marks all frees in the pool that were made before the wait as
- * completed. */
+/* Waits for the device without holding the lock.  Then lets all streams reuse the memory of the pool that was freed
+ * before the wait. */
 static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_user **link = &pool->streams, *user;
     uint64_t waited = t->sequence;
     CUresult result;
 
     pool->pins++;
-    pool->has_lost = 0; /* a free during the wait sets `has_lost` again */
+    pool->has_lost = 0; /* a free by such a stream during the wait sets `has_lost` again */
     weir__tensors_unlock(t);
     result = weir__device_wait(&t->allocator->device);
     weir__tensors_lock(t);
@@ -581,7 +580,7 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
 }
 
 /* Frees a block of the pool.  The stream `heir` may reuse the memory at once.  If `heir` is NULL, or if there is no
- * host memory, no stream may reuse the memory before a wait for the device. */
+ * host memory, the memory can be reused only after a wait for the device. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
                          struct weir_tensor_user *heir) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
@@ -618,14 +617,16 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
             break;
         } else {
             status = grow_part(t, pool, part, made);
-            may_wait = waits; /* OOM recovery may have freed blocks of the pool during the growth */
+            /* while the allocator searched for memory, blocks of the pool may have been freed */
+            may_wait = waits;
         }
     }
     if (!user || found == WEIR_PLACEMENT_NO_MEMORY)
         return WEIR_E_HOST_MEMORY;
     if (found != WEIR_PLACEMENT_OK) {
         if (!lends)
-            /* Other threads may have ended the pool's route and closed the pool, so that the pool is unused now. */
+            /* Other threads may have ended all other uses of the pool during the growth, so this call may be the
+             * last user. */
             end_if_unused(t, pool);
         return status == WEIR_OK ? WEIR_E_NO_MEMORY : status;
     }
@@ -648,9 +649,9 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
     return is_served;
 }
 
-/* Names the block's stream at the free of a block.  The stream had no name at the request, because drivers below
- * 12.0 report no ids.  But a stream has a name while it is being captured.  Returns the stream's record, or NULL if
- * the stream is not being captured. */
+/* Finds the name of the block's stream, a number that identifies the stream, when the block is freed.  At the
+ * request, the stream had no name, because drivers below 12.0 report no stream ids.  But a stream that is being
+ * captured has a name.  Returns the pool's record of the stream, or NULL if the stream is not being captured. */
 static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 
@@ -660,15 +661,15 @@ static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct we
     return user.name != 0 ? note_user(t, tensor->pool, user) : NULL;
 }
 
-/* Returns 1 if the capture during which the block's stream was named still runs, else 0.  After the capture, the
- * stream may have used the block outside of a graph, and the stream's handle may mean another stream. */
+/* Returns 1 if the capture in which the block was allocated still runs, else 0.  After the capture, the stream may
+ * have used the block outside of a graph, and the stream's handle may mean another stream. */
 static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) {
     return tensor->pool->takes && tensor->capture != 0 &&
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
-/* Returns the record of the stream that may reuse the freed block at once.  Returns NULL if no stream may reuse the
- * block: the block's stream has ended, or was named during a capture that has ended. */
+/* Returns the pool's record of the stream that may reuse the freed block at once.  Returns NULL if no stream may,
+ * because the block's stream has been destroyed or because the capture in which the block was allocated has ended. */
 static struct weir_tensor_user *reusing_user(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_user *user;
 
@@ -692,20 +693,20 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if a trim may free the pool's free segments, else 0.  A pool with users keeps its segments, since a
- * graph may contain their addresses.  A pool that was closed after the sequence number `waited` keeps its segments,
- * too, because the last launch of its graphs may still run.  weir's own threads must not call the source of a pool.
- * The source may need a lock, such as Python's, and a thread of the program may hold this lock while it waits for
- * weir. */
+/* Returns 1 if a trim may free the pool's unused segments, else 0.  A pool with users keeps its segments, since a
+ * graph may contain their addresses.  A pool that was closed after the sequence number `waited` also keeps its
+ * segments, because the last launch of its graphs may still run.  weir's own threads must not call the program's
+ * functions that free segments: such a function may need a lock, such as Python's, which a thread of the program may
+ * hold while it waits for weir. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->takes && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
-/* Frees the free segments of a part.  The caller has waited for all frees up to the sequence number `waited`.  The
- * function releases the lock during each free of a segment, and then takes the lock again.  The pool may get users
- * meanwhile, and then the function stops.  Returns 1 if a segment was freed, else 0. */
+/* Frees the unused segments of a part.  The caller has waited for all frees up to the sequence number `waited`.
+ * Releases the lock during each free of a segment, and then takes the lock again.  Stops if the pool gets users
+ * meanwhile.  Returns 1 if a segment was freed, else 0. */
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                      weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};
@@ -727,9 +728,9 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
     return given;
 }
 
-/* Waits for the device, then frees the segments that were free before the wait.  During the wait, other streams may
- * finish with blocks that were freed earlier.  Then the function sets *is_late to 1, since the segments of such
- * blocks need another wait.  Otherwise it sets *is_late to 0.  Returns 1 if a segment was freed, else 0. */
+/* Waits for the device, then frees the segments that were unused before the wait.  If blocks become free during the
+ * wait because other streams have finished with them, sets *is_late to 1: their segments need another wait.
+ * Otherwise sets *is_late to 0.  Returns 1 if a segment was freed, else 0. */
 static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     struct weir_tensor_pool *pool, *next;
     int given = 0, wanted = 0;
@@ -737,7 +738,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
 
     *is_late = 0;
     weir__tensors_lock(t);
-    /* The wait will not cover blocks that other threads free during the wait. */
+    /* The wait does not cover blocks that other threads free during the wait. */
     waited = t->sequence;
     for (pool = t->pools; pool; pool = pool->next)
         wanted |= is_to_trim(pool, id, waited) && has_pool_segments(pool);
@@ -755,8 +756,8 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
         for (int i = 0; is_trimmed && i < WEIR_TENSORS_PARTS; i++)
             given |= trim_part(t, pool, &pool->part[i], id, waited);
         pool->pins--;
-        /* Other threads may have changed the list.  But the list still contains this pool, because the pool was
-         * pinned. */
+        /* Other threads may have changed the list while the lock was released.  But the list still contains this
+         * pool, because `pins` was not 0. */
         next = pool->next;
         if (is_trimmed)
             end_if_unused(t, pool);

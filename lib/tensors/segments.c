@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* segments.c: adds segments to a part of a pool, removes segments, and finds the free memory in segments.
+/* segments.c: adds segments of device memory to a private memory pool, removes segments, and finds free memory in
+ * segments.
  *
- * The engine can keep a range of addresses for pools only (weir__apart).  Adjacent segments at these addresses join.
- * The placement has one region for the whole range.  Addresses of the range without a segment are unmapped ranges in
- * the placement.  Each segment at another address is a region by itself.
+ * The engine can keep a range of addresses for private memory pools only (weir__apart).  Adjacent segments in this
+ * range join, so the placement (the records of free and used chunks) treats the whole range as one region.  In the
+ * placement, addresses of the range without a segment are unmapped.  Each segment at another address is a region by
+ * itself.
  *
- * This file must not know pools, routes or where segments come from.
+ * The code in this file must not depend on the pools' users or on where segments come from.
  */
 #include <string.h>
 
@@ -13,7 +15,7 @@
 #include "base/bounds.h"
 #include "tensors/tensors_internal.h"
 
-/* Returns 1 if the address lies in the range that the engine keeps for pools (weir__apart), else 0. */
+/* Returns 1 if the address lies in the range that the engine keeps for private memory pools, else 0. */
 static int is_apart_address(const weir_tensors *t, uint64_t address) {
     return address - t->apart.base < t->apart.bytes;
 }
@@ -87,8 +89,8 @@ int weir__part_place(const weir_tensors *t, struct weir_placement *p,
            WEIR_PLACEMENT_OK;
 }
 
-/* Returns 1 if the part's segments are sorted by address, do not overlap, and have `part->bytes` bytes together,
- * else 0. */
+/* Returns 1 if the part's segments are sorted by address, do not overlap, and have `part->bytes` bytes in total.
+ * Otherwise returns 0. */
 static WEIR_ASSERT_ONLY int are_segments_valid(const struct weir_tensor_part *part) {
     size_t bytes = 0;
 
@@ -124,8 +126,8 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
     return 1;
 }
 
-/* Removes the segment from the part's placement.  Returns 1 on success, 0 if any byte of the segment is in use or is
- * free for some streams only. */
+/* Removes a segment from the part's records of free and used chunks.  Returns 1 on success, 0 if the segment
+ * contains a live block, or memory that only some streams may reuse. */
 static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
                           const struct weir_tensor_segment *segment) {
     struct weir_placement_span span = {0};
@@ -178,15 +180,15 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
 
     if (part->count == 0)
         return 0;
-    /* The addresses that the engine keeps for pools lie above all other addresses, so only the last segment can be
-     * joined. */
+    /* Segments can join only in the range of addresses that the engine keeps for private memory pools.  This range
+     * lies above all other addresses, so only the last segment can join a new one. */
     last = &part->segments[part->count - 1];
     return is_apart_address(t, last->base) ? last->base + last->bytes : 0;
 }
 
 size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {
     struct weir_placement_span span = {0};
-    uint64_t last = 0; /* the end of the last chunk that has memory behind its addresses */
+    uint64_t last = 0; /* the end of the last chunk that is not an unmapped range */
     size_t bytes = 0;
 
     while (weir__placement_next(part->placement, &span)) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* tensor_blocks.c: serves requests and frees of tensors, and keeps a record of each block.
+/* tensor_blocks.c: allocates and frees blocks for tensors, and keeps a record of each block.
  *
- * A route (weir_tensors_begin) sends the requests of some streams to a private pool.  A request that no route
- * accepts goes to weir_alloc.  A framework's free names no stream, so the record of a block contains the stream for
- * which the block was allocated.
+ * The program can direct the requests of some streams to a private memory pool (weir_tensors_begin).  All other
+ * requests use weir_alloc.  When a framework frees a block, it does not pass a stream, so the record of a block
+ * contains the stream for which the block was allocated.
  *
- * This file must not know frameworks or how a pool places blocks.
+ * The code in this file must not depend on a framework, or on how a pool places blocks.
  */
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ void weir__tensors_report(weir_tensors *t, int action, uint64_t address, size_t 
         t->hooks.event(t->hooks.context, &event);
 }
 
-/* Returns the allocator's reserved bytes outside pools: all reserved bytes minus the bytes of pools' segments. */
+/* Returns the bytes that the allocator has reserved outside private memory pools. */
 static int64_t shared_bytes(weir_tensors *t) {
     return (int64_t)atomic_load_explicit(&t->allocator->reserve.engine->seen.reserved,
                                          memory_order_relaxed) -
@@ -92,7 +92,7 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     t->spare = tensor;
 }
 
-/* Adds a stream to the streams that use the block, unless the list contains the stream already.  Returns 1 on
+/* Adds a stream to the streams that use the block, unless the block's record lists the stream already.  Returns 1 on
  * success, 0 if there is no host memory. */
 static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     struct weir_tensor_use *moved;
@@ -101,7 +101,7 @@ static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     for (size_t i = 0; i < count; i++)
         if (weir__use_is(tensor->uses[i], use))
             return 1;
-    /* The room of the array is a power of two.  So if the count is a power of two, the array is full. */
+    /* The array has room for a power of two of streams.  So if `count` is a power of two, the array is full. */
     if ((count & (count - 1)) == 0) {
         moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
         if (!moved)
@@ -116,8 +116,8 @@ int weir__tensor_use_home(struct weir_tensor *tensor) {
     return tensor->pool || weir__name_lasts(tensor->home.name) || note_use(tensor, tensor->home);
 }
 
-/* Adds `amount` to figure[0], which counts all blocks, and to the figure of the block's size class: figure[1] for
- * small blocks, figure[2] for large blocks.  Subtracts if `sign` is -1. */
+/* Adds `amount` to the statistic of all blocks, figure[0], and to the statistic of the block's size class, figure[1]
+ * for small or figure[2] for large blocks.  Subtracts `amount` if `sign` is -1. */
 static inline __attribute__((always_inline)) void add_to_class(weir_tensors_figure figure[3],
                                                                const struct weir_tensor *tensor,
                                                                size_t amount, int sign) {
@@ -125,7 +125,7 @@ static inline __attribute__((always_inline)) void add_to_class(weir_tensors_figu
     weir__figure_add(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount, sign);
 }
 
-/* Adds a live block to the figures if `sign` is 1.  Subtracts the block from the figures if `sign` is -1. */
+/* Adds a live block to the statistics if `sign` is 1.  Subtracts the block if `sign` is -1. */
 static inline __attribute__((always_inline)) void
 count_live_tensor(weir_tensors_figures *f, const struct weir_tensor *tensor, int sign) {
     add_to_class(f->allocation, tensor, 1, sign);
@@ -139,8 +139,7 @@ static inline void report_block(weir_tensors *t, int action, const struct weir_t
                              tensor->pool, tensor->note);
 }
 
-/* Updates the peaks of active blocks.  Active blocks are live blocks and freed blocks that still wait for other
- * streams. */
+/* Updates the peaks of active blocks, which are live blocks and freed blocks that other streams still use. */
 static void note_active_peak(weir_tensors *t) {
     const weir_tensors_figures *f = &t->figures;
 
@@ -194,8 +193,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
     tensor->address = made->address;
     tensor->bytes = made->bytes;
     tensor->requested = made->requested;
-    /* Copies the struct field by field: the caller has just stored its two fields separately, and one load of both
-     * fields would have to wait for both stores. */
+    /* Copies the struct field by field.  The caller has just stored both fields separately, and one load of the
+     * whole struct would stall until both stores are done. */
     tensor->home.stream = made->home.stream;
     tensor->home.name = made->home.name;
     tensor->capture = capture;
@@ -207,8 +206,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-/* Takes the lock and returns 1.  In a thread of weir, returns 0 without the lock if another thread holds the lock
- * for long.  The other thread may be waiting for the device. */
+/* Takes the lock and returns 1.  A thread of weir must not wait for the device, and another thread may hold the lock
+ * while it waits for the device.  So in a thread of weir, returns 0 if the lock does not become free soon. */
 static int lock_for_reclaim(weir_tensors *t) {
     if (weir__thread_is_own())
         return weir__tensors_lock_soon(t);
@@ -216,8 +215,8 @@ static int lock_for_reclaim(weir_tensors *t) {
     return 1;
 }
 
-/* Completes pending frees and trims unused pools, after some request has found no memory.  weir__reclaim_fn
- * describes the parameters and the result. */
+/* When another request is out of memory, weir calls this function.  It frees blocks that streams have finished with,
+ * and the unused segments of private memory pools.  weir__reclaim_fn describes the parameters and the result. */
 static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
     int64_t before;
@@ -233,7 +232,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
         weir__tensors_unlock(t);
     }
     if (may_wait && atomic_load_explicit(&t->unused, memory_order_relaxed) > 0) {
-        /* The function that frees a pool's segments may need a current CUDA context. */
+        /* The program's function that frees a pool's segment may need a current CUDA context. */
         lent = weir__device_lend_context(&t->allocator->device);
         some |= weir__pools_trim(t, (weir_tensors_id){0, 0});
         weir__device_end_context(&t->allocator->device, lent);
@@ -241,9 +240,8 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     return some;
 }
 
-/* Returns the bytes that reclaim() would give back to the allocator after a wait, as weir__reclaimable_fn describes.
- * If another thread holds the lock for long, returns the previous result, because the thread that publishes figures
- * must not wait for the lock. */
+/* Returns the bytes that reclaim() would free after a wait for the device.  If another thread holds the lock for
+ * long, returns the previous result, because the thread that publishes this number must not wait for the lock. */
 static uint64_t reclaimable(void *tensors) {
     weir_tensors *t = tensors;
 
@@ -269,8 +267,8 @@ static weir_status create_tensors(int device, const weir_tensors_hooks *hooks, w
     }
     weir__order_open(&t->events, &t->allocator->device, NULL, NULL, NULL);
     t->lock.level = WEIR_BIAS_OUTER;
-    /* The preparation of biased locks may take milliseconds.  weir prepares them here, so that no request has to
-     * wait. */
+    /* The first use of a biased lock may take milliseconds.  weir prepares these locks here, so that no request has
+     * to wait. */
     weir__bias_prepare();
     if (!weir__apart(t->allocator, &t->apart))
         t->apart.bytes = 0;
@@ -325,8 +323,8 @@ weir_status weir_tensors_watch(weir_tensors *t, int on) {
 
 /* ---- requests ----------------------------------------------------------------------------------- */
 
-/* The stream that this thread has bound last.  Most requests of a thread name this stream again, and need no call of
- * bind_tensor_stream(). */
+/* The stream for which this thread has called weir_bind last.  Most requests of a thread name this stream again, and
+ * skip bind_tensor_stream(). */
 static _Thread_local struct {
     const weir_tensors *tensors;
     weir_stream stream;
@@ -341,8 +339,8 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     uint64_t id = 0;
     CUresult result;
 
-    /* In each thread, the handle of the per-thread default stream means a different stream.  So this handle
-     * identifies no stream. */
+    /* The handle of the per-thread default stream means a different stream in each thread, so it identifies no
+     * stream. */
     if (lasts ? (uintptr_t)stream != WEIR_STREAM_PER_THREAD_VALUE
               : (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE)
         return name_by_handle(stream);
@@ -356,8 +354,8 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     return result == CUDA_SUCCESS && id != 0 ? WEIR_TENSORS_ID | id : 0;
 }
 
-/* Binds a stream that is never destroyed (weir_bind), unless the stream is bound already.  If weir_bind fails, each
- * request of the stream queries the stream's state from the driver. */
+/* Calls weir_bind for a stream that is never destroyed, once for each stream.  If weir_bind fails, requests still
+ * work, but each request queries the stream's state from the driver. */
 static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;
     weir_status status = WEIR_OK;
@@ -384,7 +382,8 @@ static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_s
     last_bound.stream = stream;
 }
 
-/* Allocates a block outside of pools.  A stream that is being captured gets memory that any stream may use. */
+/* Allocates a block outside private memory pools.  A stream that is being captured gets memory that any stream may
+ * use. */
 static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     struct weir_device *device = &t->allocator->device;
     uint64_t id = weir__tensors_legacy_id(t, stream);
@@ -397,8 +396,8 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
     return weir_alloc(t->allocator, bytes, stream, block);
 }
 
-/* Repeats alloc_unrouted() in the device's own context.  The caller's thread has no current context, which a default
- * stream needs. */
+/* Repeats alloc_unrouted() in the device's own context, because a default stream needs a current context, and the
+ * calling thread has none. */
 static __attribute__((noinline, cold)) weir_status
 alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int lent = weir__device_lend_context(&t->allocator->device);
@@ -410,7 +409,8 @@ alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **b
     return status;
 }
 
-/* If `status` means out of memory, counts the failure and reports the failure by an event.  Returns `status`. */
+/* If `status` means out of memory, increases the counter of such failures and reports the failure to the program by
+ * an event.  Returns `status`. */
 static __attribute__((noinline, cold)) weir_status
 report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status status) {
     int result = weir_last_driver_result();
@@ -430,8 +430,8 @@ report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status 
     return status;
 }
 
-/* Makes the record of a new block that belongs to no pool.  If there is no host memory for the record, frees the
- * block and returns E_HOST_MEMORY. */
+/* Makes the record of a new block outside private memory pools.  If there is no host memory for the record, frees
+ * the block and returns E_HOST_MEMORY. */
 static weir_status record_shared(weir_tensors *t, const struct weir_tensor_request *made) {
     int is_noted;
 
@@ -445,9 +445,9 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     return WEIR_E_HOST_MEMORY;
 }
 
-/* First frees the pending blocks that no other stream uses any more.  Then, if a route accepts the request,
- * allocates the block in the route's pool, stores the result in *status and returns 1.  Returns 0 if no route
- * accepts the request. */
+/* First frees the blocks that the program freed earlier and that other streams have now finished with.  Then, if the
+ * program has directed the stream's requests to a private memory pool, allocates the block in this pool, stores the
+ * result in *status and returns 1.  Otherwise returns 0. */
 static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_tensor_request *made,
                                                   int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;
@@ -464,8 +464,8 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_t
     return pool != NULL;
 }
 
-/* Allocates a block outside of pools.  If the allocator has no memory, uses free memory of a pool that lends its
- * memory (weir_tensors_pool_lend). */
+/* Allocates a block outside private memory pools.  If the allocator is out of memory, uses free memory of a private
+ * memory pool that the program has made available (weir_tensors_pool_lend). */
 static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_request *made,
                                        int lasts) {
     weir_stream stream = made->home.stream;
@@ -511,9 +511,9 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
-/* Returns the record of the block at `address`, with the lock held.  The caller has taken the lock and must release
- * the lock.  If no block begins at `address`, releases the lock and returns NULL.  If `takes` is set, removes the
- * record from the map. */
+/* Returns the record of the block at `address`.  The caller has taken the lock, and must release it if a record is
+ * returned.  If no block begins at `address`, releases the lock and returns NULL.  If `takes` is set, removes the
+ * record from the map of live blocks. */
 static inline __attribute__((always_inline)) struct weir_tensor *
 find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     uintptr_t value;
@@ -527,9 +527,9 @@ find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     return NULL;
 }
 
-/* Finds the block in the weir_tensors of all devices.  A thread may hold the lock of device A while it waits for A.
- * A's work may wait for work that the calling thread has yet to submit to device B.  So the function first tries all
- * locks without a wait, and waits for busy locks last. */
+/* Finds the record of a block if several devices are in use.  A thread may hold the lock of device A while it waits
+ * for A, and A may wait for work that the calling thread has yet to submit to device B.  So the function first tries
+ * the locks of all devices without a wait, and waits for busy locks last. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int takes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;
@@ -591,8 +591,8 @@ weir_status weir_tensors_free(void *block) {
     return WEIR_OK;
 }
 
-/* Finds the record of a live block.  On success *tensor is the record, and the lock of *t is held.  On failure
- * *tensor is NULL, and no lock is held. */
+/* Finds the record of a live block.  On success, stores the record in *tensor and holds the lock of *t.  On failure,
+ * stores NULL in *tensor and holds no lock. */
 static weir_status find_live(const void *block, weir_tensors **t, struct weir_tensor **tensor) {
     weir_status status = weir__call_check(block != NULL);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* tensors_internal.h: declares the structures of weir_tensors (weir/tensors.h), which allocates the tensors of a
- * framework.
+/* tensors_internal.h: declares the structures of weir_tensors (weir/tensors.h).  A weir_tensors allocates the device
+ * memory of a framework's tensors.
  *
- * Locks: `lock` guards all fields of struct weir_tensors that are not atomic.  weir holds this lock while it calls
- * the program's functions (the hooks, `takes`, `show` and `end`), queries streams, and records and queries events.
- * weir also holds the lock when it frees a block whose last use by another stream has completed, and when it waits
- * for the device.  But a pool that grows or is trimmed waits for the device without the lock.  weir also releases
- * the lock before it requests memory from the allocator.
+ * Locks: the field `lock` guards all fields of struct weir_tensors that are not atomic.  weir holds this lock while
+ * it calls functions of the program (the hooks and the callbacks `takes`, `show` and `end`), and while it queries
+ * streams or records and queries events.  weir also holds the lock while it frees a block that another stream has
+ * used, and while it waits for the device.  There are two exceptions: weir releases the lock when a private memory
+ * pool waits for the device in order to grow or to be trimmed, and before each request to the weir_allocator.
  */
 #ifndef WEIR_TENSORS_INTERNAL_H
 #define WEIR_TENSORS_INTERNAL_H
@@ -24,24 +24,24 @@
 #include "engine/stream_order.h"
 #include "placement/placement.h"
 
-/* The name of a stream: a number that identifies the stream.  A handle alone identifies no stream, since the driver
- * gives the handle of a destroyed stream to a new stream at once.  A name has one of these four values:
+/* The name of a stream is a 64-bit number that identifies the stream.  A stream handle is not enough: the driver may
+ * give the handle of a destroyed stream to a new stream at once.  A name has one of these four values:
  *   handle + 1                     if the stream is never destroyed
- *   WEIR_TENSORS_ID | id           if weir knows the stream's id, which the driver never uses again
+ *   WEIR_TENSORS_ID | id           if the driver reports an id for the stream; the driver never uses an id twice
  *   WEIR_TENSORS_CAPTURED | handle if the stream was being captured when weir made the name; a query of the id would
  *                                  have broken the capture
  *   0                              if weir cannot identify the stream */
 #define WEIR_TENSORS_ID (UINT64_C(1) << 63)
 #define WEIR_TENSORS_CAPTURED (UINT64_C(1) << 62)
 
-/* A stream that uses a block: the stream's handle, and its name (see WEIR_TENSORS_ID). */
+/* A stream that uses a block.  `name` is a number that identifies the stream even after its handle is reused. */
 struct weir_tensor_use {
     weir_stream stream;
     uint64_t name;
 };
 
-/* A request of the program for a block of `bytes`.  `requested` is the size that the program requested, before it
- * was rounded up to `bytes`.  Once the request is served, `address` is the address of the block. */
+/* A request of the program for a block of `bytes` bytes on the stream `home`.  `requested` is the size in bytes
+ * before rounding.  When weir has allocated the block, weir stores the block's address in `address`. */
 struct weir_tensor_request {
     size_t bytes, requested;
     struct weir_tensor_use home;
@@ -49,20 +49,23 @@ struct weir_tensor_request {
     uint64_t address;
 };
 
-/* The record of a live block, or of a freed block that still waits for the work of other streams. */
+/* The bookkeeping record of a block that is live, or that the program has freed while other streams still use the
+ * block. */
 struct weir_tensor {
     uint64_t address;
     size_t bytes, requested;
     struct weir_tensor_use home;   /* the stream for which the block was allocated */
-    uint64_t capture;              /* the id of the capture during which `home` was named, or 0 */
-    struct weir_tensor_pool *pool; /* the pool of the block; NULL if the block belongs to no pool */
+    /* the id of the stream capture during which weir named `home`; 0 if the stream was not being captured */
+    uint64_t capture;
+    struct weir_tensor_pool *pool; /* the private memory pool that contains the block, or NULL */
     void *note;
-    struct weir_tensor *next; /* the next record in the list `held` or `spare` of weir_tensors */
-    /* The streams that use the block.  The array includes `home` if the stream `home` can be destroyed before the
-     * free. */
+    struct weir_tensor *next;
+    /* The streams that use the block.  If the stream `home` may be destroyed before the free, the array contains
+     * `home`, too. */
     struct weir_tensor_use *uses;
     size_t use_count;
-    size_t waits_for; /* the number of waits (weir_tensor_wait) that must end before the free */
+    /* the number of events or captures that must end before weir can free the block */
+    size_t waits_for;
     int is_freed;
 };
 
@@ -71,29 +74,31 @@ struct weir_tensor_segment {
     size_t bytes;
 };
 
-/* The number of parts of a pool.  In a pool whose adjacent segments join, part 0 has the large blocks and part 1 the
- * small blocks.  In other pools, part 0 has all blocks. */
+/* A private memory pool has two parts.  In a pool whose adjacent segments join, part 0 contains the large blocks and
+ * part 1 the small blocks.  In other pools, part 0 contains all blocks. */
 enum { WEIR_TENSORS_PARTS = 2 };
 
 struct weir_tensor_part {
-    struct weir_placement *placement;     /* the blocks in the segments; NULL in a checkpoint */
-    struct weir_tensor_segment *segments; /* the segments of the part, sorted by address */
+    /* the free and used chunks inside the segments; NULL in a checkpoint */
+    struct weir_placement *placement;
+    struct weir_tensor_segment *segments; /* the device memory of this part, sorted by address */
     size_t count, room, bytes;
 };
 
-/* A stream that has allocated memory from a pool. */
+/* A stream that has allocated memory from a private memory pool. */
 struct weir_tensor_user {
-    /* The record of the stream in the pool's placements; `placed.id` is the stream's name. */
+    /* `placed.id` is the stream's name, a number that identifies the stream. */
     struct weir_placement_stream placed;
     weir_stream stream;
-    /* The value of `sequence` (weir_tensors) when weir found that the stream's handle now means another stream.  0
-     * as long as weir has not found such a stream. */
+    /* The pool's sequence number at which weir found that the driver has given the stream's handle to another
+     * stream.  0 as long as the stream may exist. */
     uint64_t ended;
     struct weir_tensor_user *next;
 };
 
-/* The reserved bytes of a pool: [0] for all blocks, [1] for small blocks, [2] for large blocks.  The record stays
- * when its pool ends, until the next weir_tensors_reset_sums. */
+/* The reserved bytes of a private memory pool: [0] for all blocks, [1] for small blocks, [2] for large blocks.  When
+ * the pool ends, weir keeps this record until the program calls weir_tensors_reset_sums, so that the sums stay
+ * complete. */
 struct weir_tensor_reserved {
     weir_tensors_id id;
     weir_tensors_figure bytes[3];
@@ -104,115 +109,127 @@ struct weir_tensor_pool {
     weir_tensors_id id;
     struct weir_tensor_pool *next;
     struct weir_tensor_reserved *reserved;
-    /* The source of the pool's segments; if `source.alloc` is NULL, the allocator. */
+    /* The program's functions that allocate the pool's memory.  If `source.alloc` is NULL, the memory comes from the
+     * weir_allocator. */
     weir_tensors_source source;
     int users, lends, is_whole;
     int pins; /* the number of running calls that have released the lock but still use the pool */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    uint64_t closed; /* the value of `sequence` (weir_tensors) when the last user closed the pool */
-    /* The streams that have allocated memory from the pool, newest first. */
+    uint64_t closed; /* the sequence number at which the last user closed the pool */
     struct weir_tensor_user *streams;
-    /* A placeholder in the placement for all streams that have ended or have no name. */
+    /* All streams that have been destroyed or that weir cannot identify.  weir gives the memory that they freed to
+     * other streams only after a wait for the device. */
     struct weir_placement_stream unknown;
-    /* The value of `sequence` at the last free that the placement recorded under `unknown` and that a captured
-     * stream may have made. */
+    /* The sequence number of the last free by such a stream that may have happened inside a stream capture. */
     uint64_t branch_freed;
-    /* Set if streams that have ended, or have no name, may have freed memory of the pool. */
+    /* Set if such a stream may have freed memory of the pool. */
     int has_lost;
-    size_t pending; /* the number of the pool's freed blocks that wait for other streams */
-    /* The pool's route: a function that returns 1 if the pool serves requests of the stream.  NULL if the pool has
-     * no route. */
+    size_t pending; /* the number of freed blocks of the pool that other streams still use */
+    /* A callback of the program that returns 1 if this pool allocates the blocks of the stream.  NULL if the pool
+     * receives no requests. */
     int (*takes)(void *context, weir_stream stream);
     void *context;
     struct weir_tensor_pool *next_routed;
 };
 
-/* The wait of one freed block for the work of one stream that used the block. */
+/* A freed block cannot be reused before one stream that used the block has finished its work.  This struct links the
+ * block to that stream's event. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    /* The event to wait for; NULL if the event of another wait of the queue covers this wait, or if no event is
-     * recorded yet. */
+    /* The event that must complete before the free.  NULL if a later event of the stream also covers this block, or
+     * if no event is recorded yet because the stream is being captured. */
     CUevent event;
     struct weir_tensor_wait *next;
 };
 
-/* The waits of freed blocks for one stream, oldest first.  A queue has at least one wait.  The events complete in
- * the order of the waits. */
+/* The freed blocks that wait for the work of one stream, oldest first.  A queue is never empty.  Its events complete
+ * in the order of the list. */
 struct weir_tensor_queue {
     struct weir_tensor_use use;
     struct weir_tensor_wait *first, *last;
-    struct weir_tensor_wait *open; /* the first wait that no recorded event covers, or NULL */
-    /* The last event that was recorded on the stream for this queue. */
+    /* the first entry for which no event has been recorded yet, or NULL */
+    struct weir_tensor_wait *open;
+    /* the last event that weir recorded on the stream for this queue */
     CUevent newest;
     struct weir_tensor_queue *next;
 };
 
 struct weir_tensors {
     weir_allocator *allocator;
-    /* The addresses at which segments of pools join; empty if the engine has no such addresses. */
+    /* The range of addresses in which segments of private memory pools can join.  `apart.bytes` is 0 if the engine
+     * has no such range. */
     struct weir_extent apart;
     weir_tensors_hooks hooks;
-    struct weir_bias lock; /* the lock of this struct; weir__tensors_lock() takes the lock */
+    struct weir_bias lock;
     int lock_taken;        /* the value that weir__tensors_unlock() needs to release the lock */
-    /* All live blocks: the key is the address, the value is a struct weir_tensor *. */
+    /* All live blocks: the key is the block's address, the value is a struct weir_tensor *. */
     struct weir_map map;
     struct weir_tensor *spare;
     struct weir_tensor_pool *pools;
-    atomic_int unused;     /* the number of pools without users */
-    _Atomic uint64_t idle; /* the last result of weir__pools_idle() */
-    /* The pools with a route; the pool with the newest route is first. */
+    atomic_int unused; /* the number of private memory pools without users */
+    /* the bytes that a trim of unused pools would free, as weir last computed them */
+    _Atomic uint64_t idle;
+    /* The private memory pools that receive the requests of some streams, newest first. */
     struct weir_tensor_pool *routed;
-    struct weir_tensor_reserved *reserved; /* the reserved bytes of each pool, newest pool first */
-    /* A counter that each free of a block in a pool increases. */
+    /* the reserved bytes of each private memory pool, newest pool first */
+    struct weir_tensor_reserved *reserved;
+    /* The sequence number of frees: each free of a block in a private memory pool increases the number.  By this
+     * number weir decides whether a free happened before a wait for the device. */
     uint64_t sequence;
-    /* The streams that are never destroyed; the key is the stream's name. */
+    /* The streams that are never destroyed; the key is the stream's name, a 64-bit number. */
     struct weir_map lasting;
-    /* The driver's id of the legacy default stream, or 0 if weir has not bound this stream. */
+    /* The driver's id of the legacy default stream.  0 if weir has not called weir_bind for this stream yet. */
     _Atomic uint64_t legacy_id;
-    /* Set if the program wants to receive events (hooks.event). */
+    /* Set if weir calls the program's hook `event` for each allocation and free. */
     atomic_int is_watched;
-    atomic_int routes; /* the number of pools with a route */
+    /* the number of private memory pools that receive the requests of some streams */
+    atomic_int routes;
     struct weir_tensor_queue *queues;
-    struct weir_tensor *held;     /* the freed blocks whose free failed, which weir repeats later */
-    struct weir_order events;     /* records and keeps CUDA events; its list of frees stays empty */
-    atomic_int unsettled;         /* set if `queues` or `held` is not empty */
-    weir_tensors_figures figures; /* all figures except the ones that figures.c computes */
-    /* Pending blocks, which are freed blocks that wait for other streams: [0] all, [1] small and [2] large blocks. */
+    /* the freed blocks whose free failed; weir repeats the free later */
+    struct weir_tensor *held;
+    /* a cache of CUDA events; weir does not use its list of frees here */
+    struct weir_order events;
+    /* set if any freed block still waits for a stream, or for another try */
+    atomic_int unsettled;
+    weir_tensors_figures figures; /* the statistics that each request and each free updates */
+    /* Freed blocks that other streams still use: [0] all blocks, [1] small blocks, [2] large blocks. */
     struct {
         int64_t blocks, bytes;
-        int64_t peak_blocks, peak_bytes; /* the peaks of live and pending blocks together */
-        /* The values of `blocks` and `bytes` at the last weir_tensors_reset_sums. */
+        int64_t peak_blocks, peak_bytes; /* the peaks of live blocks and these blocks together */
+        /* the values of `blocks` and `bytes` at the last weir_tensors_reset_sums */
         int64_t blocks_before, bytes_before;
     } pending[3];
     weir_statistics before; /* the allocator's statistics at the last weir_tensors_reset_sums */
-    /* The reserved bytes at the last weir_tensors_reset_sums, including segments from the pools' own sources. */
+    /* The reserved bytes at the last weir_tensors_reset_sums, with the memory that private memory pools allocated by
+     * the program's functions. */
     int64_t current_before;
-    int64_t pool_bytes; /* the allocator's reserved bytes that are segments of pools */
-    /* The allocator's reserved bytes outside pools, as the last event reported them. */
+    int64_t pool_bytes; /* the bytes that private memory pools have reserved from the allocator */
+    /* The allocator's reserved bytes outside private memory pools, as weir last reported them to the program by an
+     * event. */
     int64_t shared_told;
-    /* The address in the last event that reported growth of the memory outside pools. */
+    /* The address in the last event that reported growth of the memory outside private memory pools. */
     uint64_t last_growth;
 };
 
-/* The values of the map `lasting`.  WEIR_TENSORS_LASTING: weir knows that the stream is never destroyed.
- * WEIR_TENSORS_BOUND: weir has also bound the stream (weir_bind). */
+/* The values of a map of streams.  WEIR_TENSORS_LASTING: the program has promised never to destroy the stream.
+ * WEIR_TENSORS_BOUND: weir has also called weir_bind for the stream. */
 enum { WEIR_TENSORS_LASTING = 1, WEIR_TENSORS_BOUND };
 
-/* WEIR_TENSORS_DEVICES is the largest number of devices.  WEIR_TENSORS_UNIT is the unit, in bytes, to which block
- * sizes in pools are rounded up. */
+/* WEIR_TENSORS_DEVICES is the largest number of devices.  In private memory pools, block sizes are rounded up to a
+ * multiple of WEIR_TENSORS_UNIT bytes. */
 enum { WEIR_TENSORS_DEVICES = 64, WEIR_TENSORS_UNIT = 512 };
 extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 
-/* If the stream is the legacy default stream and is bound (weir_bind), returns the driver's id of the stream, else
- * 0. */
+/* If the stream is the legacy default stream and weir has called weir_bind for this stream, returns the driver's id
+ * of the stream.  Otherwise returns 0. */
 static inline uint64_t weir__tensors_legacy_id(const weir_tensors *t, weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE
                ? atomic_load_explicit(&t->legacy_id, memory_order_relaxed)
                : 0;
 }
 
-/* Returns 1 if `name` names a stream that is never destroyed, else 0.  The handle of such a stream always means this
- * stream. */
+/* Returns 1 if `name`, a number that identifies a stream, belongs to a stream that is never destroyed.  Otherwise
+ * returns 0. */
 static inline int weir__name_lasts(uint64_t name) {
     return name != 0 && (name & (WEIR_TENSORS_ID | WEIR_TENSORS_CAPTURED)) == 0;
 }
@@ -232,39 +249,44 @@ static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
 
 void weir__tensors_report(weir_tensors *t, int action, uint64_t address, size_t bytes,
                           weir_stream stream, const struct weir_tensor_pool *pool, void *note);
-/* If the program wants events, reports by an event how many bytes the memory outside pools has grown or shrunk since
- * the last report. */
+/* If the program has asked for events, reports by an event how many bytes the memory outside private memory pools
+ * has grown or shrunk since the last such event. */
 void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note);
-/* Adds at least `count` empty records to the list `spare`.  Returns 1 on success, 0 if there is no host memory. */
+/* Allocates at least `count` empty block records in advance, so that a later step cannot fail.  Returns 1 on
+ * success, 0 if there is no host memory. */
 int weir__tensors_stock(weir_tensors *t, size_t count);
-/* Removes an empty record from the list `spare` and returns the record.  Returns NULL if there is no host memory. */
+/* Returns an empty block record.  Returns NULL if there is no host memory. */
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
-/* If the block has a note, calls the program's hook `drop` for the note.  Then moves the record to the list `spare`. */
+/* Makes the record of a freed block free for reuse.  If the program attached a note to the block, first calls the
+ * program's hook `drop` for the note. */
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
-/* Makes the record of a new live block, and adds the block to the map and to the figures.  Stores `capture` in the
- * record.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes the record of a new live block, and adds the block to the map of live blocks and to the statistics.
+ * `capture` is the id of the stream capture in which the block was allocated, or 0.  Returns 1 on success, 0 if
+ * there is no host memory. */
 int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
                         struct weir_tensor_pool *pool, uint64_t capture);
-/* weir__tensors_add() adds a live block to the figures, and weir__tensors_subtract() subtracts the block at its
- * free.  Both report an event. */
+/* weir__tensors_add() adds a live block to the statistics.  weir__tensors_subtract() subtracts the block when the
+ * program frees the block.  Both report an event to the program. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
-/* Adds the stream `home` to the block's uses if this stream can be destroyed and the block belongs to no pool.
- * Returns 1 on success, 0 if there is no host memory. */
+/* Adds the stream for which the block was allocated to the streams that use the block.  Does nothing if this stream
+ * is never destroyed, or if the block belongs to a private memory pool.  Returns 1 on success, 0 if there is no host
+ * memory. */
 int weir__tensor_use_home(struct weir_tensor *tensor);
-/* weir__tensors_pend() counts a freed block as pending if `sign` is 1, and no longer as pending if `sign` is -1.  A
- * pending block waits for the work of other streams.  weir__tensors_completed() reports that a free has completed
- * and, if the block was pending, calls weir__tensors_pend() with -1. */
+/* weir__tensors_pend() adds a freed block that other streams still use to the statistics of such blocks if `sign` is
+ * 1, and subtracts the block if `sign` is -1.  weir__tensors_completed() subtracts the block if needed, and reports
+ * to the program that the free has completed. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
-/* Describes a live block in the form that weir_tensors_find and weir_tensors_visit give to the program.  `segment`
- * is the block's segment. */
+/* Describes a live block in the form that weir_tensors_find and weir_tensors_visit return to the program.  `segment`
+ * is the contiguous device memory that contains the block. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
                                       struct weir_tensor_segment segment);
-/* Returns the name (see WEIR_TENSORS_ID) of a stream whose handle the program has just passed.  `lasts` is the
- * parameter of weir_tensors_alloc.  Calls the driver unless the stream is never destroyed. */
+/* Returns the name of a stream, a number that identifies the stream.  The program has just passed the stream's
+ * handle, so the stream exists.  `lasts` is 1 if the program promises never to destroy the stream; then the function
+ * does not call the driver. */
 uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts);
-/* Adds `amount` to a figure, or subtracts `amount` from the figure if `sign` is negative.  `amount` is never
+/* Adds `amount` to a statistic and updates its peak.  If `sign` is negative, subtracts `amount`.  `amount` is never
  * negative. */
 static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_figure *figure,
                                                                    int64_t amount, int sign) {
@@ -281,13 +303,13 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* The weir_tensors of the only device.  NULL if several devices are in use, or none yet.  With several devices, no
- * lock has a bias towards one thread.  A thread may hold the lock of one device while it waits for this device, and
- * this must not delay threads that use another device. */
+/* The weir_tensors of the only device in use.  NULL if no device or several devices are in use.  With several
+ * devices, no lock is biased towards one thread: a thread may hold the lock of one device while it waits for this
+ * device, and threads of other devices must not wait for that thread. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
-/* Takes the lock of the weir_tensors.  This lock is the outer of two nested biased locks: a free to the allocator
- * takes a lock of the allocator's caches while this lock is held. */
+/* Takes the lock of the weir_tensors.  While a thread holds this lock, the thread may take a lock of the allocator's
+ * caches, but not in the other order. */
 static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensors *t) {
     int is_only = atomic_load_explicit(&weir__tensors_only, memory_order_relaxed) != NULL;
     int taken =
@@ -295,7 +317,7 @@ static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensor
 
     t->lock_taken = taken;
 }
-/* Takes the lock, but does not wait for long.  Returns 1 on success, 0 if another thread holds the lock for long. */
+/* Tries to take the lock for a short time.  Returns 1 on success, 0 if another thread keeps the lock. */
 static inline int weir__tensors_lock_soon(weir_tensors *t) {
     int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER, WEIR_BIAS_HASTY);
 
@@ -309,65 +331,67 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 
 /* ---- pools.c ---- */
 
-/* Returns the pool whose route accepts requests of the stream, or NULL if no route does.  The caller holds the lock. */
+/* Returns the private memory pool that the program has chosen for the stream's requests, or NULL if there is no such
+ * pool.  The caller holds the lock. */
 struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
-/* Takes the lock and returns the pool with that id.  The caller must release the lock.  On failure, returns NULL
- * without the lock and stores the reason in *status.  `t` may be NULL, which is a failure. */
+/* Takes the lock and returns the private memory pool `id`.  The caller must release the lock.  On failure, returns
+ * NULL without the lock and stores the error in *status.  It is a failure if `t` is NULL. */
 struct weir_tensor_pool *weir__pool_enter(weir_tensors *t, weir_tensors_id id, weir_status *status);
-/* Allocates a block in the pool for the request `made`, and sets `made->address`.  If `lends` is set, the pool does
- * not grow.  The function releases the lock while it waits for the device or allocates a segment, and then takes the
- * lock again. */
+/* Allocates a block in the pool for the request `made`, and stores the block's address in `made->address`.  If
+ * `lends` is set, uses only memory that the pool already has.  Releases the lock while it waits for the device or
+ * allocates a segment, and then takes the lock again. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_request *made, int lends);
-/* Allocates a block for the request in free memory of any pool that lends its memory (weir_tensors_pool_lend).  The
- * caller has found no memory in the allocator before, and does not hold the lock.  Returns 1 on success, else 0. */
+/* Allocates a block in free memory of any private memory pool for which the program has called
+ * weir_tensors_pool_lend.  weir calls this function when the allocator is out of memory.  The caller does not hold
+ * the lock.  Returns 1 on success, else 0. */
 int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made);
-/* Frees a block of a pool.  The block waits for no other stream any more.  The caller holds the lock. */
+/* Frees a block of a private memory pool.  No other stream may still use the block.  The caller holds the lock. */
 void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
-/* Gives the free segments of the pool `id` back to their source.  If `id` is {0, 0}, gives back the free segments of
- * all pools without users.  Returns 1 if at least one segment was given back, else 0.  The caller does not hold the
- * lock. */
+/* Frees the unused segments of the private memory pool `id`.  If `id` is {0, 0}, frees the unused segments of all
+ * pools without users.  Returns 1 if at least one segment was freed, else 0.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
-/* Destroys the placement of part number `part` of the pool, if there is a placement. */
+/* Destroys the records of free and used chunks of part number `part` of the pool, if the part has such records. */
 void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part);
-/* Returns the bytes that a call of weir__pools_trim() for all pools would give back to the allocator.  The caller
- * holds the lock. */
+/* Returns the bytes that weir__pools_trim() for all pools would free.  The caller holds the lock. */
 uint64_t weir__pools_idle(const weir_tensors *t);
 /* ---- functions of segments.c; callers hold the lock ---- */
 
-/* Returns the part's segment that contains the address, or NULL if no segment contains the address. */
+/* Returns the segment that contains the address, or NULL if no segment of the part contains the address. */
 const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,
                                                      uint64_t address);
-/* Returns the range of the segment that contains the address, together with all segments that are joined to this
- * segment.  A segment must contain the address. */
+/* Returns the contiguous device memory around the address: its segment and all segments that are joined to this
+ * segment.  A segment of the part must contain the address. */
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
                                           const struct weir_tensor_part *part, uint64_t address);
-/* Creates an empty placement for part number `part` of a pool.  Returns NULL if there is no host memory. */
+/* Creates the records of free and used chunks for part number `part` of a pool, without memory.  Returns NULL if
+ * there is no host memory. */
 struct weir_placement *weir__part_placement(const weir_tensors *t, int part);
-/* Adds a free segment to the placement `p` of the part.  The caller has added the part's segments at lower addresses
- * before.  Returns 1 on success, else 0. */
+/* Adds the memory of a segment to the placement `p` as free.  The caller adds the segments of a part in the order of
+ * their addresses.  Returns 1 on success, else 0. */
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
                      const struct weir_tensor_part *part, struct weir_tensor_segment segment);
-/* Adds a free segment to the part and to the part's placement.  Returns 1 on success, 0 if there is no host memory. */
+/* Adds a new segment of free memory to the part.  Returns 1 on success, 0 if there is no host memory. */
 int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
                    struct weir_tensor_segment segment);
-/* Removes the first segment that is free and lies above the segment *out, and stores the removed segment in *out.
- * The caller has waited for the device.  Returns 1 on success, 0 if no such segment exists. */
+/* Removes an unused segment from the part and stores the segment in *out, so that the caller can free the segment.
+ * Begins the search above the old value of *out.  The caller has waited for the device.  Returns 1 on success, 0 if
+ * there is no unused segment. */
 int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
                          struct weir_tensor_segment *out);
-/* Returns by how much the number of contiguous ranges grows (1, 0 or -1) when the segment is added.  The joined
- * segments of one range count as one segment. */
+/* Returns by how much the number of contiguous ranges grows (1, 0 or -1) when the segment is added.  The statistics
+ * show joined segments as one segment. */
 int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                       struct weir_tensor_segment segment);
 /* Returns the address at which a new segment would join the part's last segment.  Returns 0 if no segment can join
  * the last segment. */
 uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part);
-/* Returns the number of free bytes that lie directly before the address `end` and that the stream of that name may
- * use. */
+/* Returns the number of free bytes directly before the address `end` that the stream may use.  `name` identifies the
+ * stream. */
 size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end);
 
-/* Returns the part of the pool in which the address lies.  A segment of the pool must contain the address. */
+/* Returns the part of the pool that contains the address.  A segment of the pool must contain the address. */
 static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *pool,
                                                        uint64_t address) {
     return &pool->part[weir__part_segment(&pool->part[1], address) != NULL];
@@ -375,17 +399,18 @@ static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *
 
 /* ---- pending.c ---- */
 
-/* Frees a block once the work of all other streams that use the block has completed.  The caller holds the lock. */
+/* Frees a block as soon as all other streams that use the block have finished.  The caller holds the lock. */
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
-/* Frees the pending blocks on which the work of all other streams has completed.  Also records the events that weir
- * could not record during a capture.  If `waits` is set, waits for the device before the frees.  The caller holds
- * the lock. */
+/* Frees the blocks that the program freed earlier and that no other stream uses any more.  Also records events that
+ * weir could not record while a stream was being captured.  If `waits` is set, first waits for the device.  The
+ * caller holds the lock. */
 void weir__pending_complete(weir_tensors *t, int waits);
-/* Returns 1 if at least one freed block waits for an event that weir has recorded already, else 0.  The caller holds
+/* Returns 1 if at least one freed block waits for an event that weir has already recorded, else 0.  The caller holds
  * the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
-/* Frees a block that belongs to no pool and has no record any more.  The caller does not hold the lock.  If the free
- * fails and may succeed later, weir repeats the free later and counts the block as pending until then. */
+/* Frees a block that belongs to no private memory pool.  The caller has removed the block's record, and does not
+ * hold the lock.  If the free fails but may succeed later, weir repeats the free later.  Until then the statistics
+ * show the block as freed but still in use. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
                                struct weir_tensor_use home);
 
