@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* both_calls.h: lists the driver's functions that both libweir-preload.so and libweir-record.so replace.
- * interpose.h describes these lists.
+/* both_calls.h: lists the functions of the CUDA driver that both preloaded libraries, libweir-preload.so and
+ * libweir-record.so, replace with functions of weir.  interpose.h describes the form of these lists.
  *
- * This file must not know how a call is served.
+ * This file must not depend on what the replacing functions do.
  */
 #ifndef WEIR_BOTH_CALLS_H
 #define WEIR_BOTH_CALLS_H
@@ -12,8 +12,8 @@
 /* A type of the CUDA driver that no other code of weir uses. */
 typedef struct CUgraphNode_st *CUgraphNode;
 
-/* Functions that have two symbols: one without and one with the ending _ptsz.  With the second symbol, stream 0
- * means the thread's own default stream. */
+/* The functions of the driver that have two symbols, with and without the ending _ptsz.  In a function with the
+ * ending _ptsz, stream 0 is the calling thread's own default stream. */
 /* clang-format off */
 #define WEIR_BOTH_STREAMS(X)                                                                       \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020,                                                     \
@@ -36,7 +36,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph),            \
       (stream, graph))
 
-/* Functions that have only one symbol, without the ending _ptsz. */
+/* The functions of the driver that have only one symbol, without the ending _ptsz. */
 #define WEIR_BOTH_PLAIN(X)                                                                         \
     X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *block, size_t bytes), (block, bytes))         \
     X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020,                                                   \
@@ -69,7 +69,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
 
-/* Functions that both libraries call but do not replace. */
+/* The functions of the driver that both libraries call but do not replace. */
 #define WEIR_BOTH_USED(X)                                                                          \
     X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count), (count))                             \
     X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* interpose.c: exports the driver's names, dlsym and cuGetProcAddress, and finds the driver's own functions.
+/* interpose.c: lets a preloaded library replace functions of the CUDA driver.  The file exports the driver's function
+ * names, dlsym and cuGetProcAddress, and finds the driver's own functions.
  *
- * With RTLD_NEXT and RTLD_DEFAULT, the result of dlsym depends on the library that calls dlsym.  So if this library
- * does not replace a name, its dlsym ends with a jump to libc's dlsym, which then sees the original caller.  Before
- * the jump, this library's dlsym allocates nothing, takes no lock and loads nothing.
+ * With RTLD_NEXT and RTLD_DEFAULT, the result of dlsym depends on the library that calls dlsym.  So for all names
+ * that this library does not replace, its dlsym ends with a jump to libc's dlsym, which then sees the original
+ * caller.  Before the jump, this library's dlsym allocates nothing, takes no lock and loads nothing.
  *
- * Between the program and the driver there may be another library that exports the driver's names and looks up the
- * driver's functions.  Examples are a loader that stands for the driver (as in WSL), and a wrapper.  Lookups of such
- * a library get the addresses that they would get without this library.  Otherwise the two libraries would call each
- * other for ever.  Lookups of the program get the functions weir__serve_SYMBOL.
+ * A second library between the program and the driver may also export the driver's function names and look up the
+ * driver's functions.  Examples are a wrapper, and the loader that replaces the driver in WSL.  If such a library
+ * looks up a function, it gets the address that it would get without weir.  Otherwise the two libraries would call
+ * each other for ever.  If the program looks up a function, it gets a function of weir, weir__serve_SYMBOL.
  *
- * For each row, this library stores the first address that a lookup of the program finds as the driver's function.
- * A later lookup replaces this address only if its library has been unloaded, because the cuGetProcAddress of a loader
- * may return another address than dlsym.  If this library needs a function that the program has never looked up, this
- * library looks up the function itself.
+ * For each function, weir stores the first address that a lookup of the program finds as the driver's function.  A
+ * later lookup replaces the address only if the library at the old address has been unloaded: the cuGetProcAddress of
+ * a loader may return another address than dlsym.  If the program has never looked up a function that weir needs,
+ * weir looks up the function itself.
  *
- * This file must not know weir, or how calls are served.
+ * The code in this file must not depend on libweir, or on what the replacing functions do.
  */
 #include "adapters/interpose/interpose.h"
 
@@ -32,8 +33,8 @@ typedef CUresult resolver_v1(const char *name, void **address, int version, uint
 typedef CUresult resolver_v2(const char *name, void **address, int version, uint64_t flags,
                              unsigned *status);
 
-/* JUMP marks the last call of a function.  The compiler must turn this call into a jump.  JUMPS marks the function
- * that contains such a call. */
+/* JUMP marks a call at the end of a function that the compiler must turn into a jump.  JUMPS marks the function that
+ * contains this call. */
 #if defined(__clang__)
 #define JUMPS
 #define JUMP __attribute__((musttail))
@@ -46,8 +47,8 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
  * is ready. */
 #define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
 
-/* A flag of cuGetProcAddress: stream 0 is the thread's own default stream.  With flags 0 or 1, stream 0 is the
- * legacy default stream. */
+/* A flag of cuGetProcAddress: look up the function in which stream 0 is the thread's own default stream.  With flags
+ * 0 or 1, stream 0 is the legacy default stream. */
 enum { PER_THREAD = 2 };
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
@@ -77,8 +78,9 @@ static const struct row {
     const char *base, *symbol;
     int version;
     int per_thread;
-    void *serves;   /* weir__serve_SYMBOL, or NULL if the symbol is not replaced */
-    void *exported; /* the exported function SYMBOL, at the address that other libraries see */
+    /* the function weir__serve_SYMBOL, or NULL if weir does not replace the symbol */
+    void *serves;
+    void *exported; /* the address of the exported function SYMBOL, as other libraries see it */
 } rows[] = {
 #define ROW(base, symbol, version, params, args)                                                   \
     {#base, #symbol, version, 0, ADDRESS(weir__serve_##symbol), ADDRESS(symbol)},
@@ -99,8 +101,8 @@ static const struct row {
 
 /* ---- dlsym ------------------------------------------------------------------------------------- */
 
-/* Returns the address of libc's dlsym.  Takes no lock: if several threads look up the address concurrently, they
- * find equal addresses. */
+/* Returns the address of libc's dlsym.  Takes no lock, since several threads that search concurrently find the same
+ * address. */
 BARE static lookup *real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     static _Atomic(void *) known;
@@ -112,8 +114,8 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Sets weir__interposed_unseen if `name` is a function that begins captures.  The program is about to get the
- * driver's own address of this function. */
+/* Sets weir__interposed_unseen if `name` is a function that begins stream captures, because the program is about to
+ * get the driver's own address of this function, and weir will not notice these captures. */
 BARE static void note_passed(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -121,14 +123,14 @@ BARE static void note_passed(const char *name) {
         atomic_store_explicit(&weir__interposed_unseen, 1, memory_order_relaxed);
 }
 
-/* Finds libc's dlsym when this library is loaded.  So the program sees no error of this lookup in dlerror(). */
+/* Finds libc's dlsym when this library is loaded, so that the program sees no error of this search in dlerror(). */
 static __attribute__((constructor)) void find_real_dlsym(void) {
     weir__variables_note();
     (void)real_dlsym();
     (void)dlerror();
 }
 
-/* Returns the row of the symbol if this library replaces the symbol, else NULL. */
+/* Returns the table entry of the symbol if weir replaces this function of the driver, else NULL. */
 BARE static const struct row *find_replaced(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
         return NULL;
@@ -138,8 +140,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library that contains the address exports the row's symbol itself, else 0.  Lookups of such a
- * library must find the driver's function. */
+/* Returns 1 if the library that contains the address exports the entry's symbol itself, else 0.  If such a library
+ * looks up the function, it must find the driver's function and not weir's. */
 static int is_of_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -166,8 +168,8 @@ static int is_ours(const struct row *row, const void *address) {
     return address == row->serves || address == row->exported;
 }
 
-/* Returns the function that `real` finds for the row's symbol in any other library than this library.  Returns NULL
- * if there is none. */
+/* Returns the function that `real` (libc's dlsym) finds for the symbol in another library than this one.  Returns
+ * NULL if there is no such function. */
 static void *find_in_other_library(lookup *real, const struct row *row, void *handle) {
     void *found = real(handle, row->symbol);
 
@@ -196,8 +198,8 @@ static CUresult is_missing(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* Finds the driver's function for the row, in the libraries that were loaded with the program, or in a driver that
- * any library has opened.  Returns the address of is_missing() if there is no such function. */
+/* Finds the driver's function in the libraries that were loaded with the program, or in a driver that any library
+ * has opened.  Returns the address of is_missing() if there is no such function. */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -205,7 +207,7 @@ void *weir__interpose_find(enum weir_interposed number) {
 
     if (!found && (library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD))) {
         found = real(library, row->symbol);
-        dlclose(library); /* the driver stays loaded, since other libraries have opened it */
+        dlclose(library); /* the driver stays loaded, since another library has opened it */
     }
     (void)dlerror(); /* clears an error that the program must not see */
     if (!found)
@@ -216,8 +218,9 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the replaced row of the function `base` with the newest version up to `version`, or NULL if there is none.
- * If `flags` has PER_THREAD, prefers a row in which stream 0 is the thread's own default stream. */
+/* Returns the table entry of the function `base` with the newest version up to `version`, or NULL if weir does not
+ * replace such a function.  If `flags` contains PER_THREAD, prefers a function in which stream 0 is the thread's own
+ * default stream. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -233,21 +236,21 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Returns the address that cuGetProcAddress gives to the program.  `real` is the driver's answer to the program's
- * request, and `same` is the driver's answer for the version of the row.  If the two addresses differ, `real` is a
- * newer version of the function, which this library does not know.  Then the program gets `real`. */
+/* Returns the address that the program gets from cuGetProcAddress.  `real` is the driver's answer to the program,
+ * and `same` is the driver's answer for the version that weir replaces.  If the two differ, the driver has a newer
+ * version of the function that weir cannot replace, and the program gets `real`. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         note_passed(row->base);
         return real;
     }
-    if (!is_ours(row, real)) /* the driver may have found this library's own function */
+    if (!is_ours(row, real)) /* the driver may have found weir's exported function */
         store_real(row, real);
     return row->serves;
 }
 
-/* Returns the row whose function the program gets instead of the driver's answer.  Returns NULL if the program gets
- * the driver's answer. */
+/* Returns the table entry of the function of weir that the program gets from cuGetProcAddress.  Returns NULL if the
+ * program gets the driver's answer. */
 static const struct row *row_to_answer(CUresult result, void *const *address, const char *base,
                                        int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;

@@ -2,7 +2,7 @@
 /* cupy.c: allocates and frees memory for CuPy (CFunctionAllocator).  The argument `param` of both functions is the
  * stream of the block, or NULL if any stream may use the block.
  *
- * This file must not know more of CuPy than the types of these functions.
+ * The code in this file must not depend on anything of CuPy except the types of these functions.
  */
 #include "adapters/plugins/plugins.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* handler.c: allocates and frees memory for cuTensorNet, cuDSS and cuStateVec, which share one structure of
- * allocator functions.  nvJPEG needs allocator functions of these types, too.
+/* handler.c: allocates and frees memory for cuTensorNet, cuDSS and cuStateVec.  These libraries share one structure
+ * of allocator functions.  nvJPEG needs allocator functions of these types, too.
  *
- * This file must not know more of these libraries than the structure.
+ * The code in this file must not depend on anything of these libraries except this structure.
  */
 #include "adapters/plugins/plugins.h"
 
@@ -30,7 +30,8 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     return status;
 }
 
-/* Frees a block.  If the free is not possible now, weir repeats the free later, and the function returns WEIR_OK. */
+/* Frees a block.  If the free is not possible now, as during a stream capture, weir repeats the free later, and the
+ * function returns WEIR_OK. */
 int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream) {
     weir_allocator *a;
     weir_status status;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* onnx.c: allocates and frees memory for ONNX Runtime's CUDA execution provider (its external allocator).
  *
- * This file must not know more of ONNX Runtime than the types of these functions.
+ * The code in this file must not depend on anything of ONNX Runtime except the types of these functions.
  */
 #include "adapters/plugins/plugins.h"
 
 #include <stdatomic.h>
 
-/* The stream of all requests and frees, or NULL for any stream. */
+/* The stream of all allocations and frees, or NULL if any stream may use the blocks. */
 static _Atomic(weir_stream) the_stream;
 
 void weir_onnx_stream(weir_stream stream) {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* plugins.c: the functions that the adapters of this folder share: they write error messages, and make frees that
- * cannot fail.
+/* plugins.c: functions that all adapters of this folder need: error messages, and frees that cannot fail.
  *
  * A framework cannot handle a failed free, because it has already forgotten the block.  So if a free is not possible
- * now, as during a stream capture, weir adds the free to a list.  The next call of a framework repeats the frees of
- * the list.  While the list is empty, this check costs one load.
+ * now, as during a stream capture, weir adds the free to a list, and the next call of a framework repeats the free.
+ * While the list is empty, this check costs one load.
  *
  * Locks: `lock` guards the list.  While a thread holds `lock`, it calls no function.
  *
- * This file must not know a framework, or any header of weir except include/weir.
+ * The code in this file must not depend on a framework, or on headers of weir outside include/weir.
  */
 #include "adapters/plugins/plugins.h"
 
@@ -26,9 +25,9 @@ enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
-/* Prints `text` as an error line that ends with `more`.  Prints each status only once, because frameworks repeat
- * failed requests.  `told` has a bit for each status that was printed.  One write(2) writes the line, so that lines
- * of several threads do not mix. */
+/* Prints `text` and `more` as an error line, but only once for each status, because frameworks repeat failed
+ * requests.  `told` contains a bit for each status that was printed.  One write(2) writes the line, so that lines of
+ * several threads do not mix. */
 static void print_error_once(atomic_uint *told, weir_status status, const char *text,
                              const char *more) {
     unsigned bit = 1u << (unsigned)-status;
@@ -39,7 +38,7 @@ static void print_error_once(atomic_uint *told, weir_status status, const char *
         return;
     length = snprintf(line, sizeof line,
                       "weir: error: %s (further errors like it are not reported%s)\n", text, more);
-    /* If write() fails, standard error has no reader, and nothing can be done. */
+    /* If write() fails, there is no place to report the error. */
     if (write(STDERR_FILENO, line, (size_t)length) < 0)
         return;
 }
@@ -48,7 +47,8 @@ static double mib(uint64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-/* Writes the driver's result to `text`, or an empty text if the driver did not fail.  Returns `text`. */
+/* Writes the driver's result of the last call to `text`, or an empty text if the driver did not fail.  Returns
+ * `text`. */
 static const char *driver_result_text(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 
@@ -58,8 +58,8 @@ static const char *driver_result_text(char *text, size_t bytes) {
     return text;
 }
 
-/* Returns 1 if the last failure that weir recorded for this thread is the failure of this request, else 0.  Writes
- * the figures of the failure to *r. */
+/* Returns 1 if weir's last recorded failure in this thread belongs to this request, else 0.  Writes the description
+ * of the failure to *r. */
 static int was_refused(weir_failure *r, size_t bytes, weir_status status) {
     r->size = sizeof *r;
     return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
@@ -142,8 +142,8 @@ struct kept {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kept *list; /* the frees to repeat; guarded by `lock` */
-/* Set while the list is not empty; only written by a thread that holds `lock`. */
+static struct kept *list; /* the frees that weir repeats later; guarded by `lock` */
+/* set while the list is not empty; written only with `lock` held */
 static atomic_int is_any_kept;
 
 static weir_status try_free(const struct kept *k) {
@@ -151,8 +151,8 @@ static weir_status try_free(const struct kept *k) {
                              ? weir_free_any(k->allocator, k->block)
                              : weir_free(k->allocator, k->block, k->stream);
 
-    /* If the status is E_STREAM, the block's stream or another stream that used the block has ended.  Work of this
-     * stream may still run, so weir_free_any() waits for the device. */
+    /* If the status is E_STREAM, a stream that used the block has been destroyed.  Its work may still run, so
+     * weir_free_any() waits for the device. */
     if (status == WEIR_E_STREAM)
         status = weir_free_any(k->allocator, k->block);
     return status;
@@ -166,7 +166,7 @@ static void append_kept(const struct kept *k) {
         return;
     }
     *copy = *k;
-    /* The stream's handle may mean another stream when weir repeats the free. */
+    /* Forget the stream: when weir repeats the free, the stream's handle may mean another stream. */
     copy->order = WEIR__ADAPTER_ANY;
     pthread_mutex_lock(&lock);
     copy->next = list;

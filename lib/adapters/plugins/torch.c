@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* torch.c: allocates and frees memory for PyTorch's CUDAPluggableAllocator.
  *
- * PyTorch (2.11) would pass a NULL block to kernels.  So this file throws an exception if a request fails, as
- * PyTorch's own allocator does.  weir is not linked with a C++ library, so the C++ library of the process throws the
- * exception.  This file is compiled with -fexceptions, so that the exception can pass through its functions.  The
- * thread holds no lock at that time.
+ * PyTorch (2.11) would pass a NULL block to kernels.  So if a request fails, this file throws a C++ exception, as
+ * PyTorch's own allocator does.  weir is not linked with a C++ library, so weir calls a function of the C++ library
+ * of the process.  This file is compiled with -fexceptions, so that the exception can pass through its functions.  A
+ * thread that throws holds no lock.
  *
- * This file must not know more of PyTorch than the types of these functions.
+ * The code in this file must not depend on anything of PyTorch except the types of these functions.
  */
 #include "adapters/plugins/plugins.h"
 
@@ -16,7 +16,7 @@
 
 enum { TEXT_BYTES = 512 };
 
-/* Throws a C++ exception with the text.  Only returns if the process has no C++ library, or another C++ library than
+/* Throws a C++ exception with the text.  Returns only if the process has no C++ library, or another one than
  * libstdc++. */
 static void throw_runtime_error(const char *text) {
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
@@ -24,7 +24,7 @@ static void throw_runtime_error(const char *text) {
 
     if (!library)
         return;
-    /* The symbol of std::__throw_runtime_error(const char *), which is a lasting part of libstdc++'s interface. */
+    /* the symbol of std::__throw_runtime_error(const char *), which libstdc++ keeps in all versions */
     *(void **)&throws = dlsym(library, "_ZSt21__throw_runtime_errorPKc");
     dlclose(library); /* the library stays loaded, since the process uses it */
     if (throws)
@@ -43,7 +43,8 @@ static __attribute__((noinline, cold)) void *throw_no_memory(size_t bytes, weir_
     return NULL;
 }
 
-static _Atomic uint64_t devices; /* one bit for each device that has allocated memory for PyTorch */
+/* one bit for each device on which weir has allocated memory for PyTorch */
+static _Atomic uint64_t devices;
 
 static void store_device(int device) {
     uint64_t bit = UINT64_C(1) << device;
@@ -129,7 +130,8 @@ void weir_torch_record_stream(void *block, weir_stream stream) {
     status = weir__adapter_owner(block, stream, &a);
     if (status == WEIR_OK)
         status = weir_use(a, block, stream);
-    /* PyTorch also passes blocks that weir has not allocated.  For these the status is E_NOT_OWNED. */
+    /* PyTorch also passes blocks that weir has not allocated.  For such blocks the status is E_NOT_OWNED, which is
+     * no error here. */
     if (status != WEIR_OK && status != WEIR_E_NOT_OWNED)
         weir__adapter_lost_use("weir_torch_record_stream", block, status);
 }

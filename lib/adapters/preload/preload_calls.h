@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_calls.h: lists the driver's functions that libweir-preload.so replaces.  interpose.h describes these
- * lists.
+/* preload_calls.h: lists the functions of the CUDA driver that libweir-preload.so replaces.  interpose.h describes
+ * the form of these lists.
  *
- * This file must not know how a call is served.
+ * This file must not depend on what the replacing functions do.
  */
 #ifndef WEIR_PRELOAD_CALLS_H
 #define WEIR_PRELOAD_CALLS_H
 
 #include "adapters/interpose/both_calls.h"
 
-/* Functions that have two symbols: one without and one with the ending _ptsz.  With the second symbol, stream 0
- * means the thread's own default stream. */
+/* The functions of the driver that have two symbols, with and without the ending _ptsz.  In a function with the
+ * ending _ptsz, stream 0 is the calling thread's own default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
@@ -18,7 +18,7 @@
       (CUstream stream, void *parameters), (stream, parameters))                                   \
     X(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))
 
-/* Functions that have only one symbol, without the ending _ptsz. */
+/* The functions of the driver that have only one symbol, without the ending _ptsz. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (CUdevice device), (device))     \
@@ -97,7 +97,7 @@
       (void **context, void *resources, CUdevice device, unsigned int flags),                      \
       (context, resources, device, flags))
 
-/* Functions that this library calls but does not replace. */
+/* The functions of the driver that this library calls but does not replace. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                           \

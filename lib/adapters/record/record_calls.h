@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* record_calls.h: lists the driver's functions that libweir-record.so replaces.  interpose.h describes these lists.
+/* record_calls.h: lists the functions of the CUDA driver that libweir-record.so replaces.  interpose.h describes the
+ * form of these lists.
  *
- * This file must not know how a call is recorded.
+ * This file must not depend on how a call is recorded.
  */
 #ifndef WEIR_RECORD_CALLS_H
 #define WEIR_RECORD_CALLS_H
 
 #include "adapters/interpose/both_calls.h"
 
-/* Functions that have two symbols: one without and one with the ending _ptsz.  With the second symbol, stream 0
- * means the thread's own default stream. */
+/* The functions of the driver that have two symbols, with and without the ending _ptsz.  In a function with the
+ * ending _ptsz, stream 0 is the calling thread's own default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))
 
-/* Functions that have only one symbol, without the ending _ptsz. */
+/* The functions of the driver that have only one symbol, without the ending _ptsz. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuMemAddressReserve, cuMemAddressReserve, 10020,                                             \
@@ -26,7 +27,7 @@
       (address, bytes))                                                                            \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())
 
-/* Functions that this library calls but does not replace. */
+/* The functions of the driver that this library calls but does not replace. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetName, cuDeviceGetName, 2000, (char *name, int bytes, CUdevice device),            \
