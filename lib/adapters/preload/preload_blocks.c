@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_blocks.c: finds the allocator and the block that contain an address.
+/* preload_blocks.c: finds the allocator and the block of weir that contain an address.
  *
- * There are few allocators, and each allocator finds its blocks in its page map.  So this file searches one
- * allocator after another, beginning with the allocator that has the thread's last block.  Some allocators have no
- * page map (the pool engine without caches, as with drivers before 12.0).  This file records their blocks in a map.
+ * There are few allocators, and most of them find their blocks in a page map.  So this file searches one allocator
+ * after another, beginning with the allocator of the block that the thread used last.  Some allocators have no page
+ * map: those with the pool engine and without caches, as with drivers before 12.0.  This file records their blocks in
+ * a map.
  *
  * Locks: `lock` guards the maps.  While a thread holds `lock`, it calls only functions of the maps.
  *
- * This file must not know the calls of the program.
+ * The code in this file must not depend on which driver function the program has called.
  */
 #include "adapters/preload/preload.h"
 
@@ -15,16 +16,16 @@
 
 #include "base/map.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both maps and last_number */
-/* Maps the address of a block to the allocator of the block (struct weir_served *). */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both maps and `last_number` */
+/* Maps the address of a block to its allocator (struct weir_served *). */
 static struct weir_map noted;
-/* Maps the address of a block to its number. */
+/* Maps the address of a block to the id that the program gets for CU_POINTER_ATTRIBUTE_BUFFER_ID. */
 static struct weir_map numbers;
-/* Each is set once a block was added to its map. */
+/* each is set once a block was added to its map */
 atomic_int weir__blocks_noted, weir__blocks_numbered;
 static uint64_t last_number; /* guarded by `lock` */
 
-/* An offset that weir adds to its numbers of blocks.  The driver numbers its own blocks from 1. */
+/* weir's block ids begin here, because the driver's ids of its own blocks begin at 1. */
 #define NUMBERS UINT64_C(0x8000000000000000)
 
 /* ---- blocks that allocators know ---- */
@@ -41,8 +42,8 @@ static int find_of_served(struct weir_served *s, CUdeviceptr address, struct wei
     return 1;
 }
 
-/* Finds the block that contains the address in the map `noted`.  The driver knows the bounds of each block in this
- * map.  Returns 1 on success, 0 if there is no such block. */
+/* Finds the recorded block that contains the address, which must lie in a block of an allocator without a page map.
+ * Returns 1 on success, 0 if there is no such block. */
 static int find_noted(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
@@ -131,7 +132,7 @@ void weir__block_end(const struct weir_found *found) {
 
 void weir__block_goes_on(const struct weir_found *found) {
     if (found->by->needs_notes)
-        /* This cannot fail: the removed entry has left its room in the map. */
+        /* This cannot fail, because the entry was removed from the map before and its room is still free. */
         (void)note_block(found->by, found->base);
 }
 

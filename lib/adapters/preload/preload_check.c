@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_check.c: gives the self-check of a PyTorch shim access to the device model, a GPU in software
- * (adapters/torch/check_model.h).
+ * (adapters/torch/check_model.h).  The shim is a library that makes weir the allocator of PyTorch.
  *
- * This file must not know which checks the self-check makes.
+ * The code in this file must not depend on what the self-check checks.
  */
 #include "adapters/torch/check_model.h"
 
@@ -66,7 +66,7 @@ const struct weir_check_model *weir_check_model_open(void) {
     struct weir_driver_failure failure;
     CUcontext context = NULL;
 
-    weir__drop_in_serves = NULL; /* the self-check creates no pools for weir to serve */
+    weir__drop_in_serves = NULL; /* the self-check creates no memory pools of the driver */
     weir__drop_in_refused = NULL;
     model = setenv("WEIR_DEVICE", "model", 1) == 0 ? weir__driver_open("model", &failure) : NULL;
     if (!model || model->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||

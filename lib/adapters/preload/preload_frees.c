@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_frees.c: serves the driver's calls that free memory.
+/* preload_frees.c: replaces the driver's functions that free memory.
  *
- * Invariants: weir frees each block that weir has allocated, whichever of the driver's functions the program calls.
- * All other frees go to the driver.
+ * Invariants: each block that weir has allocated is freed by weir, whichever function of the driver the program
+ * calls.  All other frees go to the driver.
  */
 #include "adapters/preload/preload.h"
 
 #include "base/log.h"
 
-/* Frees a block on a stream of another device or context.  For this, the allocator's private stream waits for the
- * stream `stream`, and then frees the block. */
+/* Frees a block on a stream of another device or context.  The allocator's private stream waits for this stream, and
+ * the block is freed on the private stream. */
 static weir_status free_on_foreign_stream(struct weir_served *s, void *block, CUstream stream) {
     CUstream apart = weir__served_apart(s);
 
@@ -39,17 +39,18 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* The ways to treat a free.  FREE_PASSES: pass the free to the driver.  FREE_IT: free a block of weir.
+/* What to do with a free of the program.  FREE_PASSES: pass the free to the driver.  FREE_IT: free a block of weir.
  * FREE_IS_ANSWERED: free nothing, and return a result to the program. */
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
-/* Returns 1 if the allocator was lost because its context was reset, else 0.  A free of a block of a lost allocator
- * succeeds and does nothing. */
+/* Returns 1 if a reset of the device has destroyed the allocator's memory, else 0.  A free of a block of such an
+ * allocator succeeds and does nothing. */
 static int is_served_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
 
-/* Returns 1 if `block` lies in the memory of any allocator that is not lost, else 0. */
+/* Returns 1 if `block` lies in the memory of an allocator of weir whose memory has not been destroyed by a reset,
+ * else 0. */
 static int is_in_allocator(CUdeviceptr block) {
     for (unsigned i = 0; i < weir__served_known(); i++)
         if (!is_served_lost(weir__served_at(i)) &&
@@ -58,8 +59,8 @@ static int is_in_allocator(CUdeviceptr block) {
     return 0;
 }
 
-/* Returns 1 if the allocator is lost and `block` is a new block that the driver has allocated at an address of the
- * allocator.  Returns 0 otherwise. */
+/* Returns 1 if the memory of the allocator was destroyed by a reset, and the driver has since allocated `block` at
+ * an address of this memory.  Returns 0 otherwise. */
 static int is_new_driver_block(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
@@ -95,16 +96,16 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return treat_unknown_block(block, result);
 }
 
-/* Returns 1 if preload_blocks.c has recorded no block, so that only the allocators know the blocks.  Returns 0
- * otherwise. */
+/* Returns 1 if all blocks of weir can be found in the page maps of their allocators, so that preload_blocks.c has
+ * recorded none.  Returns 0 otherwise. */
 static inline int has_no_block_records(void) {
     return !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 
-/* Frees the block in the common case.  In this case the block belongs to the allocator of this thread's last block,
- * no stream is being captured, and preload_blocks.c has no records.  Returns 1 if the block was freed, 0 if nothing
- * was done. */
+/* Frees a block in the common case: the block belongs to the allocator that this thread used last, no stream is
+ * being captured, and preload_blocks.c has recorded no block.  Returns 1 if the block was freed, 0 if nothing was
+ * done. */
 static inline int free_common_case(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
@@ -129,7 +130,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
         return 1;
     }
     what = find_to_free(block, &found, result);
-    /* The driver frees only blocks of graphs on a stream that is being captured, so weir rejects this free, too. */
+    /* On a stream that is being captured, the driver frees only blocks of graphs.  So weir rejects this free, too. */
     if (what == FREE_IT)
         *result = is_stream_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                              : weir__result_of(weir__free_block(&found, stream));
@@ -140,8 +141,8 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     return what != FREE_PASSES;
 }
 
-/* Frees memory of the driver by `call`.  If preload_plain.c has a record of this memory and the driver frees the
- * memory, deletes the record. */
+/* Lets the driver free memory by `call`.  If the free succeeds, deletes weir's record of the memory, if there is
+ * one. */
 #define FREE_BY_DRIVER(block, call)                                                                \
     __extension__({                                                                                \
         struct weir_plain_record *its_record =                                                     \
@@ -167,9 +168,9 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }
 
-/* Frees a block for cuMemFree.  If a pool has the block, waits for nothing: the driver, too, assumes that all work
- * on a pool's block is complete at cuMemFree.  If the block is plain memory, waits for the device, as the driver
- * does. */
+/* Frees a block for cuMemFree.  For a block of a memory pool, waits for nothing: the driver, too, assumes that all
+ * work on such a block is complete.  For a block that was allocated by cuMemAlloc, waits for the device, as the
+ * driver does. */
 static CUresult free_synchronously(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;

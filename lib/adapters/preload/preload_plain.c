@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_plain.c: counts the device memory that the program allocates without weir: how many bytes, by which
- * function of the driver, and by which library of the program.
+/* preload_plain.c: counts the device memory that the program allocates from the driver and not from weir, by the
+ * function of the driver and by the calling library of the program.
  *
- * Each request gets a record.  Records are found by the address or the handle of the memory.  The record of a handle
- * counts the handle's references and mappings, since the memory stays allocated until the last reference and the
- * last mapping have ended.  If the process belongs to a group of processes that share a limit, the group counts the
- * bytes, too.  It counts the bytes from before the driver's call until the driver has freed the memory.  Requests
- * that are captured in a graph, and allocation nodes of graphs, are counted when the program makes them.  After the
- * next launch of a graph, the driver's own figure for the memory of graphs replaces this count.
+ * Each allocation has a record, which is found by the address or the handle of the memory.  The record of a handle
+ * also contains the numbers of references and mappings of the handle, since the memory stays allocated until the last
+ * reference and the last mapping have ended.
+ *
+ * If the process belongs to a group of processes that share a limit, the bytes are added to the group before the
+ * driver's call, and subtracted after the driver has freed the memory.
+ *
+ * Allocations that are captured in a graph, and allocation nodes of graphs, are added when the program makes them.
+ * After the next launch of a graph, the driver's own number for the memory of graphs replaces this sum.
  *
  * Locks: `lock` guards the maps and sums.  While a thread holds `lock`, it calls only malloc and functions of the
- * group.  A thread finds the name of the caller before it takes `lock`.  This search must not take the lock that the
- * dynamic linker holds while constructors run.  Otherwise a constructor that waits for a thread which requests memory
- * could wait for ever.
+ * group.  A thread finds the name of the calling library before it takes `lock`.  This search must not take the lock
+ * that the dynamic linker holds while constructors run.  Otherwise a constructor that waits for a thread which
+ * allocates memory could wait for ever.
  */
 #include "adapters/preload/preload.h"
 
@@ -30,7 +33,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The longest time, in nanoseconds, to wait for the memory of a killed process of the group. */
+/* The longest time, in nanoseconds, to wait until the driver has freed the memory of a killed process of the group. */
 #define ENDING_NS UINT64_C(2000000000)
 enum { FRAMES = 24, MOST_CALLERS = 64, MOST_DEVICES = 64, OTHER_CALLER = 0 };
 
@@ -38,10 +41,11 @@ struct weir_plain_record {
     uint64_t bytes;
     int device, caller;
     enum weir_group_kind kind;
-    struct weir_group *group;      /* the group of processes that has counted the bytes, or NULL */
-    CUcontext context;             /* the context whose end frees this memory, or NULL */
+    /* the group of processes that share a limit, to which the bytes were added, or NULL */
+    struct weir_group *group;
+    CUcontext context;             /* the context whose destruction frees this memory, or NULL */
     unsigned references, mappings; /* the numbers of references and of mappings of the handle */
-    /* The number of releases of the handle that the driver executes now. */
+    /* the number of releases of the handle that other threads are just executing in the driver */
     unsigned releasing;
 };
 
@@ -54,21 +58,21 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map blocks;   /* maps an address to its struct weir_plain_record */
 static struct weir_map handles;  /* maps a handle to its struct weir_plain_record */
 static struct weir_map mappings; /* maps an address to its struct mapping */
-/* Maps an address of code to the number of its library, plus 2.  The value 1 means that this library only passes
- * calls to the driver, or that no library has the address. */
+/* Maps an address of code to the number of its library, plus 2.  The value 1 means that the library only passes
+ * calls to the driver, or that no library contains the address. */
 static struct weir_map places;
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
 static int caller_count = 1;
-/* The memory of graphs on each device, as the driver reported it last. */
+/* the memory of graphs on each device, as the driver last reported it */
 static uint64_t graphs[MOST_DEVICES];
-/* The bytes that were captured on each device after the driver's last report. */
+/* the bytes that the program has captured in graphs on each device since the driver's last report */
 static uint64_t captured[MOST_DEVICES];
 static atomic_int any_graphs;
-static _Atomic pid_t noted_by; /* the process that has recorded any memory, or 0 */
+static _Atomic pid_t noted_by; /* the process that has recorded memory, or 0 */
 
-/* Returns 1 if this process has recorded any memory, else 0.  In a child of fork the result is 0.  So a child never
- * waits for `lock`, which a thread of its parent may have held at the fork. */
+/* Returns 1 if this process has recorded memory, else 0.  In a child of fork the result is 0, so that the child
+ * never waits for `lock`, which a thread of its parent may have held at the fork. */
 static int is_noted_here(void) {
     pid_t by = atomic_load_explicit(&noted_by, memory_order_relaxed);
 
@@ -77,7 +81,8 @@ static int is_noted_here(void) {
 
 /* ---- callers -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the library `name` only passes calls to the driver and is no caller by itself, else 0. */
+/* Returns 1 if the library `name` only passes calls to the driver, so that the real caller is another library.
+ * Otherwise returns 0. */
 static int is_pass_through(const char *name) {
     static const char *const parts[] = {"libweir",  "libcuda.so", "libcudart", "libc.so",
                                         "ld-linux", "libpthread", "libnvrtc"};
@@ -113,8 +118,8 @@ static int name_if_object_has_code(struct dl_phdr_info *object, size_t bytes, vo
     return is_in;
 }
 
-/* Writes the name of the program or library that contains the address `code`.  Writes "" if this library only passes
- * calls to the driver, or if no library contains the address. */
+/* Writes the name of the program or library that contains the address `code` to `name`.  Writes "" if this library
+ * only passes calls to the driver, or if no library contains the address. */
 static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     name[0] = '\0';
     (void)dl_iterate_phdr(name_if_object_has_code, &(struct named){(uintptr_t)code, name});
@@ -128,8 +133,8 @@ static __attribute__((constructor)) void load_unwinder(void) {
     (void)backtrace(&frame, 1);
 }
 
-/* Returns the number of a caller, and adds the caller's name if it is new.  If there are too many names, returns
- * OTHER_CALLER.  The caller of this function holds `lock`. */
+/* Returns the number of a library in the table of callers, and adds the library if needed.  If the table is full,
+ * returns OTHER_CALLER.  `lock` is held. */
 static int number_caller(const char *name) {
     for (int i = 0; i < caller_count; i++)
         if (strcmp(callers[i].name, name) == 0)
@@ -140,8 +145,8 @@ static int number_caller(const char *name) {
     return caller_count++;
 }
 
-/* Returns the number of the innermost library on the stack that does more than pass calls to the driver.  The
- * program itself counts as a library.  Returns OTHER_CALLER if none is found. */
+/* Returns the number of the library that requests memory: the innermost library on the stack that does more than
+ * pass calls to the driver.  The program itself is treated as a library.  Returns OTHER_CALLER if none is found. */
 static int find_caller(void) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES), caller = -1;
@@ -169,8 +174,8 @@ static int find_caller(void) {
 
 /* ---- sums ----------------------------------------------------------------------------------------- */
 
-/* Adds `more` bytes to the sums for the kind and the caller of the record, and subtracts `less` bytes from these
- * sums.  The calling thread holds `lock`. */
+/* Adds `more` bytes to the sums for the kind and the calling library of the record, and subtracts `less` bytes from
+ * these sums.  The caller holds `lock`. */
 static void add_to_sums(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
     sums.kind[r->kind] += more - less;
     callers[r->caller].bytes += more - less;
@@ -214,9 +219,10 @@ static int wait_for_killed_process(const struct weir_plain *p) {
     return 1;
 }
 
-/* Tries to make room for a request.  First gives back the idle memory of weir's allocators, then waits for killed
- * processes, then asks other processes for memory.  Gives back idle memory only once for each request, since other
- * threads may produce more idle memory for ever.  Returns 1 if memory may have become free, else 0. */
+/* Tries to free device memory for a request: first the idle memory of weir's allocators, then the memory of killed
+ * processes, then memory of other processes that weir asks.  Frees idle memory of the allocators only once for each
+ * request, since other threads may produce more idle memory for ever.  Returns 1 if memory may have become free,
+ * else 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -225,7 +231,7 @@ static int find_room(struct weir_plain *p) {
            weir__drop_in_ask_for_memory(p->device, p->bytes, p->began);
 }
 
-/* Writes the statistics after a failed request, if weir has an allocator. */
+/* Writes the statistics after a failed request, if weir has created an allocator. */
 static void write_failure_statistics(void) {
     if (weir__served_known() > 0)
         weir__report_failure();
@@ -235,7 +241,7 @@ static int reserve_in_group(struct weir_plain *p) {
     while (!weir__group_charge(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    /* Lets find_room() give back idle memory again if the driver's call fails. */
+    /* Lets find_room() free idle memory again if the driver's call fails. */
     p->has_trimmed = 0;
     return 1;
 }
@@ -249,7 +255,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
         return 1;
     if (device < 0)
         p->device = current_device();
-    /* With such a device number, the driver's call fails and reports the error. */
+    /* The driver rejects such a device number and reports the error. */
     if (p->device < 0 || p->device >= MOST_DEVICES) {
         end_serving();
         return 1;
@@ -278,7 +284,7 @@ int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
     return any;
 }
 
-/* Deletes a record whose memory the driver has freed, and subtracts its bytes from the sums.  The caller holds
+/* Deletes the record of memory that the driver has freed, and subtracts its bytes from the sums.  The caller holds
  * `lock`. */
 static void delete_record(struct weir_plain_record *r) {
     add_to_sums(r, 0, r->bytes);
@@ -287,14 +293,14 @@ static void delete_record(struct weir_plain_record *r) {
     free(r);
 }
 
-/* Deletes the record of a handle if the handle has no references and no mappings any more.  The caller holds `lock`. */
+/* Deletes the record of a handle if no references and no mappings of the handle are left.  The caller holds `lock`. */
 static void delete_unused_record(struct weir_plain_record *r) {
     if (r->references == 0 && r->mappings == 0)
         delete_record(r);
 }
 
-/* Deletes an old record of the address or handle `key`.  The driver has given `key` to new memory.  So the driver
- * has freed the old memory before, without weir's notice.  The caller holds `lock`. */
+/* Deletes an old record of the address or handle `key`.  The driver has given `key` to new memory, so it must have
+ * freed the old memory without weir's notice.  The caller holds `lock`. */
 static void delete_reused_record(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
@@ -306,7 +312,7 @@ static void delete_reused_record(struct weir_map *map, uint64_t key) {
     delete_unused_record(old);
 }
 
-/* Makes a record of new memory.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes a record of new memory that the driver has allocated.  Returns 1 on success, 0 if there is no host memory. */
 static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
     int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;
@@ -336,8 +342,8 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
     return is_noted;
 }
 
-/* At the first call, lets `weir top` read the figures of this process.  Begins the threads of `weir top` between
- * begin_serving() and end_serving(), so that weir does not count driver calls that the start of a thread makes. */
+/* At the first call, lets `weir top` read the memory statistics of this process.  begin_serving() makes driver calls
+ * during the start of the thread go to the driver unchanged, so that their memory is not added to the program's. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -380,8 +386,8 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
 
 /* ---- frees ---------------------------------------------------------------------------------------- */
 
-/* Removes the record before the driver frees the block: another thread may get the address at once and make its own
- * record. */
+/* Removes the record before the driver frees the block, because another thread may get the address at once and make
+ * a new record. */
 struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     uintptr_t found = 0;
 
@@ -436,7 +442,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the mapping that contains the address, or NULL if no mapping does.  The caller holds `lock`. */
+/* Returns the mapping that contains the address, or NULL if there is none.  The caller holds `lock`. */
 static struct mapping *mapping_of(uint64_t address) {
     uintptr_t found;
 
@@ -484,7 +490,7 @@ void weir__plain_mapped(CUmemGenericAllocationHandle handle, uint64_t address, s
     free(m);
 }
 
-/* Removes all mappings that lie in the range.  One call of the driver may unmap several adjacent mappings. */
+/* Removes all mappings in the range.  One call of the driver may unmap several adjacent mappings. */
 void weir__plain_unmapped(uint64_t address, size_t bytes) {
     uint64_t end = address + bytes;
     uintptr_t found;
@@ -509,7 +515,7 @@ int weir__plain_any_graphs(void) {
     return atomic_load_explicit(&any_graphs, memory_order_relaxed);
 }
 
-/* Sets the count of the memory of the device's graphs to `now`, which the driver has reported.  The calling thread
+/* Sets the recorded memory of the device's graphs to `now`, the number that the driver has reported.  The caller
  * holds `lock`. */
 static void set_graph_bytes(CUdevice device, uint64_t now) {
     struct weir_group *g = weir__drop_in_group_of(device);
@@ -548,7 +554,7 @@ static void delete_records_of_context(CUcontext context, CUdevice device) {
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
 
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
-            /* The removal may move another entry into this slot, so the loop checks the slot again. */
+            /* the removal may move another entry into this slot, so the loop checks the slot again */
             (void)weir__map_take(&blocks, slot->key, NULL);
             delete_record(r);
         } else {

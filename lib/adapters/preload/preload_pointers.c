@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pointers.c: serves the driver's calls that query pointers.
- *
- * The driver knows a block of weir only as a part of a larger allocation.  This file changes the driver's answers as
- * if each block were an allocation by itself.
- */
+/* preload_pointers.c: replaces the driver's functions that query pointers.  For the driver, a block of weir is only a
+ * part of a larger allocation.  This file changes the driver's answers as if each block were an allocation by itself. */
 #include "adapters/preload/preload.h"
 
 enum {
@@ -14,8 +11,8 @@ enum {
     POINTER_RANGE_SIZE = 12
 };
 
-/* Returns 1 and fills in *found if the address lies in a block of weir, else returns 0.  The caller has not called
- * begin_serving() yet. */
+/* If the address lies in a block of weir, describes the block in *found and returns 1.  Otherwise returns 0.  The
+ * caller has not called begin_serving() yet. */
 static int find_served_block(CUdeviceptr address, struct weir_found *found) {
     int is;
 
@@ -39,8 +36,8 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
     return CUDA_SUCCESS;
 }
 
-/* Changes the value of one attribute.  The driver has returned the value for its larger allocation.  The new value
- * is the value for the block. */
+/* Replaces the value of one pointer attribute by the value for weir's block.  The driver has stored the value for
+ * the larger allocation that contains the block. */
 static void correct_attribute(const struct weir_found *found, CUpointer_attribute attribute,
                               void *value) {
     uint64_t number;
@@ -92,8 +89,8 @@ CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attrib
     return result;
 }
 
-/* The next two functions fail for blocks of weir.  The driver fails, too, for memory of a pool that was created
- * without handle types. */
+/* The next two functions share a block with another process.  They fail for blocks of weir, as the driver fails for
+ * memory of a pool that was created without handle types. */
 CUresult weir__serve_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
     struct weir_found found;
 

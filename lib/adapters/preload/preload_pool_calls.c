@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pool_calls.c: serves the driver's calls that create, change, query and destroy memory pools, and that set
- * the current pool of a device.
- *
- * The driver executes all these calls.  preload_pools.c records their effect on pools that weir serves.
- */
+/* preload_pool_calls.c: replaces the driver's functions that create, change, query and destroy memory pools, and that
+ * set the current pool of a device.  The driver executes all these calls.  preload_pools.c records their effect on
+ * pools for which weir allocates the memory. */
 #include "adapters/preload/preload.h"
 
-/* Makes the driver's call and evaluates to its result.  But if weir knows that the pool was destroyed, makes no call
- * and evaluates to CUDA_ERROR_INVALID_VALUE. */
+/* Makes the driver's call and evaluates to its result.  If weir has noticed that the program destroyed the pool,
+ * makes no call and evaluates to CUDA_ERROR_INVALID_VALUE, since the driver could crash. */
 #define UNLESS_ENDED(pool, call) (has_pool_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
 
-/* Returns the reason why weir leaves memory of this type and location to the driver.  Returns WEIR_LEFT_NOT for
- * memory of a device, because weir serves only this memory. */
+/* Returns the reason why weir cannot allocate memory of this type and location, so that the driver must.  Returns
+ * WEIR_LEFT_NOT for memory of a device. */
 static enum weir_left reason_of_location(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return WEIR_LEFT_MANAGED;
@@ -31,8 +29,8 @@ static enum weir_left reason_of_location(CUmemAllocationType type, CUmemLocation
     }
 }
 
-/* Returns the location of a pool that the program has created at the location *given.  If a device has only one
- * locality domain, this domain is the whole device, and the driver gives the pool the location of the device. */
+/* Returns the location of a pool that the program has created with the location *given.  If *given is the only
+ * locality domain of a device, the domain is the whole device, and the driver stores the device as the location. */
 static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
     CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
     CUmemLocationType type;
@@ -45,8 +43,8 @@ static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) 
                : *given;
 }
 
-/* Returns 1 if weir knows all properties that the program has set for a pool, else 0.  weir does not serve a pool
- * with unknown properties. */
+/* Returns 1 if weir supports all properties that the program has set for a pool, else 0.  The driver allocates the
+ * memory of a pool with other properties. */
 static int are_properties_known(const CUmemPoolProps *properties) {
     for (size_t i = 0; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
@@ -54,8 +52,8 @@ static int are_properties_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns the reason why weir leaves a pool to the driver, or WEIR_LEFT_NOT.  weir serves a pool if the pool has
- * memory of a device and known properties, and if no other process can use the pool. */
+/* Returns the reason why weir cannot allocate the memory of a pool, or WEIR_LEFT_NOT.  weir can if the pool has
+ * memory of a device, if weir supports all its properties, and if no other process can use the pool. */
 static enum weir_left reason_to_leave(const CUmemPoolProps *properties,
                                       CUmemLocationType location) {
     enum weir_left why = reason_of_location(properties->allocType, location);
@@ -67,8 +65,8 @@ static enum weir_left reason_to_leave(const CUmemPoolProps *properties,
     return are_properties_known(properties) ? WEIR_LEFT_NOT : WEIR_LEFT_UNKNOWN;
 }
 
-/* Adds the record of a pool that the driver has just created.  If there is an old record with the pool's handle,
- * weir has missed the end of the old pool.  So first ends the old record. */
+/* Adds the record of a pool that the driver has just created.  If there is an old record with the pool's handle, the
+ * old pool was destroyed without weir's notice, so the function first ends the old record. */
 static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                              enum weir_left why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -95,8 +93,8 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     return result;
 }
 
-/* Leaves a pool that another process shares with this process to the driver.  weir does not know the device of such
- * a pool. */
+/* For a pool that another process shares with this process, the driver allocates all memory.  The device of such a
+ * pool is unknown. */
 CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shared,
                                                         CUmemAllocationHandleType type,
                                                         unsigned long long flags) {
@@ -123,7 +121,7 @@ CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     return result;
 }
 
-/* Returns the allocator that serves the pool, or NULL if the pool has no allocator. */
+/* Returns the allocator of weir that allocates the pool's memory, or NULL if there is none. */
 static struct weir_served *allocator_of_pool(CUmemoryPool pool) {
     struct weir_pool *p = weir__pool_of(pool);
 
@@ -144,9 +142,9 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
 }
 
 /* Sets an attribute of a pool.  The driver checks and stores the value.  weir ignores a release threshold, because
- * the user's settings say how much memory weir keeps.  There are three attributes for the reuse of memory, of which
- * weir follows only opportunistic reuse.  weir does not know the program's events, and a setting of the user says
- * whether weir makes one stream wait for another. */
+ * the user's settings say how much memory weir keeps.  Of the three attributes for the reuse of memory, weir obeys
+ * only opportunistic reuse: weir does not see the program's events, and a setting of the user says whether weir
+ * makes one stream wait for another. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
@@ -167,8 +165,8 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Returns the value of a pool's attribute for the allocator's memory.  The caller adds the value of the driver's own
- * pool. */
+/* Returns the value of a pool's attribute for the memory of the pool's allocator.  The caller adds the value of the
+ * driver's own pool. */
 static uint64_t read_pool_figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -201,8 +199,8 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Restores the earlier access rights of other devices to the driver's pool.  weir's memory cannot have the new
- * rights. */
+/* Restores the earlier rights of other devices to access the driver's pool, because weir's memory of the pool cannot
+ * have the new rights. */
 static void restore_pool_access(const struct weir_pool *p, CUmemoryPool pool,
                                 const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -252,8 +250,8 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- current pools ---- */
 
-/* Records a pool that the program has set as the current pool of a device, or has got from a query.  A pool that the
- * program has not created is a device's default pool. */
+/* Records a pool that the program has set as the current pool of a device or has received from the driver.  A pool
+ * that the program has not created is a device's default pool. */
 static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CUmemLocation *given,
                              CUmemAllocationType type, int is_current) {
     CUmemLocation location;
@@ -266,8 +264,8 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
     why = reason_of_location(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
                        why);
-    /* If the program has passed the only locality domain of a device, the current pool of the device may be another
-     * pool.  So weir queries the driver for the current pool later. */
+    /* The program has passed the only locality domain of a device, and the device may have another current pool.  So
+     * weir queries the driver for the current pool later. */
     if (is_current && why == WEIR_LEFT_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     end_serving();

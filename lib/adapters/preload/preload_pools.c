@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pools.c: keeps the records of the program's pools, and creates the allocators that serve the pools.
+/* preload_pools.c: keeps the records of the program's memory pools, and creates the allocators that allocate the
+ * pools' memory.
  *
- * A pool gets its allocator at its first request.  When the program destroys the pool, the allocator stays until its
- * last block is freed.  Then the allocator gives its memory back and can serve another pool of the device.  No
- * allocator is ever freed, because threads search the table of allocators without a lock.
+ * weir creates the allocator of a pool when the program first allocates from the pool.  When the program destroys the
+ * pool, the allocator stays until its last block is freed.  Then the allocator frees its memory, and another pool of
+ * the device can use it.  No allocator is ever destroyed, because threads search the table of allocators without a
+ * lock.
  *
- * Locks: `lock` guards additions to the table, the creation of allocators, and changes of pools.  A thread that
- * holds `lock` calls functions of the driver and of weir.
+ * Locks: `lock` guards additions to the table, the creation of allocators, and changes of pools.  A thread that holds
+ * `lock` calls functions of the driver and of weir.
  *
- * This file must not know the calls of the program.
+ * The code in this file must not depend on which driver function the program has called.
  */
 #include "adapters/preload/preload.h"
 
@@ -22,14 +24,14 @@
 
 enum { BUCKETS = 64, BUCKET_BITS = 6 };
 
-#define UNIT ((size_t)32 << 20) /* the unit by which the driver's pools grow, in bytes */
+#define UNIT ((size_t)32 << 20) /* the driver's pools grow by multiples of this size, in bytes */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct weir_pool *) pools[BUCKETS];
 /* The current pool of each device.  NULL if weir must query the driver for the current pool. */
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES];
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
-/* The state of each device's plain memory (enum weir_pool_state). */
+/* Whether weir or the driver allocates the memory of cuMemAlloc on each device (enum weir_pool_state). */
 static _Atomic int plain_state[WEIR_MOST_DEVICES];
 static atomic_int any_refused, any_asked;
 
@@ -58,7 +60,7 @@ enum { MOST_ENDED = 256 };
 
 /* The handles of destroyed pools.  An unused entry is NULL.  The handle of a live pool is never in this table. */
 static _Atomic(CUmemoryPool) ended[MOST_ENDED];
-static atomic_uint ended_count; /* the number of entries that have ever been in use */
+static atomic_uint ended_count; /* the number of entries that have ever been used */
 
 int weir__pool_has_ended(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_acquire);
@@ -69,8 +71,8 @@ int weir__pool_has_ended(CUmemoryPool handle) {
     return 0;
 }
 
-/* Adds the handle of a destroyed pool to the table `ended`.  If all entries are in use, the new handle replaces an
- * older handle.  The caller holds `lock`. */
+/* Adds the handle of a destroyed pool to the table of such handles.  If the table is full, the new handle replaces
+ * an older handle.  The caller holds `lock`. */
 static void add_ended_handle(CUmemoryPool handle) {
     static unsigned next;
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed), at = 0;
@@ -84,8 +86,8 @@ static void add_ended_handle(CUmemoryPool handle) {
         atomic_store_explicit(&ended_count, count + 1, memory_order_release);
 }
 
-/* Removes a handle from the table `ended`, because the driver has given the handle to a new pool.  The caller holds
- * `lock`. */
+/* Removes a handle from the table of destroyed pools, because the driver has given the handle to a new pool.  The
+ * caller holds `lock`. */
 static void remove_ended_handle(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed);
 
@@ -96,8 +98,8 @@ static void remove_ended_handle(CUmemoryPool handle) {
 
 /* ---- records of pools --------------------------------------------------------------------------- */
 
-/* Returns an unused record of the bucket, or adds a new record to the bucket.  Returns NULL if there is no host
- * memory.  The caller holds `lock`. */
+/* Returns an unused pool record of this bucket of the hash table, or adds a new record.  Returns NULL if there is no
+ * host memory.  The caller holds `lock`. */
 static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
     struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
 
@@ -178,9 +180,9 @@ static int is_first_of_device(int device) {
     return 1;
 }
 
-/* Reads weir's options from environment variables.  Reports a wrong value only once. */
+/* Reads weir's options from environment variables.  Reports an invalid value only once. */
 static weir_status read_served_environment(weir_options *options) {
-    static int is_wrong; /* set once a wrong value was found; guarded by `lock` */
+    static int is_wrong; /* set once an invalid value was found; guarded by `lock` */
     char message[320];
     weir_status status = WEIR_E_PARSE;
 
@@ -200,7 +202,7 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     size_t total = SIZE_MAX;
 
     if (amount->kind == WEIR_AMOUNT_DEFAULT || amount->kind == WEIR_AMOUNT_MAX)
-        return 0; /* with these two values, the amount adapts to the limit */
+        return 0; /* amounts of these two kinds adapt to the limit */
     if (amount->kind == WEIR_AMOUNT_BYTES)
         return amount->value > most;
     if (REAL(cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
@@ -208,8 +210,8 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     return (double)amount->value / 1e6 * (double)total > (double)most;
 }
 
-/* Limits an allocator to the maximum size `most` of its pool.  Rounds the size up to a multiple of UNIT, as the
- * driver (580) does.  Does nothing if the pool has no maximum, or if the user has set a limit. */
+/* Limits an allocator to the maximum size `most` of its pool, rounded up to a multiple of UNIT, as the driver (580)
+ * does.  Does nothing if the pool has no maximum size, or if the user has set a limit. */
 static void limit_to(weir_options *options, int device, size_t most) {
     size_t whole =
         most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
@@ -229,11 +231,10 @@ static void limit_to(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* Returns 1 if weir could not create an allocator because the device cannot satisfy the user's settings, else 0.
- * Returns 0 also if a later attempt may succeed.  This is so if the driver failed, or if the limit is a share of the
- * free memory, which changes.  The status is WEIR_E_NOT_SUPPORTED if the driver has no pools, and WEIR_E_NO_DEVICE
- * if weir cannot use the driver.  For these two, the result is 1 only if the settings name peers or the mapped
- * engine. */
+/* Returns 1 if weir could not create an allocator because the device cannot satisfy the user's settings, else 0.  A
+ * later attempt may succeed if the driver failed, or if the limit is a fraction of the free memory, which changes;
+ * then the result is 0.  If the driver does not support pools (WEIR_E_NOT_SUPPORTED) or weir cannot use the driver
+ * (WEIR_E_NO_DEVICE), the result is 1 only if the settings demand peer devices or the mapped engine. */
 static int is_caused_by_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;
@@ -251,7 +252,7 @@ static int is_caused_by_settings(weir_status status, const weir_options *options
     }
 }
 
-/* Reads the options of the allocator `s`.  Only the first allocator of a device preallocates memory and writes a
+/* Reads the options for the allocator `s`.  Only the first allocator of a device preallocates memory and writes a
  * profile. */
 static weir_status read_served_options(weir_options *options, struct weir_served *s) {
     weir_status status = read_served_environment(options);
@@ -278,8 +279,9 @@ static int has_served_blocks(struct weir_served *s) {
 }
 
 /* Returns the number of an unused entry of the table of allocators.  If the table is full, returns the entry of an
- * allocator that was lost with its context, preferably of one without live blocks.  Such an allocator is not freed,
- * since a thread may still read it.  Returns WEIR_MOST_SERVED if the table is full and no allocator is lost. */
+ * allocator whose memory was destroyed by a reset of its device, preferably of one without live blocks.  Such an
+ * allocator is not destroyed, since a thread may still read it.  Returns WEIR_MOST_SERVED if the table is full of
+ * other allocators. */
 static unsigned find_served_entry(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -297,8 +299,8 @@ static unsigned find_served_entry(void) {
     return found;
 }
 
-/* Creates an allocator for pools of this kind on the device, and adds the allocator to the table.  On failure,
- * returns NULL and sets *state to WEIR_POOL_LEFT or WEIR_POOL_REFUSED.  The caller holds `lock`. */
+/* Creates an allocator for pools with these properties on the device, and adds the allocator to the table.  On
+ * failure, returns NULL and sets *state to WEIR_POOL_LEFT or WEIR_POOL_REFUSED.  The caller holds `lock`. */
 static struct weir_served *create_served(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_served_entry();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
@@ -313,8 +315,8 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     s->kind = kind;
     if (read_served_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first allocator of a device logs warnings while it is created.  Later this allocator does not log failed
-     * requests, because OOM reports describe these. */
+    /* The first allocator of a device logs warnings while weir creates it.  Later this allocator does not log failed
+     * requests, because OOM reports describe them. */
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;
@@ -327,7 +329,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     if (is_told)
         weir__drop_in_hush(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
-    /* The allocator holds another reference to this context, so the context stays. */
+    /* The allocator has its own reference to this context, so the context is not destroyed. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
     s->needs_notes = !weir__drop_in_knows_blocks(s->allocator);
@@ -335,7 +337,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* A thread in weir__streams_distrust() may have read the table before this allocator was in the table. */
+    /* A thread in weir__streams_distrust() may have read the table before this allocator was added. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__interposed_passes())
         weir__drop_in_distrust(s->allocator);
@@ -364,8 +366,8 @@ void weir__served_renew_peak(struct weir_served *s) {
         (void)weir__drop_in_peak(s->allocator, 1);
 }
 
-/* Returns the peak of reserved memory since the last restart of the peak.  The peak is the largest of three: the
- * value at the restart, the values after later growths, and the present value. */
+/* Returns the peak of reserved memory since the program last restarted the peak.  This is the largest of three
+ * values: the memory at the restart, after each later growth, and now. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);
@@ -404,15 +406,15 @@ void weir__served_trim(struct weir_served *s, size_t keep) {
         weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s));
 }
 
-/* If the allocator has no live block, gives its memory back and makes it a spare allocator for another pool.  The
- * caller passes an allocator whose pool is destroyed.  Memory that unfinished work still uses is given back later,
- * when another pool of the device ends. */
+/* If the allocator has no live block, frees its memory and makes it available for another pool.  The caller passes
+ * an allocator whose pool was destroyed.  Memory that unfinished work still uses is freed later, when another pool
+ * of the device is destroyed. */
 void weir__served_rest(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
 
-    /* If two threads free the last two blocks concurrently, this fence makes at least one of the threads see
-     * both frees. */
+    /* If two threads free the last two blocks concurrently, this fence makes sure that at least one thread sees both
+     * frees. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
@@ -420,8 +422,8 @@ void weir__served_rest(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Makes the spare allocators of the device give back the memory that they still have.  Work still used this memory
- * when their last pool ended. */
+/* Frees the memory of allocators that no pool uses any more.  When the last pool of such an allocator was destroyed,
+ * some of its memory could not be freed, because unfinished work still used it. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -434,9 +436,9 @@ static void trim_spares(int device) {
     }
 }
 
-/* Returns a spare allocator of the device and kind for a new pool, or NULL if there is none.  First checks again the
- * allocators of destroyed pools: the last block of a pool may have been freed just when the pool ended.  The caller
- * holds `lock`. */
+/* Returns an unused allocator of the device with these properties for a new pool, or NULL if there is none.  First
+ * checks the allocators of destroyed pools again, because the last block of a pool may have been freed just when the
+ * pool was destroyed.  The caller holds `lock`. */
 static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -457,7 +459,7 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
 
 /* ---- rules of reuse ------------------------------------------------------------------------------- */
 
-/* Leaves the requests of a pool to the driver for the reason `why`.  The caller holds `lock`. */
+/* Makes the driver allocate the memory of a pool from now on, for the reason `why`.  The caller holds `lock`. */
 static void leave_pool_to_driver(struct weir_pool *p, enum weir_left why) {
     atomic_store_explicit(&p->left, (int)why, memory_order_relaxed);
     atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
@@ -489,7 +491,7 @@ static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
            access->location.id < WEIR_MOST_DEVICES;
 }
 
-/* Sets the access rights of another device to the memory of the allocator.  The constants WEIR_ACCESS_* have the
+/* Sets the rights of another device to access the memory of the allocator.  The constants WEIR_ACCESS_* have the
  * driver's values, so `flags` needs no conversion.  The caller holds `lock`. */
 static weir_status set_peer_access(struct weir_served *s, int device, CUmemAccess_flags flags) {
     uint64_t bit = UINT64_C(1) << device;
@@ -500,9 +502,9 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
     return status;
 }
 
-/* Gives other devices the access rights of the pool `p` to the memory of its new allocator.  Removes rights that an
- * earlier pool has given to other devices, after a wait for the device.  Returns 1 on success, 0 if the memory
- * cannot have these rights.  The caller holds `lock`. */
+/* Gives other devices the access rights of the pool `p` to the memory of its new allocator.  Removes the rights of
+ * an earlier pool after a wait for the device.  Returns 1 on success, 0 if the memory cannot have these rights.  The
+ * caller holds `lock`. */
 static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->opened == 0;
 
@@ -520,7 +522,7 @@ static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     return 1;
 }
 
-/* Returns 1 if weir's memory cannot have such access rights and only the driver's own pools can, as for access from
+/* Returns 1 if only the driver's own pools can have such access rights, and weir's memory cannot, as for access from
  * the host.  Returns 0 otherwise. */
 static int is_access_of_driver_only(const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++)
@@ -530,7 +532,7 @@ static int is_access_of_driver_only(const CUmemAccessDesc *access, size_t count)
     return 0;
 }
 
-/* Gives other devices new access rights to weir's memory for the pool.  If the driver refuses any of the rights,
+/* Gives other devices new rights to access weir's memory of the pool.  If the driver rejects any of the rights,
  * restores all earlier rights.  Returns the driver's result.  The caller holds `lock`. */
 static CUresult change_access(struct weir_pool *p, struct weir_served *s,
                               const CUmemAccessDesc *access, size_t count) {
@@ -577,8 +579,8 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
 
 /* ---- allocators of pools ------------------------------------------------------------------------- */
 
-/* Logs that weir does not serve a pool or plain memory.  Logs once for all that weir leaves to the driver, and once
- * for all that weir refuses. */
+/* Logs that weir does not allocate the memory of a pool or of cuMemAlloc.  Logs at most two lines: one if the driver
+ * allocates such memory instead, and one if such requests fail. */
 static void log_not_served(const char *what, int device, int state) {
     static atomic_flag said[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
     int is_refused = state == WEIR_POOL_REFUSED;
@@ -603,8 +605,8 @@ int weir__any_asked(void) {
     return atomic_load_explicit(&any_asked, memory_order_relaxed);
 }
 
-/* Takes `lock` to create an allocator.  After weir__driver_begin_use(), a child that is forked meanwhile does not
- * wait for `lock`. */
+/* Takes `lock` to create an allocator.  weir__driver_begin_use() makes sure that a child that is forked meanwhile
+ * does not wait for `lock`. */
 static void lock_for_creation(void) {
     atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();
@@ -616,8 +618,8 @@ static void unlock_after_creation(void) {
     weir__driver_end_use();
 }
 
-/* Returns a spare allocator or a new allocator for the pool.  On failure, returns NULL and sets *state.  The caller
- * holds `lock`. */
+/* Returns an unused or a new allocator for the pool.  On failure, returns NULL and sets *state.  The caller holds
+ * `lock`. */
 static struct weir_served *find_served(struct weir_pool *p, int *state) {
     struct weir_served *s = take_spare(p->device, p->kind);
 
@@ -713,8 +715,9 @@ CUstream weir__served_apart(struct weir_served *s) {
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
-/* The longest waits before a reset of a device, in seconds.  ANSWER_S is for ask_for_figures(), which shows that no
- * allocator is stuck.  SETTLE_S is for release_device_pools(). */
+/* The longest waits before a reset of a device, in seconds.  weir waits ANSWER_S for a thread that queries all
+ * allocators, to find out whether some thread never releases an allocator's lock.  weir waits SETTLE_S for
+ * release_device_pools(). */
 enum { ANSWER_S = 2, SETTLE_S = 10 };
 
 static int is_on_device(const struct weir_served *s, const void *device) {
@@ -730,8 +733,9 @@ static void ask_for_figures(void *device) {
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
-/* Writes the profiles of the device's allocators and gives back their idle memory, before the device is reset.  The
- * program may end after the reset without another chance to write profiles.  The reset would lose the idle memory. */
+/* Writes the profiles of the device's allocators and frees their idle memory, before the device is reset.  The
+ * program may end after the reset without another chance to write profiles, and the idle memory cannot be freed
+ * after the reset. */
 static void release_device_pools(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -760,8 +764,8 @@ void weir__served_save(struct weir_served *s) {
 }
 
 /* Marks all allocators of the device as lost before the device's context is reset.  The driver promises that blocks
- * of pools outlive the context.  But the streams and events that order the reuse of memory do not outlive the
- * context. */
+ * of pools outlive the context.  But the streams and events that order the reuse of memory do not, so the allocators
+ * cannot continue. */
 void weir__served_lose(int device) {
     int has_settled = release_in_time(device), is_held = weir__show_hold_in_time();
 
@@ -816,6 +820,6 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
         trim_spares(device);
     if (s && atomic_compare_exchange_strong(
                  &s->state, &(int){WEIR_SERVED_LIVE},
-                 WEIR_SERVED_ENDING)) /* the exchange fails if the allocator was lost meanwhile */
+                 WEIR_SERVED_ENDING)) /* the exchange fails if the device was reset meanwhile */
         weir__served_rest(s);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_report.c: writes the reports of the preload library that the user wants, and the reasons why weir served
- * no request.
+/* preload_report.c: writes the reports of the preload library that the user wants, and the reason if weir has
+ * allocated nothing.
  *
  * report() writes the statistics.  exit(3) calls report() before the driver is unloaded, because report() is
  * registered after the driver's own exit function.  quick_exit(3) calls the functions of another list, so report()
@@ -9,22 +9,22 @@
  *
  * A process that ends by _exit or by a signal calls no exit function (preload_ends.c).  The ending thread may be
  * inside a signal handler that has interrupted any code.  So a thread "weir-exit" waits on a semaphore.  The ending
- * thread posts the semaphore, and waits for a limited time while "weir-exit" writes the reports.  If weir has served
- * nothing, the ending thread reports this itself, without memory and locks, and removes the file for `weir top`.  If
- * a second thread ends the process, it waits for the first thread.
+ * thread posts the semaphore, and waits for a limited time while "weir-exit" writes the reports.  If weir has
+ * allocated nothing, the ending thread reports this itself, without memory and locks, and removes the process's file
+ * for `weir top`.  If a second thread ends the process, it waits for the first thread.
  *
  * A program may abort after a failed request.  So weir also writes the statistics at the first failed request, but
  * only as text: each process writes just one line of JSON, at its end.
  *
- * A program may close standard error before its end, as programs of coreutils do.  So if the user wants a report,
- * the first process of `weir run` keeps a duplicate of standard error, and restores standard error from it.  The
+ * A program may close standard error before its end, as programs of coreutils do.  So if the user wants a report, the
+ * first process of `weir run` keeps a duplicate of standard error, and restores standard error from it.  The
  * duplicate is closed on exec and in a child of fork.
  *
  * A thread whose driver call never returns may hold the lock of an allocator.  So a separate thread reads the
- * figures.  The process waits two seconds for the figures, and ten seconds for profiles (--profile).  The reports
- * say which figures are missing.
+ * statistics.  The process waits two seconds for the statistics, and ten seconds for profiles (--profile).  If any
+ * are missing, the reports say so.
  *
- * This file must not know how calls are served.
+ * The code in this file must not depend on how weir replaces the driver's functions.
  */
 #include "adapters/preload/preload.h"
 
@@ -52,13 +52,13 @@
 #include "ipc/group_process.h"
 
 enum {
-    FIGURES_S = 2, /* the longest wait for figures, in seconds */
+    FIGURES_S = 2, /* the longest wait for statistics, in seconds */
     PROFILES_S = 10,
-    /* The longest wait of _exit for all reports, in seconds. */
+    /* The longest time that _exit waits for all reports, in seconds. */
     REPORT_S = FIGURES_S + PROFILES_S + 3,
     TEXT_BYTES = 400,
     LINE_BYTES = 524288,
-    FIGURES_BYTES = 65536, /* the bytes of a line that a time line leaves for figures */
+    FIGURES_BYTES = 65536, /* the bytes of a line of JSON that must stay free for the statistics */
     OOM_REPORT_BYTES = 4096,
     MOST_PARTS = 512 /* the largest number of parts of a time line */
 };
@@ -119,7 +119,7 @@ void weir__run_tell(const char *format, ...) {
 
 /* The statistics of one allocator. */
 struct figures {
-    atomic_int are_known; /* set once `figures` has been read */
+    atomic_int are_known; /* set once `figures` is complete */
     weir_statistics figures;
 };
 
@@ -136,12 +136,12 @@ static void read_all_figures(struct figures *all) {
     }
 }
 
-/* Returns the statistics of allocator number `i`, or NULL if the statistics could not be read. */
+/* Returns the statistics of allocator number `i`, or NULL if they could not be read in time. */
 static const weir_statistics *find_figures(const struct figures *all, unsigned i) {
     return atomic_load_explicit(&all[i].are_known, memory_order_acquire) ? &all[i].figures : NULL;
 }
 
-/* Adds the latencies of an operation to the line, if weir measures latencies (WEIR_LATENCY). */
+/* If weir measures latencies (WEIR_LATENCY), adds the latencies of an operation to a line of JSON. */
 static void add_latency(struct weir_output *line, const struct weir_served *s, int operation,
                         const char *name) {
     weir_latency l = {.size = sizeof l};
@@ -163,7 +163,8 @@ static void add_numbers(struct weir_output *line, const char *name,
     weir__put_json(line, "]");
 }
 
-/* Adds the allocator's time line to the line of JSON, in the form that cli/replay/child.c writes for a replay. */
+/* Adds the allocator's time line of memory to a line of JSON, in the form that a replay of a recorded trace
+ * writes (cli/replay/child.c). */
 static void add_timeline(struct weir_output *line, const struct weir_served *s) {
     /* static, to save stack; only one thread calls this function */
     static struct weir_timeline_extent part[MOST_PARTS];
@@ -181,11 +182,11 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        /* Removes the time line, which would leave too little room for the figures. */
+        /* Removes the time line again, because too little room is left for the statistics. */
         *line = before;
 }
 
-/* Adds each statistic to the line, under the name of its field. */
+/* Adds each statistic to a line of JSON, under the name of its field. */
 static void add_statistics(struct weir_output *line, const weir_statistics *f) {
 /* clang-format off */
 #define STATISTICS(X) \
@@ -294,7 +295,7 @@ static void report_text(const struct figures *all, const char *when) {
                   left_over.length > 0 ? text : " none");
 }
 
-/* Writes a report of a failed request to standard error, or to the place that the user has named.  If the user wants
+/* Writes a report of a failed request to standard error, or to the file that the user has named.  If the user wants
  * statistics as JSON, also adds a line to the file of these statistics. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
@@ -331,12 +332,12 @@ static int wants_report(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* The duplicate of standard error.  weir makes the duplicate when the process starts.  Its number is far from the
- * numbers that programs use (such as 200, for locks in scripts), and below most limits on numbers of open files. */
+/* A duplicate of standard error, which weir opens when the process starts.  Its number is far from the numbers that
+ * programs use (such as 200, for locks in scripts), and below most limits on numbers of open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
 /* Returns 1 if the duplicate of standard error is open, else 0.  The program may have closed the duplicate and
- * opened another file with this number.  The flag FD_CLOEXEC shows that the file is the duplicate. */
+ * opened another file with this number, but the flag FD_CLOEXEC shows that the file is the duplicate. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
@@ -361,8 +362,8 @@ static void duplicate_error_output(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Restores standard error from the duplicate, if standard error is closed.  Tries several times, because another
- * thread may use the number of standard error for a moment. */
+/* If standard error is closed, restores it from the duplicate.  Tries several times, because another thread may use
+ * the number of standard error for a moment. */
 static void restore_error_output(void) {
     enum { TRIES = 20 };
 
@@ -450,11 +451,13 @@ static void gather_in_time(int wants_figures) {
 static pid_t served_process;
 /* Set by the first thread that writes the reports.  Other threads wait for this thread. */
 static atomic_int has_begun;
-/* Set while this thread writes reports; signal handlers of this thread read it. */
+/* Set while this thread writes reports.  A signal handler may interrupt the thread meanwhile and must not write them
+ * again. */
 static _Thread_local int is_reporting;
-/* A thread that ends the process by _exit posts is_ending.  The thread that has written all reports posts has_told. */
+/* A thread that ends the process by _exit posts `is_ending`.  The thread that has written all reports posts
+ * `has_told`. */
 static sem_t is_ending, has_told;
-/* Set if the thread "weir-exit" waits for is_ending, so both semaphores exist. */
+/* Set if the thread "weir-exit" waits for `is_ending`, so both semaphores are initialised. */
 static atomic_int has_teller;
 
 static void wait_for_reports(void) {
@@ -540,8 +543,8 @@ static __attribute__((constructor)) void begin_report(void) {
 }
 
 /* Returns 1 if the path of a file that is mapped into this process contains `name`, else 0.  Reads /proc/self/maps
- * instead of calling the dynamic linker, because a signal may have interrupted this thread inside the linker.
- * `name` begins with a slash and must contain no other slash, because the search never goes back. */
+ * instead of calling the dynamic linker, because a signal may have interrupted this thread inside the linker.  The
+ * only slash of `name` must be its first character, because the search never goes back. */
 static int is_file_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
@@ -571,7 +574,8 @@ static void log_nothing_served(void) {
                                                : "did not load CUDA, and used no device memory");
 }
 
-/* Logs how many requests weir left to the driver, and why.  Returns 1 if there were any such requests, else 0. */
+/* Logs how many requests the driver has served because weir could not, and why.  Returns 1 if there were any, else
+ * 0. */
 static int log_left_requests(void) {
     char text[TEXT_BYTES];
     struct weir_output out = {.text = text, .bytes = sizeof text};
@@ -593,9 +597,9 @@ static int log_left_requests(void) {
     return 1;
 }
 
-/* At the end of the process, logs once the requests that weir left to the driver.  If there are none and weir served
- * nothing, logs the reason.  Logs nothing about pools that weir could not serve or refused, because weir has logged
- * these at their first requests.  Does nothing in a child of fork or vfork. */
+/* At the end of the process, logs once the requests that the driver has served because weir could not.  If there are
+ * none and weir has allocated nothing, logs the reason.  Logs nothing about pools for which weir could not create an
+ * allocator, because weir has logged these at their first requests.  Does nothing in a child of fork or vfork. */
 static __attribute__((destructor)) void report_at_exit(void) {
     static atomic_int is_told;
     const char *why = weir__torch_why_not();

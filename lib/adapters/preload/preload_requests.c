@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_requests.c: serves the driver's calls that request memory.
+/* preload_requests.c: replaces the driver's functions that allocate memory.
  *
- * weir serves requests of memory pools.  weir also serves requests of plain memory (cuMemAlloc), if an option of
- * `weir run` says so.  The driver serves all other requests, which weir counts.  If the driver has no memory for
- * such a request, weir's allocators give back their idle memory, and weir calls the driver again.
+ * weir allocates the memory of memory pools, and the memory of cuMemAlloc if an option of `weir run` says so.  The
+ * driver allocates all other memory, and weir counts these requests.  If the driver is out of memory for such a
+ * request, weir's allocators free their idle memory, and weir calls the driver again.
  */
 #include "adapters/preload/preload.h"
 
@@ -44,7 +44,7 @@ static int find_stream_device(CUstream stream) {
         return 0;
     if (is_default_stream(stream))
         return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
-    /* The driver has cuStreamGetDevice() from CUDA 12.8 on. */
+    /* drivers before CUDA 12.8 have no cuStreamGetDevice() */
     if (REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS)
         return device;
     return REAL(cuStreamGetCtx)(stream, &context) == CUDA_SUCCESS ? device_of_context(context) : -1;
@@ -70,8 +70,8 @@ CUresult weir__result_of(weir_status status) {
     }
 }
 
-/* Records a new block, if the allocator needs records or sums of its blocks.  Returns WEIR_OK on success.  If there
- * is no host memory, frees the block and returns WEIR_E_HOST_MEMORY. */
+/* Records a new block, if the block's allocator needs this.  Returns WEIR_OK on success.  If there is no host
+ * memory, frees the block and returns WEIR_E_HOST_MEMORY. */
 static weir_status record_served_block(struct weir_served *s, void *block, size_t bytes,
                                        CUstream stream) {
     if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
@@ -94,8 +94,8 @@ __attribute__((noinline, cold)) int weir__make_room(const struct weir_served *bu
     return any;
 }
 
-/* The reason why weir leaves the present request of this thread to the driver.  `pool` is the pool that causes the
- * reason, or NULL. */
+/* The reason why the driver, and not weir, serves the present request of this thread.  `pool` is the pool that
+ * causes the reason, or NULL. */
 static _Thread_local struct {
     struct weir_pool *pool;
     enum weir_left why;
@@ -107,8 +107,8 @@ static int leave_to_driver(enum weir_left why, struct weir_pool *pool) {
     return 0;
 }
 
-/* Ends a request that weir has passed to the driver.  If `left` has a reason and the driver has served the request,
- * counts the request as left to the driver.  Returns the driver's result. */
+/* Ends a request that weir has passed to the driver.  If the driver has served the request because weir could not,
+ * counts the request and its reason.  Returns the driver's result. */
 static CUresult end_driver_request(CUresult result) {
     if (left.why != WEIR_LEFT_NOT && result == CUDA_SUCCESS)
         weir__count_left(left.why, left.pool);
@@ -117,7 +117,7 @@ static CUresult end_driver_request(CUresult result) {
 }
 
 /* Allocates a block for a request from the allocator `s`.  Returns 1 if *result is the result for the program, 0 if
- * weir leaves the request to the driver. */
+ * the driver must serve the request. */
 static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     void *address = NULL;
@@ -152,15 +152,15 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
 
 /* ---- requests of pools ---- */
 
-/* Returns 1 if weir knows that the pool was destroyed, else 0.  Sets *result to the error that the program then
- * gets. */
+/* Returns 1 if weir has noticed that the program destroyed the pool, else 0.  Sets *result to the error that the
+ * program then gets. */
 static int reject_ended_pool(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
 }
 
-/* Serves a request of the pool `handle`, or of the device's current pool if `handle` is NULL.  Returns 1 if *result
- * is the result for the program, 0 if the driver must serve the request. */
+/* Allocates from the pool `handle`, or from the device's current pool if `handle` is NULL.  Returns 1 if *result is
+ * the result for the program, 0 if the driver must serve the request. */
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     struct weir_pool *p =
@@ -181,8 +181,8 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
     return leave_to_driver((enum weir_left)atomic_load_explicit(&p->left, memory_order_relaxed), p);
 }
 
-/* Serves a request of the program from a pool.  Returns 1 if *result is the result for the program, 0 if the driver
- * must serve the request.  The driver gets all requests with wrong arguments, so that it reports the error. */
+/* Allocates from a pool for the program.  Returns 1 if *result is the result for the program, 0 if the driver must
+ * serve the request.  The driver gets all requests with invalid arguments, so that it reports the error. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;
@@ -197,8 +197,9 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     return done;
 }
 
-/* Counts a request before the driver serves it.  A request on a stream that is being captured counts as memory of a
- * graph.  Returns 1 if the driver may be called, 0 if the limit of the group of processes forbids the request. */
+/* Adds a request to the memory statistics before the driver serves it.  On a stream that is being captured, the
+ * bytes are added to the memory of graphs.  Returns 1 if the driver may be called, 0 if the limit of the group of
+ * processes forbids the request. */
 static int begin_driver_request(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                                 size_t bytes) {
     int is_graph = !weir__inside && is_any_captured() && is_stream_captured(stream);
@@ -214,11 +215,11 @@ static int begin_driver_request(struct weir_plain *plain, CUmemoryPool handle, C
     return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
 
-/* The four functions of the driver that request memory of a pool.  CURRENT uses the device's current pool.  NAMED
- * uses the pool that the program passes.  With _PTSZ, stream 0 means the thread's own default stream. */
+/* The four functions of the driver that allocate from a memory pool.  CURRENT uses the device's current pool, NAMED
+ * the pool that the program passes.  With _PTSZ, stream 0 is the calling thread's own default stream. */
 enum pool_call { CURRENT, CURRENT_PTSZ, NAMED, NAMED_PTSZ };
 
-/* Passes a request of a pool to the driver's function `call`. */
+/* Passes an allocation from a memory pool to the driver's function `call`. */
 static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t bytes,
                             CUmemoryPool pool, CUstream stream) {
     switch (call) {
@@ -233,7 +234,7 @@ static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t byte
     }
 }
 
-/* Serves a request of a pool, or passes the request to the driver. */
+/* Allocates from a memory pool of weir, or passes the request to the driver. */
 static inline CUresult serve_pool_call(enum pool_call call, CUdeviceptr *block, size_t bytes,
                                        CUmemoryPool pool, CUstream stream) {
     CUstream meant = call == CURRENT_PTSZ || call == NAMED_PTSZ ? own(stream) : stream;
@@ -287,10 +288,11 @@ static CUresult wait_relaxed(CUstream stream) {
     return result;
 }
 
-/* Serves a request of plain memory.  All streams may use plain memory at once.  So the block comes from an allocator
- * that serves only plain memory, on the allocator's private stream, which runs no other work.  The driver may have
- * made this stream wait for earlier work that used the memory.  So the function waits for the stream.  If the wait
- * fails, frees the block.  The return value is that of serve_plain(). */
+/* Allocates a block for cuMemAlloc.  All streams may use such a block at once, without any order.  So the block
+ * comes from an allocator that is used only for cuMemAlloc, on the allocator's private stream, which runs no other
+ * work.  weir may have made this stream wait for earlier work on the memory, so the function waits for the stream.
+ * If the wait fails, frees the block.  Returns 1 if *result is the result for the program, 0 if the driver must
+ * serve the request. */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(find_stream_device(NULL), &state);
@@ -299,7 +301,7 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!apart || !serve_from_pool(s, &found.base, bytes, apart, result)) {
-        /* A request of plain memory is not counted as left to the driver. */
+        /* If the driver serves cuMemAlloc, weir does not report the request as one that weir could not serve. */
         left.why = WEIR_LEFT_NOT;
         return !s && state == WEIR_POOL_REFUSED;
     }
@@ -313,10 +315,10 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return 1;
 }
 
-/* Serves a request of plain memory, if the user has chosen so (`weir run`) and no capture runs.  Returns 1 if
+/* Allocates a block for cuMemAlloc, if the user has chosen so (`weir run`) and no capture runs.  Returns 1 if
  * *result is the result for the program, 0 if the driver must serve the request. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
-    /* 1 if the user wants this, -1 if not, 0 before the variable is read. */
+    /* 1 if the user has chosen so, -1 if not, 0 before the variable is read */
     static atomic_int is_wanted;
     int wanted = atomic_load_explicit(&is_wanted, memory_order_relaxed), done;
 
@@ -338,9 +340,9 @@ static void count_driver_request(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* Passes a request for `asked` bytes to the driver by `call`.  Repeats `call` as long as the driver lacks memory and
- * other allocators or processes free some memory.  `*key` is the address or the handle of the new memory, and `got`
- * is its size in bytes. */
+/* Passes a request for `asked` bytes to the driver by `call`.  Repeats `call` as long as the driver is out of memory
+ * but other allocators or processes free some.  `*key` is the address or the handle of the new memory, and `got` is
+ * its size in bytes. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -365,8 +367,8 @@ CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
                              REAL(cuMemAlloc_v2)(block, bytes), block, bytes);
 }
 
-/* The driver (580) rounds the bytes of each line up to a multiple of PITCH.  weir must count the bytes of a request
- * before the driver returns its own value of the pitch. */
+/* The driver (580) rounds the bytes of each row up to a multiple of PITCH.  weir must add the bytes of a request to
+ * its statistics before the driver returns its own value of the pitch. */
 enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
@@ -387,14 +389,14 @@ CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigne
 CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags) {
     int is_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    size_t counted = is_device ? bytes : 0; /* weir does not count host memory */
+    size_t counted = is_device ? bytes : 0; /* only device memory is counted */
 
     return REQUEST_OF_DRIVER(WEIR_UNSERVED_CREATE, WEIR_GROUP_CREATE,
                              counted ? properties->location.id : -1, counted,
                              REAL(cuMemCreate)(handle, bytes, properties, flags), handle, counted);
 }
 
-/* Adds a node to a graph by `call`.  If the node allocates memory, counts this memory. */
+/* Adds a node to a graph by `call`.  If the node allocates memory, adds the bytes to the memory of graphs. */
 #define ADD_NODE(alloc, call)                                                                      \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -469,8 +471,8 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Returns 1 if the driver's call succeeded and graphs of the program may have memory, else 0.  If the function
- * returns 1, it has called begin_serving(), and the caller must call end_serving(). */
+/* Returns 1 if the driver's call succeeded and graphs of the program may have allocated memory, else 0.  If the
+ * function returns 1, it has called begin_serving(), and the caller must call end_serving(). */
 static int begin_graph_query(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && begin_serving();
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_show.c: publishes the figures of this process for `weir top`, in a shared memory segment.
+/* preload_show.c: publishes the memory statistics of this process for `weir top`, in a shared memory segment.
  *
- * While `weir top` reads the figures, a thread publishes them four times a second.  At other times the thread
- * sleeps.  So requests and frees are not slowed down.  The thread has all signals blocked.  It starts when the first
- * allocator is created, or when the program first allocates memory without weir.
+ * While `weir top` runs, a thread of this process publishes the statistics four times a second.  At other times the
+ * thread sleeps.  So requests and frees are not slowed down.  The thread has all signals blocked.  It starts when
+ * weir creates the first allocator, or when the program first allocates memory without weir.
  *
- * A child of fork publishes no figures: it has no such thread, and weir does not serve a child.  If the process
- * executes another program, the new program publishes figures in the file that the process already has.
+ * A child of fork publishes nothing: it has no such thread, and weir allocates nothing in a child.  If the process
+ * executes another program, the new program continues to use the process's file.
  *
- * Locks: the thread holds `asking` while it queries the driver for figures.  So a thread that unloads the driver or
- * ends a context waits for `asking`, but for at most a second.
+ * Locks: the thread holds `asking` while it queries the driver.  So a thread that unloads the driver or ends a
+ * context waits for `asking`, but for at most a second.
  *
- * This file must not know the use of the figures.
+ * The code in this file must not depend on what `weir top` does with the statistics.
  */
 
 #include "adapters/preload/preload.h"
@@ -27,12 +27,12 @@
 enum { PAUSE_MS = 250 };
 
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-static int is_closed;               /* guarded by `asking` */
+static int is_closed;               /* set when publication has ended; guarded by `asking` */
 static struct weir_segment segment; /* used only by the thread "weir-show", once this thread runs */
 static struct weir_show show;       /* used only by the thread "weir-show", once this thread runs */
 
-/* Returns 1 if `weir top` shows the allocator, else 0.  `weir top` does not show an allocator that serves no pool
- * now but may serve another pool later. */
+/* Returns 1 if `weir top` shows the allocator, else 0.  `weir top` does not show an allocator that no pool uses at
+ * present. */
 static int is_served_shown(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_SPARE;
 }
@@ -42,7 +42,7 @@ _Static_assert((int)WEIR_GROUP_KIND_COUNT <= (int)WEIR_SHOW_KINDS &&
                    (int)WEIR_PLAIN_NAME == (int)WEIR_SHOW_OBJECT,
                "there is room for all");
 
-/* Fills in the memory that the program has allocated without weir. */
+/* Stores the memory that the program has allocated without weir in the statistics for `weir top`. */
 static void fill_plain(void) {
     struct weir_plain_figures plain;
     int kinds = 0;
@@ -84,7 +84,7 @@ static void fill_shown_figures(void) {
     show.time_ns = weir__clock_ns();
 }
 
-/* Publishes the figures.  Returns 1 on success, 0 after weir__show_end(). */
+/* Publishes the statistics.  Returns 1 on success, 0 after weir__show_end(). */
 static int publish_figures(void) {
     int goes_on;
 

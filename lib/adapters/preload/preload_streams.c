@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_streams.c: keeps records of the streams that weir saw the program create, until the streams are destroyed.
+/* preload_streams.c: keeps records of the streams that the program has created, until the program destroys the
+ * streams.
  *
- * weir sees when such a stream is captured or destroyed.  So weir does not query the driver about the stream at each
- * request.  Other streams may be destroyed without weir's notice.  So weir queries the driver about such a stream at
- * each request.
+ * weir notices when the program captures or destroys such a stream.  So weir does not query the driver about the
+ * stream at each request.  Other streams, such as those that existed before weir was loaded, may be destroyed without
+ * weir's notice.  So weir queries the driver about such a stream at each request.
  *
- * A trim may query streams that the program has not passed to the current call.  During these queries no stream may
- * be destroyed.  Also no capture may begin, because a query would break the capture.  So the trim holds `asking`.  A
- * call that destroys a stream or begins a capture waits for `asking`.
+ * When weir trims its memory, it may query streams that the program is not using in the present call.  During these
+ * queries no stream may be destroyed, and no capture may begin, because a query would break the capture.  So the trim
+ * holds `asking`, and a call that destroys a stream or begins a capture waits for `asking`.
  *
- * This file must not know which queries are made on a stream.
+ * The code in this file must not depend on which queries are made on a stream.
  */
 #include "adapters/preload/preload.h"
 
@@ -27,7 +28,7 @@ static struct weir_lock lock; /* guards `seen`; a thread that holds this lock ta
 /* Maps a stream to its device and the bit CAPTURED; guarded by `lock`. */
 static struct weir_map seen;
 
-enum { CAPTURED = 1 }; /* set in the value of a stream while the program captures the stream */
+enum { CAPTURED = 1 }; /* a bit that is set while the program captures the stream */
 
 static uintptr_t pack_stream(int device, int is_captured) {
     return (uintptr_t)device << 1 | (is_captured ? CAPTURED : 0);
@@ -66,18 +67,17 @@ __attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) 
 /* ---- queries of all streams ---- */
 
 atomic_int weir__captures;
-/* A trim holds this lock while it queries streams.  A thread takes `asking` before an allocator's locks and before
- * `lock`. */
+/* A thread holds this lock while it queries streams in order to trim memory.  A thread takes `asking` before an
+ * allocator's locks and before `lock`. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-/* One bit for each device on which the program has destroyed a stream that still had work. */
+/* one bit for each device on which the program has destroyed a stream that still had work */
 static _Atomic uint64_t ended_at_work;
 
 static uint64_t device_bit(int device) {
     return UINT64_C(1) << (device & 63);
 }
 
-/* Resets the state of this file in a child of fork, because the child has no streams.  If the parent has used weir,
- * weir serves nothing in the child. */
+/* Resets the state of this file in a child of fork, because the child has no streams. */
 static void reset_streams_in_child(void) {
     pthread_mutex_init(&asking, NULL);
     lock = (struct weir_lock){0};
@@ -86,8 +86,8 @@ static void reset_streams_in_child(void) {
     atomic_store_explicit(&ended_at_work, 0, memory_order_relaxed);
 }
 
-/* Marks the calling thread, which is a thread of weir, as inside a call.  So its driver calls go to the driver
- * unchanged.  Without the mark, these calls could reach the functions that this library exports. */
+/* Marks the calling thread, a thread of weir, so that its driver calls go to the driver unchanged.  Without the
+ * mark, these calls could reach the functions of this library that replace the driver's. */
 static void mark_weir_thread(void) {
     weir__inside = 1;
 }
@@ -111,8 +111,8 @@ void weir__streams_await(void) {
     pthread_mutex_unlock(&asking);
 }
 
-/* Returns a list of the device's streams that weir saw the program create, and sets *count.  The caller frees the
- * list.  Returns NULL if there is no host memory. */
+/* Returns a list of the device's streams that weir saw the program create, and stores their number in *count.  The
+ * caller frees the list.  Returns NULL if there is no host memory. */
 static CUstream *list_seen(int device, size_t *count) {
     CUstream *list;
 
@@ -160,8 +160,8 @@ void weir__streams_lose(int device) {
     for (size_t i = 0; streams && i < count; i++)
         if (weir__map_take(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
-    /* Without host memory for the list, removes the records of all streams.  weir then queries the driver about
-     * these streams at each request. */
+    /* Without host memory for the list, remove the records of all streams.  Then weir queries the driver about these
+     * streams at each request. */
     if (!streams)
         weir__map_clear(&seen);
     weir__lock_give(&lock);
@@ -220,8 +220,8 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Sets the device's bit in `ended_at_work` if the stream still has work.  The program is about to destroy the
- * stream.  Does nothing if no allocator uses the device. */
+/* If the stream still has work, remembers this for the device, because the program is about to destroy the stream
+ * and weir cannot query it later.  Does nothing if no allocator uses the device. */
 static void note_unfinished_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

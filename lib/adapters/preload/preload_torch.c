@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_torch.c: makes weir the allocator of PyTorch in this process, before PyTorch initialises its own
- * allocator.
+/* preload_torch.c: makes weir the allocator of PyTorch in this process, before PyTorch initialises its own allocator.
  *
  * PyTorch counts the devices before it initialises its allocator.  To count the devices, libtorch_cuda.so calls one
  * of two functions of libc10_cuda.so by its symbol.  So this library exports both symbols, installs a shim at the
  * first call, and then calls PyTorch's function.  A shim is a small library between PyTorch and weir, which is
- * compiled for one build of PyTorch.  At this time libc10_cuda.so is loaded, and its memory contains its build id.
- * This library loads only the shim that was compiled for this build id.  If the shim is missing and `weir run`
- * compiles it at the moment, the first call waits.
+ * compiled for one build of PyTorch.
  *
- * The shim uses weir's public functions in this library (libweir-preload.map), so that the process has only one
- * weir.
+ * At this time libc10_cuda.so is loaded, and its memory contains its build id.  This library loads only the shim that
+ * was compiled for this build id.  If the shim is missing and `weir run` compiles it at the moment, the first call
+ * waits.
  *
- * This file must not know the work of the shim or how the shim was made.
+ * The shim uses weir's public functions in this library (libweir-preload.map), so that the process contains only one
+ * copy of weir.
+ *
+ * The code in this file must not depend on how the shim works or is compiled.
  */
 #include "adapters/preload/preload.h"
 
@@ -37,7 +38,7 @@ EXPORT signed char weir__torch_count_some(void) __asm__(COUNT_SOME);
 
 typedef signed char count_function(void);
 
-/* PyTorch's own functions, which this library's functions call. */
+/* PyTorch's own functions that count devices. */
 static count_function *count, *count_some;
 static int is_installed;
 static char why_not[4200];
@@ -53,7 +54,7 @@ const char *weir__torch_why_not(void) {
 }
 
 struct library {
-    /* The path of libc10_cuda.so in the loader's list, or NULL if it is not loaded. */
+    /* the path of PyTorch's library libc10_cuda.so, or NULL if it is not loaded */
     const char *path;
     char id[WEIR_BUILD_ID_BYTES];
 };
@@ -99,7 +100,7 @@ static const char *find_interpreter(void) {
 }
 
 /* Returns the allocator that serves cuMemAllocAsync on the device, or NULL if there is none.  Tensors use this
- * allocator, too, and so share its reserved memory and its reports. */
+ * allocator, too, so that both share the reserved memory and the reports. */
 static weir_allocator *find_tensor_allocator(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
@@ -113,7 +114,7 @@ static weir_allocator *find_tensor_allocator(int device) {
     return served ? served->allocator : NULL;
 }
 
-/* Reports a failed request for a tensor in the way in which weir reports a failed cuMemAllocAsync. */
+/* Reports a failed request for a tensor in the form in which weir reports a failed cuMemAllocAsync. */
 static void report_refused(weir_allocator *allocator, size_t bytes) {
     int before = weir__inside;
 
@@ -135,8 +136,8 @@ static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_refused = report_refused;
 }
 
-/* Writes the path of the shim for the library to `path`.  If another process compiles the shim now, waits until this
- * process has ended.  Returns 1 on success.  If there is no shim, reports the reason and returns 0. */
+/* Writes the path of the shim for this build of PyTorch to `path`.  If another process is compiling the shim, waits
+ * for that process.  Returns 1 on success.  If there is no shim, reports the reason and returns 0. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 
@@ -174,7 +175,8 @@ static void install(const struct library *library) {
 
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
         keep_torch_allocator(0, "WEIR_RUN_TORCH is off");
-        why_not[0] = '\0'; /* the user has chosen this, so the final reports need no reason */
+        /* the user has turned weir off for PyTorch, so no report needs to mention the reason */
+        why_not[0] = '\0';
     } else if (unwanted) {
         keep_torch_allocator(0, "%s %s", unwanted,
                              strstr(unwanted, "CONF") ? "names a backend" : "is set");
@@ -199,8 +201,8 @@ static void install(const struct library *library) {
     }
 }
 
-/* Finds a function in PyTorch's library libc10_cuda.so, which may lie outside the global scope of the dynamic
- * linker. */
+/* Finds a function in PyTorch's library libc10_cuda.so.  dlsym alone may not find it, because Python loads libraries
+ * outside the global scope of the dynamic linker. */
 static count_function *find_c10_function(const struct library *library, const char *name) {
     void *handle = library->path ? dlopen(library->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = dlsym(handle ? handle : RTLD_NEXT, name);
@@ -218,11 +220,11 @@ static void find_torch(void) {
     count_some = find_c10_function(&library, COUNT_SOME);
     if (library.path)
         install(&library);
-    (void)dlerror(); /* clears an error of the lookups here, which the program must not see */
+    (void)dlerror(); /* clears an error of dlsym, which the program must not see */
 }
 
-/* Installs the shim at the first call.  `is_installing` is set meanwhile, because the shim may call weir__torch_count()
- * or weir__torch_count_some(). */
+/* Installs the shim at the first call.  `is_installing` is set meanwhile, because the shim may call
+ * weir__torch_count() or weir__torch_count_some(). */
 static void install_once(void) {
     if (is_installing)
         return;
