@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* record.c: records the requests that a program makes for device memory, in the rings of record_ring.h.
+/* record.c: records the requests of a program for device memory, and passes the events to the process `weir record`
+ * through ring buffers in shared memory (record_ring.h).  Every call goes to the driver unchanged, and the program
+ * gets the driver's result unchanged.
  *
- * Every call goes to the driver unchanged, and the program gets the driver's result unchanged.  The time of a free
- * is the time before the driver's call.  The time of an allocation is the time after the driver's call.  So the
- * events of one address are in order even if one thread frees a block and another thread gets its address at once.
+ * The time of a free is the time before the driver's call.  The time of an allocation is the time after the driver's
+ * call.  So the events of one address are in order even if one thread frees a block and another thread gets its
+ * address at once.
  *
- * A thread whose ring is full waits for the recorder to empty the ring.  This takes less than a millisecond unless
- * the recorder is overloaded.  If the recorder has not emptied the ring for WEIR_RECORD_WAIT_MS, the process runs on
- * unrecorded, counts the lost events, and never waits again.  Time in which the process is stopped, as by Ctrl-Z,
- * does not count, because the recorder may be stopped, too.
+ * A thread whose ring is full waits until `weir record` has emptied the ring.  This takes less than a millisecond
+ * unless `weir record` is overloaded.  If the ring is still full after WEIR_RECORD_WAIT_MS, the process runs on
+ * unrecorded, counts the lost events, and never waits again.  The wait does not include time in which the process is
+ * stopped, as by Ctrl-Z, because `weir record` may be stopped, too.
  *
  * A child of fork records nothing if its parent has recorded.  A program that the child executes records again.  A
  * child finds out that it is a child by a page that the kernel fills with zeros in children.  A handler of
  * pthread_atfork(3) would not suffice, since _Fork(3) and clone(2) do not call it.
  *
- * This file must not know how a call reaches this file or the format of a trace.
+ * The code in this file must not depend on how weir replaces the driver's functions, or on the format of a trace.
  */
 #include "adapters/interpose/interpose.h"
 
@@ -28,28 +30,31 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread that waits for room in its ring sleeps repeatedly.  Each sleep takes PAUSE_NS, or 1 / PAUSES of the
- * thread's wait so far if that is longer.  So hundreds of waiting threads do not keep the processors busy.  Every
- * CHECK_EVERY_NS the thread checks that the recorder still runs. */
+/* A thread that waits for room in its ring sleeps repeatedly.  Each sleep takes PAUSE_NS, or 1 / PAUSES of the wait
+ * so far if that is longer, so that hundreds of waiting threads do not keep the processors busy.  Every
+ * CHECK_EVERY_NS the thread checks that the process `weir record` still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
-/* The file that holds this process's events.  NULL before the first event, and if weir could not create the file. */
+/* The shared file that holds this process's events.  NULL before the first event, and if weir could not create the
+ * file. */
 static struct weir_record_file *_Atomic file;
 /* The contents of a page that the kernel fills with zeros in a child of fork.  So `is_on` is 0 in a child, and the
  * child does not record. */
 struct recording {
     atomic_int is_on;                 /* set while this process records events */
-    _Atomic(_Atomic uint64_t *) lost; /* the counter of lost events, or NULL */
+    /* the counter of events that could not be recorded, or NULL */
+    _Atomic(_Atomic uint64_t *) lost;
 };
 static struct recording *_Atomic recording; /* NULL until the first event */
 static int has_counter, has_syncs;
 static pthread_key_t at_thread_end;
 static atomic_uint threads;
-static atomic_int captures; /* the number of running stream captures that this file has seen */
-static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* guards the shared ring */
+static atomic_int captures; /* the number of running stream captures that weir has seen begin */
+/* guards the ring that threads share if they have no ring */
+static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER;
 
-/* The rings of this process's threads.  A thread that adds a ring holds `adding_ring`.  The number of rings is
- * head.rings.  An added ring is never removed or replaced. */
+/* The rings of this process's threads.  A thread that adds a ring holds `adding_ring`.  A ring is never removed or
+ * replaced. */
 static struct weir_record_ring *rings[WEIR_RECORD_RINGS];
 static pthread_mutex_t adding_ring = PTHREAD_MUTEX_INITIALIZER;
 
@@ -69,12 +74,13 @@ static void leave_ring(void *left) {
     struct weir_record_ring *mine = left;
 
     ring = NULL;
-    if (is_recording()) /* in a child of fork, the ring belongs to the parent and stays taken */
+    /* in a child of fork, the ring belongs to the parent and must not be released */
+    if (is_recording())
         atomic_store_explicit(&mine->is_taken, 0, memory_order_release);
 }
 
 /* Maps a page that the kernel fills with zeros in a child of fork.  Returns NULL if there is no memory.  Kernels
- * before 4.14 copy the page instead.  With such a kernel, a child of _Fork records into its parent's rings. */
+ * before 4.14 copy the page instead; then a child of _Fork wrongly records into its parent's rings. */
 static struct recording *map_recording(void) {
     struct recording *made =
         mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -103,7 +109,7 @@ static void begin_recording(void) {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Returns a ring that only this thread uses, or NULL if there is no room for another ring. */
+/* Returns a ring that only this thread uses, or NULL if no ring is free and none can be added. */
 static struct weir_record_ring *own_ring(struct weir_record_head *head) {
     struct weir_record_ring *found = NULL;
     uint32_t count;
@@ -159,8 +165,8 @@ static int is_shared(const struct weir_record_ring *of) {
     return of == &atomic_load_explicit(&file, memory_order_relaxed)->shared;
 }
 
-/* Begins an event, whose time is the present time.  The caller ends the event by put_event() or discard_event(), and
- * may call the driver in between. */
+/* Begins an event at the present time.  The caller ends the event by put_event() or discard_event(), and may call
+ * the driver in between. */
 static inline struct making begin_event(void) {
     struct making made = {ring, 0};
 
@@ -185,8 +191,8 @@ static inline void discard_event(const struct making *made) {
         pthread_mutex_unlock(&shared);
 }
 
-/* Waits until the ring has room for an event.  Returns 1 on success.  Returns 0 if the recorder does not read the
- * ring any more.  Then this process records nothing more. */
+/* Waits until the ring has room for an event.  Returns 1 on success.  Returns 0 if the process `weir record` does
+ * not read the ring any more; then this process records nothing more. */
 static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
                                                          uint64_t written) {
     struct weir_record_head *head = &atomic_load(&file)->head;
@@ -218,8 +224,8 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
     return 1;
 }
 
-/* Returns the place of the ring's next event, which the caller fills in.  Returns NULL if the recorder does not read
- * the ring any more. */
+/* Returns the place of the next event in the ring, which the caller fills in.  Returns NULL if the process `weir
+ * record` does not read the ring any more. */
 static inline struct weir_record_event *ring_event(const struct making *made, uint64_t *written) {
     struct weir_record_event *event;
 
@@ -280,7 +286,7 @@ static inline void put_event(const struct making *made, struct kind what, uint64
     discard_event(made);
 }
 
-/* Writes an event that has a text, such as a label or a name, to the ring.  Returns 1 on success, 0 if the event is
+/* Writes an event with a text, such as a label or a name, to the ring.  Returns 1 on success, 0 if the event is
  * lost. */
 static int write_text_event(const struct weir_record_event *what) {
     struct making made = begin_event();
@@ -313,8 +319,8 @@ static inline CUstream per_thread_or(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns the device of the stream if the driver knows it, else the current device.  With only one device, returns 0
- * without a query of the stream. */
+/* Returns the device of the stream if the driver reports it, else the current device.  With only one device, returns
+ * 0 without a query. */
 static uint8_t record_device(CUstream stream) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -324,7 +330,7 @@ static uint8_t record_device(CUstream stream) {
         atomic_store_explicit(&known, devices, memory_order_relaxed);
     if (devices == 1)
         return 0;
-    /* The driver has cuStreamGetDevice from CUDA 12.8 on. */
+    /* drivers before CUDA 12.8 have no cuStreamGetDevice() */
     if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS)
         return (uint8_t)device;
@@ -332,12 +338,12 @@ static uint8_t record_device(CUstream stream) {
 }
 
 static int is_host_location(const CUmemLocation *location) {
-    /* The location is the host, or a NUMA node of the host. */
+    /* All larger types mean the host, or a NUMA node of the host. */
     return location->type > CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-/* The CUDA pools that have host memory.  If the table is full, weir treats further such pools as pools of device
- * memory. */
+/* The memory pools of CUDA that contain host memory.  If the table is full, weir treats further such pools as pools
+ * of device memory. */
 static CUmemoryPool _Atomic host_pools[64];
 static atomic_int has_host_pools;
 
@@ -355,8 +361,8 @@ static inline int is_host_pool(CUmemoryPool pool) {
            find_pool_place(pool);
 }
 
-/* Adds a pool of host memory to host_pools.  If the pool has device memory, removes the entry with the pool's
- * handle.  Such an entry belongs to a destroyed pool, whose handle the driver has given to the new pool. */
+/* If the new pool contains host memory, adds it to host_pools.  Otherwise removes the entry with the pool's handle:
+ * such an entry belongs to a destroyed pool, whose handle the driver has given to the new pool. */
 static void note_host_pool(CUmemoryPool pool, int is_host) {
     static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
@@ -412,8 +418,7 @@ static inline uint8_t capture_flag(CUstream stream) {
  * functions of this file, so this address is the return address here. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
-/* Writes the event of a request to the ring.  The caller has called the driver before, and passes the driver's
- * result. */
+/* Writes the event of a request to the ring, after the driver's call.  `result` is the driver's result. */
 static inline void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUstream stream,
                                enum weir_record_kind kind, uint8_t device, uint64_t caller) {
     struct kind what = {.operation = result != CUDA_SUCCESS    ? WEIR_RECORD_FAILED
@@ -432,8 +437,8 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
     put_event(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
-/* Marks this thread as executing a call of the program.  Returns 1 on success, 0 if the thread is marked already.
- * If the function returns 0, this library or the driver makes the call, and weir does not record the call. */
+/* Marks that this thread executes a call of the program.  Returns 1 on success.  Returns 0 if the thread is marked
+ * already: then this library or the driver itself makes the call, and weir does not record the call. */
 static inline int enter_call(void) {
     if (weir__inside)
         return 0;
@@ -542,7 +547,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
         per_thread_or(stream));
 }
 
-/* cuMemFree names no stream.  The length 1 tells the recorder to use the stream on which the block was allocated. */
+/* cuMemFree has no parameter for a stream.  The length 1 means the stream on which the block was allocated. */
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
 }
@@ -616,7 +621,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
 }
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
-    /* Removes the entry before the call, since the driver may reuse the handle at once. */
+    /* Removes the entry before the call, since the driver may give the handle to a new pool at once. */
     note_host_pool(pool, 0);
     return REAL(cuMemPoolDestroy)(pool);
 }
@@ -645,7 +650,7 @@ static CUresult count_capture_begin(CUresult result) {
     return result;
 }
 
-/* Subtracts the capture from the number of running captures.  A capture has ended even if cuStreamEndCapture fails. */
+/* Decreases the number of running captures.  A capture has ended even if cuStreamEndCapture fails. */
 static CUresult count_capture_end(int was_captured, CUresult result) {
     if (was_captured && !weir__inside)
         atomic_fetch_sub(&captures, 1);
@@ -687,8 +692,8 @@ CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
 
 /* ---- marks ------------------------------------------------------------------------------------- */
 
-/* If the driver's call has succeeded, WEIR_RECORD_SYNCS is set, and this process has made a request, records the
- * synchronization.  Returns the driver's result. */
+/* Records a synchronization if the driver's call has succeeded, the user wants synchronizations in the trace, and
+ * this process has made a request before.  Returns the driver's result. */
 static CUresult put_sync(CUresult result) {
     if (result == CUDA_SUCCESS && has_syncs && !weir__inside && atomic_load(&file)) {
         struct making made = begin_event();
@@ -713,7 +718,8 @@ CUresult weir__serve_cuStreamSynchronize_ptsz(CUstream stream) {
 void weir_mark(const char *label) {
     struct weir_record_event event = {.operation = WEIR_RECORD_MARK};
 
-    if (!atomic_load(&file)) /* the program has made no request yet, so there is no file */
+    /* the program has made no request yet, so there is no file for events */
+    if (!atomic_load(&file))
         return;
     strncpy(event.label, label ? label : "", sizeof event.label - 1);
     if (!write_text_event(&event))

@@ -14,35 +14,33 @@
 /* Records the end of an iteration.  Programs find this function by dlsym or as a weak symbol. */
 WEIR_RECORD_EXPORT void weir_mark(const char *label);
 
-/* NVTX calls this function at the program's first NVTX call (record_nvtx.c).  NVTX finds the function in the library
- * that the variable NVTX_INJECTION64_PATH names. */
+/* NVTX calls this function at the program's first NVTX call.  NVTX finds the function in the library that the
+ * variable NVTX_INJECTION64_PATH names. */
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
 /* weir__record_callers is 1 if weir records the names of the code that makes requests (`weir record --callers`),
- * else 0.  weir__record_who() finds two names for the present request of this thread, and writes their numbers.
- * *place gets the number of the place in the program, *range the number of the innermost NVTX range.  A number is 0
- * if there is no name. */
+ * else 0. weir__record_who() finds two names for the present request of this thread, and stores their numbers: in
+ * *place for the place in the program's code, in *range for the innermost NVTX range.  A number is 0 if there is no
+ * name. */
 extern int weir__record_callers;
 void weir__record_who(uint64_t *place, uint64_t *range);
-/* Returns the name of this thread's innermost open NVTX range that has a name, or NULL if there is none
- * (record_nvtx.c). */
+/* Returns the name of this thread's innermost open NVTX range that has a name, or NULL if there is none. */
 const char *weir__record_range(void);
-/* Sends a name and its number to the recorder (record.c). */
+/* Sends a name and its number to the process `weir record`. */
 void weir__record_name(uint64_t number, const char *name);
 
 /* ---- the files of a recorded process: record_files.c ---- */
 
-/* Creates the file that holds this process's events.  If no folder has room for the file, claims a spare file of the
- * board.  Returns NULL if neither is possible.  In that case the function has informed the recorder, or the user if
- * the recorder has ended.  Sets *lost to the counter of lost events, or to NULL if there is no counter.  Called
- * once. */
+/* Creates the shared file for this process's events.  If no folder has room for the file, uses a spare file that
+ * `weir record` has prepared.  Returns NULL if neither is possible; the function has then informed `weir record`, or
+ * the user if `weir record` has ended.  Sets *lost to the counter of lost events, or to NULL if there is no counter.
+ * Called once. */
 struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_t **lost);
 
-/* Creates ring number `index' of this process.  Returns NULL if no folder has room for the ring. */
+/* Creates the ring buffer number `index' of this process.  Returns NULL if no folder has room for the ring. */
 struct weir_record_ring *weir__record_ring_make(uint32_t index);
 
-/* Returns 0 if the recorder (`weir record`) has ended.  Returns 1 if the recorder lives, or if this process cannot
- * find out. */
+/* Returns 0 if the process `weir record` has ended.  Returns 1 if it lives, or if this process cannot find out. */
 int weir__record_recorder_lives(void);
 
 #endif

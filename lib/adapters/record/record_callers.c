@@ -2,8 +2,8 @@
 /* record_callers.c: finds the names of the code that makes requests, for `weir record --callers`.
  *
  * weir records a request with the numbers of two names.  One is the place in the program that made the request.  The
- * other is the innermost NVTX range that is open in the thread.  The recorder gets each name once, before the first
- * request that has the number of this name.
+ * other is the innermost NVTX range that is open in the thread.  The process `weir record` gets each name once,
+ * before the first request that has the number of this name.
  *
  * If the thread runs Python, the place is a line of Python.  This file reads the line from CPython's crash report
  * (_Py_DumpTraceback).  The function that writes this report takes no lock and allocates nothing.  So it works in a
@@ -15,7 +15,7 @@
  * call dladdr, which takes the dynamic linker's lock: another thread may hold the linker's lock and request device
  * memory.
  *
- * This file must not know how a call gets here or how an event is recorded.
+ * The code in this file must not depend on how weir replaces the driver's functions, or on how an event is recorded.
  */
 #include "adapters/record/record.h"
 
@@ -38,9 +38,10 @@ enum { FRAMES = 24, REPORT_BYTES = 8192 };
 int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* A map of the names that weir has sent to the recorder.  The key is the name's number. */
+/* The names that weir has sent to the process `weir record`.  The key is the name's number. */
 static struct weir_map sent;
-/* Maps an address of code to the number of its place's name.  The value 1 means code of weir or CUDA. */
+/* Maps an address of code to the number of a name, which describes the place of the address.  The value 1 means code
+ * of weir or CUDA. */
 static struct weir_map places;
 
 static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
@@ -52,15 +53,14 @@ static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
     return found;
 }
 
-/* Adds an entry to the map.  If there is no host memory, leaves the map unchanged, and the next request adds the
- * entry. */
+/* Adds an entry to the map.  If there is no host memory, leaves the map unchanged, and the next request tries again. */
 static void add_to_map(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_lock(&lock);
     (void)weir__map_put(map, key, value);
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the number of a name, a hash that is never 0.  Sends each name to the recorder once. */
+/* Returns the number of a name, a hash that is never 0.  Sends each name once to the process `weir record`. */
 static uint64_t intern_name(const char *name) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
@@ -187,8 +187,8 @@ static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     free(plain);
 }
 
-/* Returns the number of the place that contains the return address `frame`.  The name of a place is a function such
- * as "train_step".  If the program exports no symbol for the place, the name is an offset such as "program+0x1a2b".
+/* Returns the number of a name for the code that contains the return address `frame`.  The name is a function such
+ * as "train_step".  If the program exports no symbol for this code, the name is an offset such as "program+0x1a2b".
  * Returns 1 for code of weir or CUDA. */
 static uintptr_t find_code_place(const void *frame) {
     /* The address of the last byte of the call instruction, which lies directly before the return address. */

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* record_files.c: creates the files of a recorded process.  record_ring.h describes the files.
+/* record_files.c: creates the files by which a recorded process passes its events to the process `weir record`.
+ * record_ring.h describes the files.
  *
- * When this library is loaded, its constructor maps the board, and gets and locks a number for this process.  The
- * library creates no file before the first event, so that a process without CUDA does not notice the library.  A
- * child of fork shares its parent's number and lock until the child's first event.  Then the child gets its own
+ * When this library is loaded, its constructor maps the file `board` of `weir record`, and gets and locks a number
+ * for this process.  The library creates no file before the first event, so that a process without CUDA does not
+ * notice the library.
+ *
+ * A child of fork shares its parent's number and lock until the child's first event.  Then the child gets its own
  * number.  The library detects a child by its process id, since _Fork(3) and clone(2) call no handler of
  * pthread_atfork(3).
  *
- * This file must not know how a call gets here or what an event is.
+ * The code in this file must not depend on how weir replaces the driver's functions, or on what an event contains.
  */
 #include "adapters/record/record.h"
 
@@ -27,9 +30,10 @@
 
 enum { MOST_FOLDERS = 4 };
 
-static char *folders[MOST_FOLDERS]; /* the names of the folders, with NULL after the last name */
+/* the names of the folders in which files can be created, with NULL after the last name */
+static char *folders[MOST_FOLDERS];
 static struct weir_record_board *board;
-static uint32_t spares; /* the number of spare files in the board */
+static uint32_t spares; /* the number of spare files that `weir record` has prepared */
 static uint64_t number, namespace;
 static pid_t numbered; /* the process to which `number` belongs, or 0 */
 static int is_locked;
@@ -65,7 +69,8 @@ static void map_board(int fd) {
         munmap(map, (size_t)is.st_size);
 }
 
-/* Gets a number for this process from the board, and locks the number's byte until this process ends. */
+/* Gets a number for this process from the shared file `board`, and locks the number's byte in this file until the
+ * process ends. */
 static void claim_number(void) {
     int fd = open_board();
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -126,7 +131,7 @@ static void *map_new(const char *path, size_t bytes) {
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return map;
-    (void)fchmod(fd, 0666); /* lets a recorder that runs as another user open the file */
+    (void)fchmod(fd, 0666); /* lets `weir record` open the file even if it runs as another user */
     while ((error = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
         ;
     if (!error) {
@@ -150,7 +155,8 @@ static void fill_head(struct weir_record_head *head, int has_counter) {
     atomic_store(&head->magic, WEIR_RECORD_MAGIC);
 }
 
-/* Creates the file of this process in the folder.  Returns NULL with the reason in errno if the creation fails. */
+/* Creates the shared file for this process's events in the folder.  Returns NULL with the reason in errno if the
+ * creation fails. */
 static struct weir_record_file *make_file_in(const char *folder, int has_counter) {
     char path[PATH_MAX], last[PATH_MAX];
     struct weir_record_file *made;
@@ -184,8 +190,8 @@ static struct weir_record_file *take_spare_file(int has_counter) {
     return NULL;
 }
 
-/* Adds this process to the board's table of unrecorded processes.  Returns the counter of the process's lost events,
- * or NULL if the table is full. */
+/* Adds this process to the table of processes that run unrecorded, so that `weir record` can report them.  Returns
+ * the counter of the process's lost events, or NULL if the table is full. */
 static _Atomic uint64_t *enter_unrecorded(int error) {
     uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
     struct weir_record_unrecorded *entry = &board->unrecorded[i];
@@ -198,7 +204,7 @@ static _Atomic uint64_t *enter_unrecorded(int error) {
     return &entry->lost;
 }
 
-/* Prints a message that this process is not recorded, because the recorder had ended before the first request.
+/* Prints a message that this process is not recorded, because `weir record` had ended before the first request.
  * Returns NULL. */
 static void *report_recorder_ended(void) {
     fprintf(stderr, "weir record: process %d runs on unrecorded: weir record has ended\n",
@@ -230,8 +236,8 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
     *lost = made ? &made->head.lost : enter_unrecorded(error);
     if (made)
         atomic_fetch_add(&board->files, 1);
-    /* The recorder first closes the board and then looks for new files for the last time.  So if the board is still
-     * open here, the recorder will find this file. */
+    /* When `weir record` ends, it first sets `is_closed` and then looks for new files for the last time.  So if
+     * `is_closed` is not set here, `weir record` will find this file. */
     return atomic_load(&board->is_closed) ? report_recorder_ended() : made;
 }
 

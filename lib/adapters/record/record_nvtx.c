@@ -8,7 +8,7 @@
  * NVTX_INJECTION64_PATH names, and calls the library's InitializeInjectionNvtx2.  This function may write other
  * functions into the tables.  A process may have several such tables.  nvtx_abi.h declares this interface.
  *
- * This file must not know how an event is recorded.
+ * The code in this file must not depend on how an event is recorded.
  */
 #include <fnmatch.h>
 #include <stddef.h>
@@ -67,12 +67,12 @@ enum { DEEPEST = 16 };
 
 static _Thread_local struct {
     int depth;
-    /* The names of the open ranges; "" if a range has no name. */
+    /* The names of the NVTX ranges that are open in this thread; "" if a range has no name. */
     char name[DEEPEST][WEIR_RECORD_NAME_BYTES];
 } opened __attribute__((tls_model("initial-exec")));
 
-/* Opens a range.  If more than DEEPEST ranges are nested, stores no name for the inner ranges and only counts the
- * depth.  weir__record_range() then returns the deepest stored name. */
+/* Opens an NVTX range.  If more than DEEPEST ranges are nested, stores no name for the inner ranges and only
+ * increases the depth.  Requests are then recorded with the deepest stored name. */
 static int push_range(const char *name) {
     if (opened.depth < DEEPEST)
         snprintf(opened.name[opened.depth], sizeof opened.name[0], "%s", name ? name : "");
@@ -215,8 +215,8 @@ static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
 };
 
-/* Writes functions of this file into the tables of NVTX.  Returns 1 on success, 0 if weir needs no NVTX calls or
- * does not know this version of the interface. */
+/* Writes the addresses of this file's functions into the tables of NVTX.  Returns 1 on success, 0 if weir needs no
+ * NVTX calls or does not support this version of the interface. */
 int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
     const char *pattern = weir__variable(WEIR_RECORD_RANGES);

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* record_ring.h: the memory that a recorded program shares with the recorder.  The recorder is the process `weir
- * record`, which writes the trace.
+/* record_ring.h: the memory by which a recorded program passes its events to the recorder.  The recorder is the
+ * process `weir record`, which writes the trace.
  *
- * The recorder creates folders.  One of the folders has the file `board`, which gives each recorded process a
+ * The recorder creates folders.  One of the folders contains the file `board`, which gives each recorded process a
  * number.  libweir-record.so maps the board when a program is loaded, because the program may later change its root
  * directory or its user, or use up its file descriptors.  At its first event a process creates a file NUMBER, which
- * has a head and a ring of events.  Each thread has a ring in a separate file NUMBER.RING.  A thread that cannot
+ * contains a head and a ring of events.  Each thread has a ring in a separate file NUMBER.RING.  A thread that cannot
  * create this file shares the ring in the file NUMBER with other threads.  A process that can create no file uses a
  * spare file in the board.  If no spare file is left, the process adds itself to the board's table of unrecorded
  * processes.  The program only writes events and the recorder only reads events.  So recorded events survive even if
  * the program crashes.
  *
- * Kernel locks on bytes of the board show which processes live, in any pid namespace.  The recorder locks byte 0,
- * and process NUMBER locks byte WEIR_RECORD_LOCK_FIRST + NUMBER.  The locks belong to open file descriptions
+ * Kernel locks on bytes of the board show which processes live, in any pid namespace.  The recorder locks byte 0, and
+ * process NUMBER locks byte WEIR_RECORD_LOCK_FIRST + NUMBER.  The locks belong to open file descriptions
  * (F_OFD_SETLK).  A mapping of the board keeps such a description open until the process ends or executes another
  * program.
  *
  * Each file lies in the first folder that has room.  A process allocates all memory of a file before it maps the
  * file: a store into a sparse file would end the program by SIGBUS if the file system is full.  The file NUMBER
  * appears in the folder when its head is complete.  The file of a ring is complete before the field `rings` of the
- * head counts this ring.  The folders have names that cannot be guessed or listed.  Any user may write to the
- * folders, because a recorded process may have changed its user.
+ * head is increased for this ring.  The folders have names that cannot be guessed or listed.  Any user may write to
+ * the folders, because a recorded process may have changed its user.
  *
  * The field `entered` of a ring lets the recorder sort the events of all rings by time.  A thread sets `entered` to
  * WEIR_RECORD_ENTERING before it reads the clock, and then to the time of its event.  When the event is in the ring,
- * the thread sets `entered` to 0.  So the recorder knows up to which time it has all events.
+ * the thread sets `entered` to 0.  So the recorder can compute up to which time it has read all events.
  *
- * This file must not know what the recorder does with an event.
+ * This file must not depend on what the recorder does with an event.
  */
 #ifndef WEIR_RECORD_RING_H
 #define WEIR_RECORD_RING_H
@@ -41,53 +41,60 @@
 #include <x86intrin.h>
 #endif
 
-#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER" /* the names of the folders, separated by colons */
-#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"   /* if set, weir also records synchronisations */
-/* The shell pattern of NVTX ranges that end iterations. */
+/* the variable with the names of the shared folders, separated by colons */
+#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"
+/* if this variable is set, weir also records synchronisations */
+#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"
+/* The variable with a shell pattern.  NVTX ranges whose names match the pattern end iterations. */
 #define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"
 
-/* If set, weir also records the names of the code that makes requests (`weir record --callers`). */
+/* If this variable is set, weir also records the names of the code that makes requests (`weir record --callers`). */
 #define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS"
 
-#define WEIR_RECORD_BOARD "board" /* the file name of the board */
+/* the name of the file that gives each recorded process a number */
+#define WEIR_RECORD_BOARD "board"
 
 #define WEIR_RECORD_MAGIC 0x3464726365726577u
 #define WEIR_RECORD_ENTERING 1u
 
 enum {
-    WEIR_RECORD_RINGS = 255, /* the largest number of a process's rings, without the shared ring */
+    /* the largest number of a process's rings, without the ring that threads share */
+    WEIR_RECORD_RINGS = 255,
     WEIR_RECORD_EVENTS = 4096,
     WEIR_RECORD_LABEL_BYTES = 48,
     WEIR_RECORD_NAME_BYTES = 40,
     WEIR_RECORD_COMMAND_BYTES = 256,
-    WEIR_RECORD_SPARES = 8,      /* the largest number of spare files in the board */
-    WEIR_RECORD_UNRECORDED = 64, /* the number of entries in the table `unrecorded` */
-    /* The longest time that a thread waits if the recorder does not empty its ring. */
+    /* the largest number of spare files, for processes that can create no file */
+    WEIR_RECORD_SPARES = 8,
+    /* the largest number of unrecorded processes that `weir record` can report */
+    WEIR_RECORD_UNRECORDED = 64,
+    /* The longest time that a thread waits if `weir record` does not empty its full ring. */
     WEIR_RECORD_WAIT_MS = 5000,
     WEIR_RECORD_HOST = UINT8_MAX /* the device number of requests for host memory */
 };
 
-/* The offsets of the locked bytes in the file `board`: the byte of the recorder, and the first byte of recorded
- * processes. */
+/* The offsets of the locked bytes in the shared file `board`: the byte of the process `weir record`, and the first
+ * byte of the recorded processes. */
 enum { WEIR_RECORD_LOCK_RECORDER, WEIR_RECORD_LOCK_FIRST };
 
 enum weir_record_operation {
     WEIR_RECORD_ALLOC,
     WEIR_RECORD_FREE,
     WEIR_RECORD_FAILED,
-    WEIR_RECORD_CREATE,  /* creates physical memory (cuMemCreate); `address` has the handle */
-    WEIR_RECORD_RELEASE, /* releases physical memory; `address` has the handle */
-    WEIR_RECORD_MAP,     /* maps physical memory; `stream` has the handle */
+    /* the program creates physical memory (cuMemCreate); `address` contains the handle */
+    WEIR_RECORD_CREATE,
+    WEIR_RECORD_RELEASE, /* the program releases physical memory; `address` contains the handle */
+    WEIR_RECORD_MAP,     /* the program maps physical memory; `stream` contains the handle */
     WEIR_RECORD_UNMAP,
-    WEIR_RECORD_RESERVE,   /* reserves a range of addresses */
-    WEIR_RECORD_UNRESERVE, /* frees a reserved range of `bytes` addresses */
-    /* The memory size and the name of a device; comes before the first request on the device. */
+    WEIR_RECORD_RESERVE,   /* the program reserves a range of addresses */
+    WEIR_RECORD_UNRESERVE, /* the program frees a reserved range of `bytes` addresses */
+    /* The memory size and the name of a device.  This event comes before the first request on the device. */
     WEIR_RECORD_DEVICE,
     WEIR_RECORD_MARK,
     WEIR_RECORD_SYNC,
     WEIR_RECORD_STREAM_ENDS,
     WEIR_RECORD_CONTEXT_ENDS,
-    /* An event with the name of code or of an NVTX range; `total' has the name's number. */
+    /* The name of the code that makes requests, or of an NVTX range.  `total' contains the name's number. */
     WEIR_RECORD_CALLER
 };
 
@@ -125,7 +132,7 @@ struct weir_record_event {
 };
 
 struct weir_record_ring {
-    /* The number of events that threads have written so far. */
+    /* The number of events that threads have written to this ring so far. */
     _Alignas(64) _Atomic uint64_t written;
     _Atomic uint64_t entered;
     _Atomic uint32_t is_taken; /* set while a running thread uses this ring */
@@ -134,15 +141,17 @@ struct weir_record_ring {
 };
 
 struct weir_record_head {
-    _Atomic uint64_t magic; /* WEIR_RECORD_MAGIC once the head is complete */
+    _Atomic uint64_t magic; /* WEIR_RECORD_MAGIC once the rest of this struct is complete */
     uint64_t number;
     uint64_t start;     /* the time of the process's first request */
     uint64_t namespace; /* the inode of the pid namespace of `process`, or 0 */
     int32_t process;
-    int32_t is_locked;          /* set if the process has locked its byte of the board */
-    _Atomic uint32_t is_taken;  /* in a spare file: set once a process has claimed the file */
-    _Atomic uint32_t is_closed; /* set once the recorder reads no more events of this file */
-    _Atomic uint32_t rings;     /* the number of files NUMBER.RING */
+    /* set if the process has locked its byte in the shared file `board` */
+    int32_t is_locked;
+    _Atomic uint32_t is_taken;  /* set once a process uses this struct; only in a spare file */
+    _Atomic uint32_t is_closed; /* set once `weir record` reads no more events of this file */
+    /* the number of files with rings for single threads (NUMBER.RING) */
+    _Atomic uint32_t rings;
     _Atomic uint64_t lost;      /* the number of events that the process could not record */
     char command[WEIR_RECORD_COMMAND_BYTES];
 };
@@ -152,26 +161,27 @@ struct weir_record_file {
     struct weir_record_ring shared;
 };
 
-/* An entry of the board for a process that runs unrecorded, because it found no file for its events. */
+/* A process that runs unrecorded, because it found no file for its events. */
 struct weir_record_unrecorded {
     _Atomic uint32_t is_complete;
     int32_t process, error; /* `error` is the errno of the failed creation of the file */
-    _Atomic uint64_t lost;  /* the number of lost events */
+    _Atomic uint64_t lost;  /* the number of events that the process could not record */
 };
 
 struct weir_record_board {
     uint64_t magic;
-    /* Set once the recorder is about to end and accepts no more processes. */
+    /* Set once `weir record` is about to end and accepts no more processes. */
     _Atomic uint32_t is_closed;
-    _Atomic uint64_t numbers; /* the number of the process that was registered last */
-    _Atomic uint64_t files;   /* the number of files NUMBER and spare files that processes use */
-    /* The number of unrecorded processes.  It includes processes that found the table `unrecorded` full. */
+    _Atomic uint64_t numbers; /* the number that was given to a recorded process last */
+    /* the number of files with events that processes have created, and of spare files that they use */
+    _Atomic uint64_t files;
+    /* The number of unrecorded processes.  It includes processes for which the table `unrecorded` had no room. */
     _Atomic uint32_t unrecorded_count;
     struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
     struct weir_record_file spare[];
 };
 
-/* Returns the size in bytes of a board with `spares` spare files. */
+/* Returns the size in bytes of the shared file `board` with `spares` spare files. */
 static inline size_t weir__record_board_bytes(uint32_t spares) {
     return sizeof(struct weir_record_board) + spares * sizeof(struct weir_record_file);
 }
@@ -180,8 +190,8 @@ static inline uint64_t weir__record_clock(void) {
     return weir__clock_ns();
 }
 
-/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  If the result is 1, events have
- * counts of this counter as times, and the recorder converts the counts. */
+/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  If the result is 1, the times of
+ * events are values of this counter, and `weir record` converts them. */
 static inline int weir__record_has_counter(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// errors.h: turns weir's statuses into PyTorch's errors, carries exceptions of PyTorch past weir, and makes the text of
-// an OutOfMemoryError.
+// errors.h: converts weir's statuses to PyTorch's errors, keeps exceptions of PyTorch's functions from passing through
+// weir, and makes the text of an OutOfMemoryError.
 //
 // Include versions.h before this file.
 #pragma once
@@ -20,11 +20,11 @@ using c10::CachingDeviceAllocator::format_size;
 // The exception that a function of PyTorch threw when weir called the function.  The exception must not pass through
 // weir, which holds locks.  So rethrow() throws the exception again after weir has returned.
 inline thread_local std::exception_ptr thrown;
-// This flag is true once any thread has had such an exception.  In most programs a request reads only this flag.
+// This flag is true once any thread has stored an exception.  In most programs a request reads only this flag.
 inline std::atomic<bool> has_thrown{false};
 
-// Calls the function `call`.  If the function throws an exception, keeps the exception for rethrow() and returns a
-// default value.
+// Calls the function `call`, so that no exception passes through weir.  If the function throws an exception, stores
+// the exception for rethrow() and returns a default value.
 template <class Call> auto guarded(Call call) -> decltype(call()) {
     try {
         return call();
@@ -61,8 +61,8 @@ inline std::string advice_on(weir_allocator *allocator) {
     return "\n" + text;
 }
 
-// Replaces the advice to raise weir's limit by the advice to raise PyTorch's fraction.  The program has set weir's
-// limit by PyTorch's fraction.
+// Replaces the advice to raise weir's limit by the advice to raise PyTorch's memory fraction, from which weir's limit
+// was computed.
 inline std::string with_fraction(std::string advice) {
     static const char end[] = " or more";
     size_t from = advice.find("Call weir_set_limit with ");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// history.h: keeps what PyTorch records about its allocator: the last events of each device with their stacks,
+// history.h: records what PyTorch's own allocator records: the last events of each device with their stacks,
 // annotations, and observers.  The records have PyTorch's own types, so that snapshots have PyTorch's own format.
 //
 // Include versions.h before this file.
@@ -22,7 +22,7 @@ inline thread_local Context free_context;
 inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;
 
-// Sets the stack that events of frees get, until the end of a scope.
+// Sets the stack that events of frees contain until the end of a scope.
 struct FreeContext {
     explicit FreeContext(Context context) { free_context = std::move(context); }
     ~FreeContext() { free_context = nullptr; }
@@ -103,7 +103,7 @@ class History {
     }
 
 #if WEIR_TORCH_VERSION >= 214
-    // Adds an event that has the program's text about a live block.
+    // Adds an event with a text of the program about a live block.
     void annotate_block(c10::DeviceIndex device, const weir_tensors_block &block, std::string text) {
         static_assert(int(cca::TraceEntry::ANNOTATE) == WEIR_TENSORS_OOM + 1, "the last action");
         add(trace_entry(cca::TraceEntry::ANNOTATE, device, block.address, block.bytes,
@@ -113,7 +113,7 @@ class History {
     }
 #endif
 
-    // Adds an event that weir reports.  weir calls this function while it holds the lock of the device's tensors.
+    // Adds an event that weir reports.  weir holds the lock of the device's weir_tensors during the call.
     void event(int device, const weir_tensors_event &event) {
         auto action = static_cast<cca::TraceEntry::Action>(event.action);
         Context context;

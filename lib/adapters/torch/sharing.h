@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// sharing.h: shares tensors among processes: makes the handles that PyTorch sends to other processes, and opens the
-// memory of other processes.
+// sharing.h: shares tensors among processes.  The functions make the handles that PyTorch sends to other processes, and
+// open the memory of other processes.
 //
 // Include errors.h before this file.
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace weir_torch {
 
-// PyTorch sends a text to another process.  The first letter of the text says whether CUDA or weir has made the handle
-// that follows.
+// PyTorch sends a handle to another process as a text.  The first letter of the text says whether CUDA or weir has
+// made the handle.
 constexpr char CUDA_HANDLE = 'c';
 constexpr char WEIR_HANDLE = 'w';
 
@@ -50,7 +50,7 @@ inline void *open_handle(const std::string &handle) {
     return base;
 }
 
-// Opens the memory of each handle once, and closes the memory when its last user has ended.
+// Opens the shared memory of each handle once, and closes the memory when no tensor uses it any more.
 class OpenedMemory {
   public:
     std::shared_ptr<void> get(const std::string &handle) {

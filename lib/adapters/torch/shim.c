@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* shim.c: finds shims, locks shims while they are compiled, and reads PyTorch's variables (shim.h). */
+/* shim.c: finds shims, locks shims while they are compiled, and reads PyTorch's environment variables.  A shim is a
+ * library that makes weir the allocator of one build of PyTorch (shim.h). */
 #include "adapters/torch/shim.h"
 
 #include <elf.h>
@@ -131,8 +132,8 @@ int weir__shim_is_others(int file, const char *id) {
     return fcntl(file, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
 }
 
-/* Returns 1 if a process holds the lock of the file, else 0.  Does not take the lock itself, because a child of fork
- * would keep the lock. */
+/* Returns 1 if a process is compiling any shim, and so holds the lock of the file, else 0.  Does not take the lock
+ * itself, because a child of fork would keep the lock. */
 static int is_shim_made(int file) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
@@ -175,8 +176,8 @@ int weir__shim_is_safe(const char *path) {
 
 /* ---- PyTorch's variables ------------------------------------------------------------------------- */
 
-/* Returns the length of the first option of the list, up to the comma that ends the option.  Commas in brackets end
- * no option. */
+/* Returns the length of the first option of the list, up to the comma that ends the option.  A comma in brackets
+ * does not end an option. */
 static size_t option_length(const char *list) {
     size_t length = 0;
     int depth = 0;

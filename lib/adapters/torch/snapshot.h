@@ -18,7 +18,7 @@ struct Listing {
 
 inline void add(Listing *listing, const weir_tensors_block *block) {
     auto &segments = *listing->segments;
-    // In PyTorch, a segment has either small blocks or large blocks only, and blocks of one stream only.  So this
+    // In PyTorch, a segment contains only small or only large blocks, and only blocks of one stream.  So this
     // function begins a new segment of PyTorch where two neighbouring blocks of weir differ in size class or stream.
     bool is_large = block->is_free || block->bytes > WEIR_TENSORS_SMALL;
     bool has_stream = !block->is_free && !block->is_pending;

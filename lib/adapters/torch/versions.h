@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// versions.h: defines the version of this PyTorch, which must be 2.6 or later, and gives the interface of older
-// versions the form of newer versions.
+// versions.h: defines the version of the PyTorch for which this code is compiled, which must be 2.6 or later.  Adapts
+// the interface of older versions to the form of newer versions.
 //
-// weir_torch.cpp tests the version only where a newer PyTorch has more methods or more statistics.
+// So weir_torch.cpp tests the version only where a newer PyTorch has more methods or more statistics.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ namespace cca = c10::cuda::CUDACachingAllocator;
 using MempoolId_t = decltype(cca::SegmentInfo::owner_private_pool_id);
 using c10::CachingDeviceAllocator::StatType;
 
-// The allocator that the program has given to a private pool.
+// The allocator that the program has chosen for a MemPool of PyTorch.
 using Source = std::shared_ptr<cca::CUDAAllocator>;
 
 inline MempoolId_t id_from(weir_tensors_id id) {
@@ -43,7 +43,7 @@ inline weir_tensors_id id_to(MempoolId_t id) {
     return {id.first, id.second};
 }
 
-// weir gives its events the numbers that PyTorch gives to its actions.
+// weir numbers the actions of its events as PyTorch does.
 using Entry = cca::TraceEntry;
 static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUESTED) == 1 &&
                   int(Entry::FREE_COMPLETED) == WEIR_TENSORS_FREE_COMPLETED &&
@@ -75,13 +75,13 @@ inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t a
 #if WEIR_TORCH_VERSION >= 211
 using Interface = cca::CUDAAllocator;
 #else
-// Returns a pointer that does not own the allocator.  The owner of the pool keeps the allocator alive.
+// Returns a pointer that does not own the allocator.  The pool that uses the allocator keeps it alive.
 inline Source borrowed(cca::CUDAAllocator *own) {
     return {own, [](cca::CUDAAllocator *) {}};
 }
 #if WEIR_TORCH_VERSION < 208
-// Returns the MemPool that the program has entered on this thread, or NULL.  In PyTorch 2.6 and 2.7, methods have no
-// parameters for this pool and its own allocator.
+// Returns the MemPool that the program has entered on this thread, or NULL.  In PyTorch 2.6 and 2.7, the allocator's
+// methods have no parameters for this pool and the pool's own allocator.
 inline c10::cuda::MemPool *active_pool() {
     return c10::cuda::MemPoolContext::getActiveMemPool();
 }
@@ -90,8 +90,8 @@ inline MempoolId_t active_id() {
 }
 #endif
 
-// Gives the interface of PyTorch 2.6 to 2.10 the form of 2.11.  PyTorch calls the `final` methods, which call the
-// methods of the newer form.
+// Lets weir_torch.cpp implement only the methods of PyTorch 2.11.  In PyTorch 2.6 to 2.10, PyTorch calls the `final`
+// methods of this class, which call the methods of the newer form.
 class Interface : public cca::CUDAAllocator {
   public:
     virtual cca::SnapshotInfo snapshot(MempoolId_t id, bool with_traces) = 0;
@@ -136,8 +136,8 @@ class Interface : public cca::CUDAAllocator {
 };
 #endif
 
-// In PyTorch 2.6 and 2.7, returns the pool's own allocator.  In newer versions, returns NULL, because
-// createOrIncrefPool has set the allocator.
+// In PyTorch 2.6 and 2.7, returns the allocator that the program has chosen for the MemPool.  In newer versions,
+// returns NULL, because createOrIncrefPool has set the allocator.
 inline Source active_source([[maybe_unused]] MempoolId_t id) {
 #if WEIR_TORCH_VERSION < 208
     if (active_pool() && active_pool()->id() == id)

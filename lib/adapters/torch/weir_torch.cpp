@@ -3,7 +3,8 @@
 // functions of weir/tensors.h.
 //
 // Each method converts PyTorch's types to weir's types, and weir's statuses to PyTorch's errors.  libweir manages the
-// blocks and pools.  This file is compiled on the user's machine, against the headers of the installed PyTorch.
+// blocks and private memory pools.  This file is compiled on the user's machine, against the headers of the installed
+// PyTorch.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -29,13 +30,14 @@ using c10::DataPtr;
 using c10::DeviceIndex;
 
 constexpr size_t UNIT = 512; // PyTorch rounds sizes up to multiples of this size
-constexpr size_t MOST = 64; // the largest number of devices that the shim supports
+constexpr size_t MOST = 64;  // the largest number of devices that this file supports
 
 void raw_free(void *block);
 
 // ---- functions that weir calls ----
 
-// The state of one device.  weir passes this structure to the functions that it calls (weir_tensors_hooks).
+// The state of one device.  weir passes this structure to the functions of this file that it calls
+// (weir_tensors_hooks).
 struct Device {
     DeviceIndex number = 0;
     History *history = nullptr;
@@ -55,7 +57,8 @@ void on_drop(void *, void *note) {
 
 using Filter = std::function<bool(cudaStream_t)>;
 
-// Returns 1 if the pool serves requests of the stream, else 0.  `context` has PyTorch's filter of streams.
+// Returns 1 if the private memory pool allocates the blocks of the stream, else 0.  `context` is PyTorch's filter of
+// streams.
 int takes(void *context, weir_stream stream) {
     auto *filter = static_cast<Filter *>(context);
     return guarded([&] { return (*filter)(reinterpret_cast<cudaStream_t>(stream)); });
@@ -73,7 +76,8 @@ void source_end(void *context) {
     delete static_cast<Source *>(context);
 }
 
-// Creates the pool, or adds a user to an existing pool.  `own` is the pool's own allocator, or NULL.
+// Creates the private memory pool, or adds a user to an existing pool.  `own` is the allocator that the program has
+// chosen for the pool, or NULL.
 void open_pool(weir_tensors *tensors, MempoolId_t id, Source own) {
     weir_tensors_source source = {nullptr, source_alloc, source_free, source_end};
     if (own)
@@ -246,8 +250,8 @@ class Allocator final : public Interface {
                 check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
     }
     void cacheInfo(DeviceIndex device, size_t *largest) override {
-        // A library can use free memory of the device, or idle memory of weir, for its workspace.  So *largest becomes
-        // at least the larger of these two.
+        // A library can use free memory of the device, or idle memory of weir, for its workspace.  So *largest
+        // becomes at least the larger of these two.
         c10::cuda::CUDAGuard guard(device);
         size_t free_bytes = 0, total = 0;
         auto figures = figures_of(at(device));
@@ -269,7 +273,7 @@ class Allocator final : public Interface {
         return reinterpret_cast<void *>(found.segment);
     }
     void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
-        // Only memory of weir needs the call, not memory that another allocator or another process has allocated.
+        // Memory that another allocator or another process has allocated needs no record in weir.
         if (!data.get() || data.get_deleter() != &raw_free)
             return;
         check(weir_tensors_use(data.get(), reinterpret_cast<weir_stream>(stream.stream())),
@@ -290,7 +294,8 @@ class Allocator final : public Interface {
             C10_CUDA_CHECK(error);
         weir_status status =
             weir_set_access(weir_tensors_allocator(at(to)), device, WEIR_ACCESS_READ_WRITE);
-        // For memory of cuMemAlloc, the call of CUDA above suffices.
+        // For memory of cuMemAlloc, weir reports "not supported", but the call of CUDA above has already given the
+        // access.
         if (status != WEIR_E_NOT_SUPPORTED)
             check(status, "peer access");
     }
@@ -508,7 +513,8 @@ class Allocator final : public Interface {
     DeviceIndex current() const {
         DeviceIndex device = 0;
         if (C10_LIKELY(is_alone.load(std::memory_order_relaxed)))
-            return device; // the only device; the runtime would take a lock to answer
+            // only one device: returning it directly avoids a lock of the CUDA runtime
+            return device;
         cudaError_t error = c10::cuda::GetDevice(&device);
         if (C10_UNLIKELY(error != cudaSuccess))
             C10_CUDA_CHECK(error);
@@ -557,8 +563,8 @@ class Allocator final : public Interface {
 
     // ---- requests ----
 
-    // Allocates a block for a stream.  PyTorch never destroys the default stream, and never destroys the streams of its
-    // own pools, which have odd ids.
+    // Allocates a block for a stream.  PyTorch never destroys the default stream, and never destroys the streams of
+    // its own pools, which have odd ids.
     void *serve(DeviceIndex device, size_t bytes, c10::cuda::CUDAStream stream) {
         if (C10_LIKELY(stream.id() == 0)) // the default stream
             return serve(device, bytes, nullptr, 1);
@@ -592,7 +598,7 @@ class Allocator final : public Interface {
             if (status != WEIR_OK)
                 refuse(device, tensors, size, status);
         }
-        (void)note.release(); // the block owns the note now
+        (void)note.release(); // weir now has the pointer and frees the note with the block
         if (C10_UNLIKELY(c10::memoryProfilingEnabled()))
             report(tensors, block, static_cast<int64_t>(size));
         const auto *trace = c10::impl::GPUTrace::get_trace();
@@ -637,7 +643,8 @@ class Allocator final : public Interface {
         auto reserved = static_cast<size_t>(f.reserved_bytes[0].current);
         size_t allowed = static_cast<size_t>(static_cast<double>(total) * fraction);
 #if WEIR_TORCH_VERSION >= 212
-        // PyTorch has another error message for a request that exceeds the fraction and has not reached the driver.
+        // PyTorch has another error message for a request that exceeds the memory fraction and has not reached the
+        // driver.
         double policy = cca::CUDAAllocatorConfig::per_process_memory_fraction();
         if (status == WEIR_E_LIMIT && cca::CUDAAllocatorConfig::throw_on_cudamalloc_oom() &&
             policy < 1 &&
@@ -734,8 +741,8 @@ extern "C" const char *weir_torch_install(void) {
         return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
-    // Newer versions of PyTorch register their own allocator with a priority.  So this function tries rising priorities
-    // until weir's allocator is the registered one.
+    // Newer versions of PyTorch register their own allocator with a priority.  So this function tries rising
+    // priorities until weir's allocator is the registered one.
     for (int priority = 0;
          priority < 256 && c10::GetAllocator(c10::kCUDA) != weir_torch::the_allocator; priority++)
         c10::SetAllocator(c10::kCUDA, weir_torch::the_allocator, static_cast<uint8_t>(priority));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// weir_torch_check.cpp: checks a shim before its first use.  The check runs if PyTorch is newer than the newest PyTorch
-// of interface.txt.
+// weir_torch_check.cpp: checks a shim, a library that makes weir the allocator of one build of PyTorch, before its first
+// use.  The check runs if PyTorch is newer than the newest PyTorch of interface.txt.
 //
 //     weir_torch_check SHIM LIBWEIR-PRELOAD
 //
@@ -58,7 +58,7 @@ void must(bool is_so, const char *what) {
 }
 
 constexpr size_t MIB = 1 << 20;
-// The live blocks by their addresses.  Each value has the size of the block and the number of its owner.
+// The live blocks by their addresses.  Each value contains the size of the block and the number of its owner.
 std::map<char *, std::pair<size_t, uint64_t>> live;
 uint64_t owners;
 cudaStream_t one, other;
@@ -111,7 +111,7 @@ void check_record_stream() {
     }
 }
 
-// Checks a capture that uses a private pool, and a checkpoint of the pool.
+// Checks a capture that uses a private memory pool, and a checkpoint of the pool's live blocks.
 void check_capture() {
     c10::MempoolId_t pool{0, 7};
     subject = "capture";

@@ -115,7 +115,7 @@ def read_table():
 
 
 def changes(include):
-    """Returns the reason why these headers need another shim than weir has, or None if weir's shim fits the headers."""
+    """Returns the reason why these headers need a newer version of the shim, or None if weir's shim fits the headers."""
     try:
         known, now = read_table()[1], methods_of(include)
     except (OSError, ValueError) as error:
