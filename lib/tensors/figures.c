@@ -210,7 +210,7 @@ uint64_t weir__pools_idle(const weir_tensors *t) {
     return bytes;
 }
 
-/* ---- the list ----------------------------------------------------------------------------------- */
+/* ---- the list of all blocks --------------------------------------------------------------------- */
 
 /* A block that belongs to no private memory pool, or a segment of a pool; for a segment, `tensor` is NULL. */
 struct item {

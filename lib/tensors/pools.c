@@ -354,9 +354,9 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the part's last segment, or the first segment of an empty part.  If the
- * allocation fails because another thread has added a segment meanwhile, returns OK without a segment, so that the
- * caller tries the request again. */
+/* Allocates a segment directly after the last segment of this part of the pool, or the first segment if there is
+ * none.  If the allocation fails because another thread has added a segment meanwhile, returns OK without a segment,
+ * so that the caller tries the request again. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -404,8 +404,8 @@ static weir_status allocate_apart(weir_tensors *t, struct weir_tensor_pool *pool
     return status;
 }
 
-/* Allocates a segment that is large enough for the request, and adds the segment to the part.  Releases the lock
- * during calls of the allocator, and then takes the lock again. */
+/* Allocates a segment that is large enough for the request, and adds the segment to this part of the pool.  Releases
+ * the lock during calls of the allocator, and then takes the lock again. */
 static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_part *part,
                              const struct weir_tensor_request *made) {
@@ -531,9 +531,9 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return captured || !(user->placed.id & WEIR_TENSORS_ID);
 }
 
-/* Lets all streams reuse the memory of the part that was freed at or before the sequence number `waited`.  The
- * caller has waited for the device since.  But this wait does not order the branches of a graph.  So if the pool
- * receives requests, memory that may have been freed inside a capture stays reserved for its stream. */
+/* Lets all streams reuse the memory of this part of the pool that was freed at or before the sequence number
+ * `waited`. The caller has waited for the device since.  But this wait does not order the branches of a graph.  So
+ * if the pool receives requests, only its own stream may reuse memory that may have been freed inside a capture. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -556,7 +556,7 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     CUresult result;
 
     pool->pins++;
-    pool->has_lost = 0; /* a free by such a stream during the wait sets `has_lost` again */
+    pool->has_lost = 0; /* a free during the wait may set `has_lost` again */
     weir__tensors_unlock(t);
     result = weir__device_wait(&t->allocator->device);
     weir__tensors_lock(t);
@@ -580,7 +580,7 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
 }
 
 /* Frees a block of the pool.  The stream `heir` may reuse the memory at once.  If `heir` is NULL, or if there is no
- * host memory, the memory can be reused only after a wait for the device. */
+ * host memory, any stream may reuse the memory only after a wait for the device. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
                          struct weir_tensor_user *heir) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
@@ -704,9 +704,9 @@ static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, u
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
-/* Frees the unused segments of a part.  The caller has waited for all frees up to the sequence number `waited`.
- * Releases the lock during each free of a segment, and then takes the lock again.  Stops if the pool gets users
- * meanwhile.  Returns 1 if a segment was freed, else 0. */
+/* Frees the unused segments of one part of a pool.  The caller has waited for all frees up to the sequence number
+ * `waited`.  Releases the lock during each free of a segment, and then takes the lock again.  Stops if the pool gets
+ * users meanwhile.  Returns 1 if a segment was freed, else 0. */
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                      weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};
@@ -722,7 +722,8 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
         weir__tensors_lock(t);
         if (status == WEIR_OK)
             given = 1;
-        else if (weir__part_add(t, part, segment)) /* a later trim will free the segment */
+        /* the free has failed; a later trim will try again */
+        else if (weir__part_add(t, part, segment))
             count_segment(t, pool, part, segment, 1, NULL, NULL);
     }
     return given;

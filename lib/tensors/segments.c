@@ -89,8 +89,8 @@ int weir__part_place(const weir_tensors *t, struct weir_placement *p,
            WEIR_PLACEMENT_OK;
 }
 
-/* Returns 1 if the part's segments are sorted by address, do not overlap, and have `part->bytes` bytes in total.
- * Otherwise returns 0. */
+/* Returns 1 if the segments of this part of a pool are sorted by address, do not overlap, and have `part->bytes`
+ * bytes in total.  Otherwise returns 0. */
 static WEIR_ASSERT_ONLY int are_segments_valid(const struct weir_tensor_part *part) {
     size_t bytes = 0;
 
@@ -126,8 +126,8 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
     return 1;
 }
 
-/* Removes a segment from the part's records of free and used chunks.  Returns 1 on success, 0 if the segment
- * contains a live block, or memory that only some streams may reuse. */
+/* Removes a segment from the placement (the records of free and used chunks).  Returns 1 on success, 0 if the
+ * segment contains a live block, or memory that only some streams may reuse. */
 static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
                           const struct weir_tensor_segment *segment) {
     struct weir_placement_span span = {0};
@@ -173,7 +173,7 @@ int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part
     return count;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end of the last segment ---------------------------------------------------------------- */
 
 uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part) {
     const struct weir_tensor_segment *last;

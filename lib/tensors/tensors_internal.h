@@ -55,16 +55,16 @@ struct weir_tensor {
     uint64_t address;
     size_t bytes, requested;
     struct weir_tensor_use home;   /* the stream for which the block was allocated */
-    /* the id of the stream capture during which weir named `home`; 0 if the stream was not being captured */
+    /* the id of the stream capture in which the block was allocated, or 0 */
     uint64_t capture;
     struct weir_tensor_pool *pool; /* the private memory pool that contains the block, or NULL */
     void *note;
     struct weir_tensor *next;
-    /* The streams that use the block.  If the stream `home` may be destroyed before the free, the array contains
-     * `home`, too. */
+    /* The streams that use the block.  The stream for which the block was allocated is among them if that stream may
+     * be destroyed before the free. */
     struct weir_tensor_use *uses;
     size_t use_count;
-    /* the number of events or captures that must end before weir can free the block */
+    /* the number of CUDA events and stream captures that must end before weir can free the block */
     size_t waits_for;
     int is_freed;
 };
@@ -79,18 +79,18 @@ struct weir_tensor_segment {
 enum { WEIR_TENSORS_PARTS = 2 };
 
 struct weir_tensor_part {
-    /* the free and used chunks inside the segments; NULL in a checkpoint */
+    /* the free and used chunks inside the segments; NULL in a checkpoint, where nobody allocates */
     struct weir_placement *placement;
-    struct weir_tensor_segment *segments; /* the device memory of this part, sorted by address */
+    struct weir_tensor_segment *segments; /* the device memory, sorted by address */
     size_t count, room, bytes;
 };
 
 /* A stream that has allocated memory from a private memory pool. */
 struct weir_tensor_user {
-    /* `placed.id` is the stream's name, a number that identifies the stream. */
+    /* `placed.id` is the number by which weir identifies the stream */
     struct weir_placement_stream placed;
     weir_stream stream;
-    /* The pool's sequence number at which weir found that the driver has given the stream's handle to another
+    /* The sequence number of the last free before weir found that the driver had given the stream's handle to another
      * stream.  0 as long as the stream may exist. */
     uint64_t ended;
     struct weir_tensor_user *next;
@@ -115,14 +115,16 @@ struct weir_tensor_pool {
     int users, lends, is_whole;
     int pins; /* the number of running calls that have released the lock but still use the pool */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    uint64_t closed; /* the sequence number at which the last user closed the pool */
+    /* the sequence number of the last free before the last user closed the pool */
+    uint64_t closed;
     struct weir_tensor_user *streams;
     /* All streams that have been destroyed or that weir cannot identify.  weir gives the memory that they freed to
      * other streams only after a wait for the device. */
     struct weir_placement_stream unknown;
-    /* The sequence number of the last free by such a stream that may have happened inside a stream capture. */
+    /* The sequence number of the last free that may have happened inside a stream capture and that weir could not
+     * record for its stream. */
     uint64_t branch_freed;
-    /* Set if such a stream may have freed memory of the pool. */
+    /* Set if a stream that has been destroyed or that weir cannot identify may have freed memory of the pool. */
     int has_lost;
     size_t pending; /* the number of freed blocks of the pool that other streams still use */
     /* A callback of the program that returns 1 if this pool allocates the blocks of the stream.  NULL if the pool
@@ -136,8 +138,8 @@ struct weir_tensor_pool {
  * block to that stream's event. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    /* The event that must complete before the free.  NULL if a later event of the stream also covers this block, or
-     * if no event is recorded yet because the stream is being captured. */
+    /* The event that must complete before the free.  NULL if a later event of the stream shows this, too, or if no
+     * event is recorded yet because the stream is being captured. */
     CUevent event;
     struct weir_tensor_wait *next;
 };
@@ -147,7 +149,7 @@ struct weir_tensor_wait {
 struct weir_tensor_queue {
     struct weir_tensor_use use;
     struct weir_tensor_wait *first, *last;
-    /* the first entry for which no event has been recorded yet, or NULL */
+    /* the first block for which no event has been recorded yet, or NULL */
     struct weir_tensor_wait *open;
     /* the last event that weir recorded on the stream for this queue */
     CUevent newest;
@@ -187,15 +189,16 @@ struct weir_tensors {
     struct weir_tensor_queue *queues;
     /* the freed blocks whose free failed; weir repeats the free later */
     struct weir_tensor *held;
-    /* a cache of CUDA events; weir does not use its list of frees here */
+    /* a cache of CUDA events, so that weir need not create an event for each wait */
     struct weir_order events;
-    /* set if any freed block still waits for a stream, or for another try */
+    /* set if the program has freed blocks that weir has not freed yet */
     atomic_int unsettled;
     weir_tensors_figures figures; /* the statistics that each request and each free updates */
     /* Freed blocks that other streams still use: [0] all blocks, [1] small blocks, [2] large blocks. */
     struct {
         int64_t blocks, bytes;
-        int64_t peak_blocks, peak_bytes; /* the peaks of live blocks and these blocks together */
+        /* the peaks of live blocks, together with freed blocks that other streams still use */
+        int64_t peak_blocks, peak_bytes;
         /* the values of `blocks` and `bytes` at the last weir_tensors_reset_sums */
         int64_t blocks_before, bytes_before;
     } pending[3];
@@ -317,7 +320,8 @@ static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensor
 
     t->lock_taken = taken;
 }
-/* Tries to take the lock for a short time.  Returns 1 on success, 0 if another thread keeps the lock. */
+/* Tries to take the lock, for a short time only.  Returns 1 on success, 0 if another thread holds the lock for
+ * longer. */
 static inline int weir__tensors_lock_soon(weir_tensors *t) {
     int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER, WEIR_BIAS_HASTY);
 
@@ -352,46 +356,49 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the unused segments of the private memory pool `id`.  If `id` is {0, 0}, frees the unused segments of all
  * pools without users.  Returns 1 if at least one segment was freed, else 0.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
-/* Destroys the records of free and used chunks of part number `part` of the pool, if the part has such records. */
+/* Destroys the placement (the records of free and used chunks) of one part of the pool, if there is a placement. */
 void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part);
 /* Returns the bytes that weir__pools_trim() for all pools would free.  The caller holds the lock. */
 uint64_t weir__pools_idle(const weir_tensors *t);
 /* ---- functions of segments.c; callers hold the lock ---- */
 
-/* Returns the segment that contains the address, or NULL if no segment of the part contains the address. */
+/* Returns the segment of a private memory pool that contains the address, or NULL if no segment of this part of the
+ * pool contains the address. */
 const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,
                                                      uint64_t address);
 /* Returns the contiguous device memory around the address: its segment and all segments that are joined to this
- * segment.  A segment of the part must contain the address. */
+ * segment.  A segment of this part of the pool must contain the address. */
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
                                           const struct weir_tensor_part *part, uint64_t address);
-/* Creates the records of free and used chunks for part number `part` of a pool, without memory.  Returns NULL if
- * there is no host memory. */
+/* Creates a placement (the records of free and used chunks) for one part of a private memory pool, without memory.
+ * Returns NULL if there is no host memory. */
 struct weir_placement *weir__part_placement(const weir_tensors *t, int part);
-/* Adds the memory of a segment to the placement `p` as free.  The caller adds the segments of a part in the order of
- * their addresses.  Returns 1 on success, else 0. */
+/* Adds the memory of a segment to the placement `p` (the records of free and used chunks) as free memory.  The
+ * caller adds segments in the order of their addresses.  Returns 1 on success, else 0. */
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
                      const struct weir_tensor_part *part, struct weir_tensor_segment segment);
-/* Adds a new segment of free memory to the part.  Returns 1 on success, 0 if there is no host memory. */
+/* Adds a new segment of free memory to one part of a private memory pool.  Returns 1 on success, 0 if there is no
+ * host memory. */
 int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
                    struct weir_tensor_segment segment);
-/* Removes an unused segment from the part and stores the segment in *out, so that the caller can free the segment.
- * Begins the search above the old value of *out.  The caller has waited for the device.  Returns 1 on success, 0 if
- * there is no unused segment. */
+/* Removes an unused segment from one part of a private memory pool and stores the segment in *out, so that the
+ * caller can free the segment.  Begins the search above the old value of *out.  The caller has waited for the
+ * device.  Returns 1 on success, 0 if there is no unused segment. */
 int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
                          struct weir_tensor_segment *out);
 /* Returns by how much the number of contiguous ranges grows (1, 0 or -1) when the segment is added.  The statistics
  * show joined segments as one segment. */
 int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                       struct weir_tensor_segment segment);
-/* Returns the address at which a new segment would join the part's last segment.  Returns 0 if no segment can join
- * the last segment. */
+/* Returns the address at which a new segment would join the last segment of this part of the pool.  Returns 0 if no
+ * segment can join the last segment. */
 uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part);
 /* Returns the number of free bytes directly before the address `end` that the stream may use.  `name` identifies the
  * stream. */
 size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end);
 
-/* Returns the part of the pool that contains the address.  A segment of the pool must contain the address. */
+/* Returns the part of the pool (small or large blocks) that contains the address.  A segment of the pool must
+ * contain the address. */
 static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *pool,
                                                        uint64_t address) {
     return &pool->part[weir__part_segment(&pool->part[1], address) != NULL];

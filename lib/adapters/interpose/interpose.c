@@ -130,7 +130,8 @@ static __attribute__((constructor)) void find_real_dlsym(void) {
     (void)dlerror();
 }
 
-/* Returns the table entry of the symbol if weir replaces this function of the driver, else NULL. */
+/* Returns the row of the table of replaced driver functions for this symbol, or NULL if weir does not replace the
+ * symbol. */
 BARE static const struct row *find_replaced(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
         return NULL;
@@ -140,8 +141,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library that contains the address exports the entry's symbol itself, else 0.  If such a library
- * looks up the function, it must find the driver's function and not weir's. */
+/* Returns 1 if the library that contains the address exports the driver function of this row itself, else 0.  If
+ * such a library looks up the function, it must find the driver's function and not weir's. */
 static int is_of_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -218,9 +219,9 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the table entry of the function `base` with the newest version up to `version`, or NULL if weir does not
- * replace such a function.  If `flags` contains PER_THREAD, prefers a function in which stream 0 is the thread's own
- * default stream. */
+/* Returns the row of the table of replaced driver functions for the function `base`, with the newest version up to
+ * `version`.  Returns NULL if weir does not replace such a function.  If `flags` contains PER_THREAD, prefers a
+ * function in which stream 0 is the thread's own default stream. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -249,8 +250,8 @@ static void *choose_address(const struct row *row, void *real, const void *same)
     return row->serves;
 }
 
-/* Returns the table entry of the function of weir that the program gets from cuGetProcAddress.  Returns NULL if the
- * program gets the driver's answer. */
+/* Returns the row of the table of replaced driver functions if cuGetProcAddress must return weir's function to the
+ * program.  Returns NULL if it must return the driver's answer. */
 static const struct row *row_to_answer(CUresult result, void *const *address, const char *base,
                                        int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;

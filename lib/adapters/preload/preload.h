@@ -95,12 +95,12 @@ struct weir_served {
     uint64_t opened;
     /* The pool that uses the allocator, or that used it last, or NULL. */
     _Atomic(CUmemoryPool) pool;
-    CUcontext context; /* the device's primary context */
+    CUcontext context; /* the device's primary context, to which the allocator belongs */
     /* A stream of the primary context that only weir uses.  NULL before its first use. */
     CUstream apart;
     char device_text[WEIR_DEVICE_TEXT];
     char engine[WEIR_SHOW_WORD]; /* the name of weir's engine, such as "mapped" */
-    /* The requested bytes and their peak.  Only valid if `needs_sums` is set. */
+    /* The bytes of live blocks as the program requested them, and their peak.  Only valid if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
     /* The program can restart the peak of reserved memory.  The next two fields describe the last restart. */
     /* the number of the allocator's first event after the restart, or 0 */
@@ -118,7 +118,8 @@ enum weir_pool_state {
 struct weir_pool {
     /* The driver's handle of the pool, or NULL if the record is unused. */
     _Atomic(CUmemoryPool) handle;
-    atomic_uint life; /* the number of pools that have used this record */
+    /* the number of pools that have used this record; shows whether the record still belongs to one pool */
+    atomic_uint life;
     int device;
     struct weir_pool_kind kind;
     /* Set while the program forbids that a stream reuses memory which another stream has freed (opportunistic
@@ -396,7 +397,8 @@ struct weir_plain {
     uint64_t began;           /* the time of the request by CLOCK_MONOTONIC, in ns */
     /* the group of processes that share a limit, to which the bytes were added, or NULL */
     struct weir_group *group;
-    int is_seen;              /* set if the program makes the request, clear if weir does */
+    /* set if the program itself makes the request, clear if weir's own calls of the driver make it */
+    int is_seen;
     /* Set once weir's allocators have freed their idle memory for the request. */
     int has_trimmed;
 };
@@ -451,7 +453,7 @@ struct weir_plain_figures {
 };
 void weir__plain_read(struct weir_plain_figures *out);
 
-/* ---- begin and end of a served call ---- */
+/* ---- begin and end of a call of the program in weir ---- */
 
 static inline CUstream own(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;

@@ -28,7 +28,7 @@ static uint64_t last_number; /* guarded by `lock` */
 /* weir's block ids begin here, because the driver's ids of its own blocks begin at 1. */
 #define NUMBERS UINT64_C(0x8000000000000000)
 
-/* ---- blocks that allocators know ---- */
+/* ---- blocks in the page maps of allocators ---- */
 
 static int find_of_served(struct weir_served *s, CUdeviceptr address, struct weir_found *found) {
     void *base;

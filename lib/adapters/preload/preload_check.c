@@ -66,7 +66,8 @@ const struct weir_check_model *weir_check_model_open(void) {
     struct weir_driver_failure failure;
     CUcontext context = NULL;
 
-    weir__drop_in_serves = NULL; /* the self-check creates no memory pools of the driver */
+    /* the self-check uses no memory pools of the driver, so tensors need their own allocator */
+    weir__drop_in_serves = NULL;
     weir__drop_in_refused = NULL;
     model = setenv("WEIR_DEVICE", "model", 1) == 0 ? weir__driver_open("model", &failure) : NULL;
     if (!model || model->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||

@@ -413,8 +413,8 @@ void weir__served_rest(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
 
-    /* If two threads free the last two blocks concurrently, this fence makes sure that at least one thread sees both
-     * frees. */
+    /* Two threads may free the last two blocks concurrently.  This fence makes sure that at least one thread sees
+     * that no block is left. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
@@ -457,7 +457,7 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
     return NULL;
 }
 
-/* ---- rules of reuse ------------------------------------------------------------------------------- */
+/* ---- reuse of memory across streams --------------------------------------------------------------- */
 
 /* Makes the driver allocate the memory of a pool from now on, for the reason `why`.  The caller holds `lock`. */
 static void leave_pool_to_driver(struct weir_pool *p, enum weir_left why) {

@@ -377,7 +377,7 @@ static void restore_error_output(void) {
     }
 }
 
-/* ---- the end ------------------------------------------------------------------------------------- */
+/* ---- the end of the process ---------------------------------------------------------------------- */
 
 /* Posted when all statistics are read, and when all profiles are written. */
 static sem_t has_figures, has_profiles;
@@ -529,7 +529,7 @@ void weir__report_due(void) {
                  weir__start_thread(run_exit_thread, "weir-exit") == 0;
 }
 
-/* ---- the process --------------------------------------------------------------------------------- */
+/* ---- reasons why weir has allocated nothing ------------------------------------------------------ */
 
 static pid_t own_process;
 

@@ -273,7 +273,7 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
     return serve_pool_call(NAMED_PTSZ, block, bytes, pool, stream);
 }
 
-/* ---- requests of plain memory ---- */
+/* ---- requests by cuMemAlloc ---- */
 
 /* Waits for a stream.  Sets the capture mode of the thread to relaxed during the wait, so that the wait breaks no
  * capture of another thread. */
@@ -301,7 +301,8 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!apart || !serve_from_pool(s, &found.base, bytes, apart, result)) {
-        /* If the driver serves cuMemAlloc, weir does not report the request as one that weir could not serve. */
+        /* The user has not chosen weir for this cuMemAlloc, so the final report must not list the request as one
+         * that weir could not serve. */
         left.why = WEIR_LEFT_NOT;
         return !s && state == WEIR_POOL_REFUSED;
     }

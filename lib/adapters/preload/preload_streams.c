@@ -28,7 +28,8 @@ static struct weir_lock lock; /* guards `seen`; a thread that holds this lock ta
 /* Maps a stream to its device and the bit CAPTURED; guarded by `lock`. */
 static struct weir_map seen;
 
-enum { CAPTURED = 1 }; /* a bit that is set while the program captures the stream */
+/* a bit of the map's value that is set while the program captures the stream */
+enum { CAPTURED = 1 };
 
 static uintptr_t pack_stream(int device, int is_captured) {
     return (uintptr_t)device << 1 | (is_captured ? CAPTURED : 0);

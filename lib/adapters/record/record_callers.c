@@ -226,7 +226,7 @@ static uint64_t find_native_place(void) {
     return 0;
 }
 
-/* ---- both names ---- */
+/* ---- the two names of a request ---- */
 
 void weir__record_who(uint64_t *place, uint64_t *range) {
     char name[256]; /* weir__record_name() cuts a longer name */

@@ -38,7 +38,7 @@ static uint64_t number, namespace;
 static pid_t numbered; /* the process to which `number` belongs, or 0 */
 static int is_locked;
 
-/* ---- the board --------------------------------------------------------------------------------- */
+/* ---- the shared file `board` ------------------------------------------------------------------- */
 
 static int open_board(void) {
     int fd = -1;

@@ -113,7 +113,7 @@ static void mark_wanted_attributes(const struct weir_nvtx_attributes *attributes
     mark_wanted_name(name_in(attributes, text, sizeof text));
 }
 
-/* ---- functions for the tables ---- */
+/* ---- functions for NVTX's tables ---- */
 
 static void mark_ex(const struct weir_nvtx_attributes *attributes) {
     mark_wanted_attributes(attributes);
