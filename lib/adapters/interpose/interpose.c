@@ -153,7 +153,7 @@ static int is_of_exporter(const void *address, const struct row *row) {
     symbol = library ? real_dlsym()(library, row->symbol) : NULL;
     if (library)
         dlclose(library);
-    (void)dlerror(); /* clears an error that the program must not see */
+    (void)dlerror(); /* clears an error of dlsym that the program must not see */
     return symbol && dladdr(symbol, &found) && found.dli_fbase == of.dli_fbase;
 }
 
@@ -210,7 +210,7 @@ void *weir__interpose_find(enum weir_interposed number) {
         found = real(library, row->symbol);
         dlclose(library); /* the driver stays loaded, since another library has opened it */
     }
-    (void)dlerror(); /* clears an error that the program must not see */
+    (void)dlerror(); /* clears an error of dlsym that the program must not see */
     if (!found)
         return ADDRESS(is_missing);
     store_real(row, found);
@@ -245,7 +245,8 @@ static void *choose_address(const struct row *row, void *real, const void *same)
         note_passed(row->base);
         return real;
     }
-    if (!is_ours(row, real)) /* the driver may have found weir's exported function */
+    /* the driver itself may have found weir's exported function instead of its own */
+    if (!is_ours(row, real))
         store_real(row, real);
     return row->serves;
 }

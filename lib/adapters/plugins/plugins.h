@@ -16,7 +16,8 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
 /* Prints an error line about a failed request of `bytes` bytes on standard error, but only once for each status. */
 void weir__adapter_refused(const char *who, size_t bytes, weir_status status);
 
-/* Prints an error line that weir could not record a stream's use of a block, but only once for each status. */
+/* Prints an error line which says that weir could not record a stream's use of a block, but only once for each
+ * status. */
 void weir__adapter_lost_use(const char *who, const void *block, weir_status status);
 
 /* Prints an error line about a failed call of the function `who` that concerns no block, but only once for each

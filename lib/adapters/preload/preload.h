@@ -374,7 +374,8 @@ int weir__block_find(CUdeviceptr address, struct weir_found *found);
  * block at the address.  If the result is not NULL, the caller must not pass the address to the driver, because for
  * the driver the address lies in a larger live allocation. */
 struct weir_served *weir__block_is_none(CUdeviceptr address);
-/* Records a new block if its allocator needs this.  Returns 1 on success, 0 if there is no host memory. */
+/* Records a new block if the block's allocator cannot do so itself.  Returns 1 on success, 0 if there is no host
+ * memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
 /* The caller calls weir__block_end() before it frees a block.  After the free, it calls weir__block_ended() if the
  * block was freed, or weir__block_goes_on() if the free failed. */

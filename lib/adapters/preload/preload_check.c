@@ -2,7 +2,7 @@
 /* preload_check.c: gives the self-check of a PyTorch shim access to the device model, a GPU in software
  * (adapters/torch/check_model.h).  The shim is a library that makes weir the allocator of PyTorch.
  *
- * The code in this file must not depend on what the self-check checks.
+ * The code in this file must not depend on which errors the self-check looks for.
  */
 #include "adapters/torch/check_model.h"
 

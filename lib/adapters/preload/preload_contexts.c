@@ -101,7 +101,7 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
 }
 
 /* Creates a context by `call`.  Repeats `call` as long as the device has too little memory but other processes free
- * some. */
+ * some of their memory. */
 #define CREATE_CONTEXT(context, device, call)                                                      \
     __extension__({                                                                                \
         struct weir_admission its_admission = {0};                                                 \
@@ -279,7 +279,7 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
 /* This function captures into a command list of a graphics interface.  weir does not notice the end of such a
  * capture, so weir queries the state of each stream from then on. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
-/* `callback` is a function of the program. */
+/* `callback` is the address of a function of the program, which the driver calls. */
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,
                 void *data),

@@ -134,7 +134,7 @@ static __attribute__((constructor)) void load_unwinder(void) {
 }
 
 /* Returns the number of a library in the table of callers, and adds the library if needed.  If the table is full,
- * returns OTHER_CALLER.  `lock` is held. */
+ * returns OTHER_CALLER.  The calling thread holds `lock`. */
 static int number_caller(const char *name) {
     for (int i = 0; i < caller_count; i++)
         if (strcmp(callers[i].name, name) == 0)

@@ -52,8 +52,8 @@ static int are_properties_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns the reason why weir cannot allocate the memory of a pool, or WEIR_LEFT_NOT.  weir can if the pool has
- * memory of a device, if weir supports all its properties, and if no other process can use the pool. */
+/* Returns the reason why weir cannot allocate the memory of a pool, or WEIR_LEFT_NOT if weir can.  weir can allocate
+ * memory of a device, for a pool with properties that weir supports and that no other process can use. */
 static enum weir_left reason_to_leave(const CUmemPoolProps *properties,
                                       CUmemLocationType location) {
     enum weir_left why = reason_of_location(properties->allocType, location);

@@ -202,7 +202,7 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     size_t total = SIZE_MAX;
 
     if (amount->kind == WEIR_AMOUNT_DEFAULT || amount->kind == WEIR_AMOUNT_MAX)
-        return 0; /* amounts of these two kinds adapt to the limit */
+        return 0; /* such an amount is never larger than the limit */
     if (amount->kind == WEIR_AMOUNT_BYTES)
         return amount->value > most;
     if (REAL(cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
@@ -337,7 +337,8 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* A thread in weir__streams_distrust() may have read the table before this allocator was added. */
+    /* A thread in weir__streams_distrust() may have read the table before this allocator was added, and so missed
+     * the allocator. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__interposed_passes())
         weir__drop_in_distrust(s->allocator);
@@ -618,8 +619,8 @@ static void unlock_after_creation(void) {
     weir__driver_end_use();
 }
 
-/* Returns an unused or a new allocator for the pool.  On failure, returns NULL and sets *state.  The caller holds
- * `lock`. */
+/* Returns an unused or a new allocator for the pool.  On failure, returns NULL and sets *state to WEIR_POOL_LEFT or
+ * WEIR_POOL_REFUSED.  The caller holds `lock`. */
 static struct weir_served *find_served(struct weir_pool *p, int *state) {
     struct weir_served *s = take_spare(p->device, p->kind);
 
@@ -747,8 +748,9 @@ static void release_device_pools(void *device) {
     }
 }
 
-/* Calls ask_for_figures() and release_device_pools() for the device in another thread.  Returns 1 on success, 0 if
- * some thread holds an allocator's lock for too long. */
+/* Writes the profiles of the device's allocators and frees their idle memory, in another thread and with a time
+ * limit, since some thread may never release an allocator's lock.  Returns 1 on success, 0 if the time limit was
+ * reached. */
 static int release_in_time(int device) {
     /* Passed by value, since a late thread may read the number after this function has returned. */
     void *number = (void *)(intptr_t)device;

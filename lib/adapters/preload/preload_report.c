@@ -379,7 +379,7 @@ static void restore_error_output(void) {
 
 /* ---- the end of the process ---------------------------------------------------------------------- */
 
-/* Posted when all statistics are read, and when all profiles are written. */
+/* Semaphores: `has_figures` is posted when all statistics are read, `has_profiles` when all profiles are written. */
 static sem_t has_figures, has_profiles;
 
 static void save_profiles(void) {

@@ -70,8 +70,8 @@ CUresult weir__result_of(weir_status status) {
     }
 }
 
-/* Records a new block, if the block's allocator needs this.  Returns WEIR_OK on success.  If there is no host
- * memory, frees the block and returns WEIR_E_HOST_MEMORY. */
+/* Records a new block, if the block's allocator cannot do so itself.  Returns WEIR_OK on success.  If there is no
+ * host memory, frees the block and returns WEIR_E_HOST_MEMORY. */
 static weir_status record_served_block(struct weir_served *s, void *block, size_t bytes,
                                        CUstream stream) {
     if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
@@ -390,7 +390,7 @@ CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigne
 CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags) {
     int is_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    size_t counted = is_device ? bytes : 0; /* only device memory is counted */
+    size_t counted = is_device ? bytes : 0; /* the statistics contain only device memory */
 
     return REQUEST_OF_DRIVER(WEIR_UNSERVED_CREATE, WEIR_GROUP_CREATE,
                              counted ? properties->location.id : -1, counted,

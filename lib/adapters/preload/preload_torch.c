@@ -141,7 +141,7 @@ static __attribute__((constructor)) void watch_torch(void) {
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 
-    char failure[768]; /* the log would cut a longer line */
+    char failure[768]; /* the log would cut off a longer line */
     int was_failed, is_in_time = 1;
 
     if (!weir__shim_path(path, bytes, library->id, ".so")) {
