@@ -617,8 +617,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
             break;
         } else {
             status = grow_part(t, pool, part, made);
-            /* while the allocator searched for memory, blocks of the pool may have been freed */
-            may_wait = waits;
+            may_wait = waits; /* while the pool grew, blocks of the pool may have been freed */
         }
     }
     if (!user || found == WEIR_PLACEMENT_NO_MEMORY)
@@ -670,7 +669,8 @@ static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) 
 
 /* Returns the pool's record of the stream that may reuse the freed block at once.  Returns NULL if no stream may,
  * because the block's stream has been destroyed or because the capture in which the block was allocated has ended. */
-static struct weir_tensor_user *reusing_user(weir_tensors *t, const struct weir_tensor *tensor) {
+static struct weir_tensor_user *find_reusing_stream(weir_tensors *t,
+                                                    const struct weir_tensor *tensor) {
     struct weir_tensor_user *user;
 
     if (tensor->home.name == 0)
@@ -685,7 +685,7 @@ static struct weir_tensor_user *reusing_user(weir_tensors *t, const struct weir_
 void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
 
-    free_in_pool(t, pool, tensor->address, reusing_user(t, tensor));
+    free_in_pool(t, pool, tensor->address, find_reusing_stream(t, tensor));
     pool->pending -= (size_t)tensor->is_freed;
     weir__tensors_completed(t, tensor);
     weir__tensor_drop(t, tensor);

@@ -92,7 +92,7 @@ struct weir_served {
     _Atomic int is_stuck;
     /* One bit for each other device that may access the allocator's memory.  A mutex in preload_pools.c guards this
      * field. */
-    uint64_t opened;
+    uint64_t peers;
     /* The pool that uses the allocator, or that used it last, or NULL. */
     _Atomic(CUmemoryPool) pool;
     CUcontext context; /* the device's primary context, to which the allocator belongs */
@@ -119,7 +119,7 @@ struct weir_pool {
     /* The driver's handle of the pool, or NULL if the record is unused. */
     _Atomic(CUmemoryPool) handle;
     /* the number of pools that have used this record; shows whether the record still belongs to one pool */
-    atomic_uint life;
+    atomic_uint generation;
     int device;
     struct weir_pool_kind kind;
     /* Set while the program forbids that a stream reuses memory which another stream has freed (opportunistic
@@ -152,10 +152,10 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle);
  * driver allocates the pool's memory, or WEIR_LEFT_NOT.  Returns NULL if there is no host memory. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
                                  enum weir_left left);
-/* Records that the program has destroyed the memory pool of the record `p`.  `life` is the number that p->life had
- * when the pool existed.  If p->life is different now, another pool uses the record, and the function does nothing.
- * The pool's allocator stays until all its blocks are freed. */
-void weir__pool_end(struct weir_pool *p, unsigned life);
+/* Records that the program has destroyed the memory pool of the record `p`.  `generation` is the number that
+ * p->generation had when the pool existed.  If p->generation is different now, another pool uses the record, and the
+ * function does nothing.  The pool's allocator stays until all its blocks are freed. */
+void weir__pool_end(struct weir_pool *p, unsigned generation);
 /* Returns 1 if the program has destroyed the last pool with that handle, as far as weir has noticed, else 0.  May be
  * called outside begin_serving(). */
 int weir__pool_has_ended(CUmemoryPool handle);
@@ -184,35 +184,35 @@ struct weir_served *weir__served_plain(int device, int *state);
 int weir__any_refused(void);
 /* Returns 1 if weir has tried to create an allocator for a request of the program, with or without success.
  * Otherwise returns 0. */
-int weir__any_asked(void);
+int weir__any_allocator_tried(void);
 /* If the allocator has a profile (`weir run --profile`), writes the profile to its file.  Logs an error if the write
  * fails. */
 void weir__served_save(struct weir_served *s);
 /* Marks all allocators of the device as lost, because the caller is about to reset the device's context.  The
  * device's pools get new allocators at their next requests. */
-void weir__served_lose(int device);
+void weir__served_mark_lost(int device);
 /* Returns the allocator's private stream, which the program does not use.  Creates the stream at the first call.
  * Returns NULL if the driver cannot create a stream. */
-CUstream weir__served_apart(struct weir_served *s);
+CUstream weir__served_private_stream(struct weir_served *s);
 /* weir__served_peak() returns the peak of requested memory since the program last restarted this peak.
- * weir__served_renew_peak() restarts the peak. */
+ * weir__served_restart_peak() restarts the peak. */
 uint64_t weir__served_peak(struct weir_served *s);
-void weir__served_renew_peak(struct weir_served *s);
-/* weir__served_highest_reserve() returns the peak of reserved memory since the program last restarted this peak.
- * weir__served_renew_reserve() restarts the peak. */
-uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures);
-void weir__served_renew_reserve(struct weir_served *s);
+void weir__served_restart_peak(struct weir_served *s);
+/* weir__served_reserve_peak() returns the peak of reserved memory since the program last restarted this peak.
+ * weir__served_restart_reserve() restarts the peak. */
+uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures);
+void weir__served_restart_reserve(struct weir_served *s);
 /* Frees idle memory of the allocator to the device until at most `keep` bytes are reserved.  Waits for no work:
  * frees only memory that all streams have finished with. */
 void weir__served_trim(struct weir_served *s, size_t keep);
 /* If the allocator has no live block, frees all its memory and lets another pool use the allocator.  The caller
  * passes an allocator whose pool was destroyed. */
-void weir__served_rest(struct weir_served *s);
+void weir__served_release(struct weir_served *s);
 
 static inline void weir__served_freed(struct weir_served *s) {
     if (__builtin_expect(
             atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_ENDING, 0))
-        weir__served_rest(s);
+        weir__served_release(s);
 }
 
 extern _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
@@ -249,11 +249,11 @@ int weir__stream_is_seen(CUstream stream);
 void weir__streams_distrust(void);
 /* Prevents other threads from querying streams while the caller ends a context.  Returns 1 on success.  Returns 0 if
  * a query has not ended after a second because the driver does not answer.  The caller passes the result to
- * weir__streams_go_on() afterwards. */
-int weir__streams_hold(void);
-void weir__streams_go_on(int is_held);
+ * weir__streams_resume() afterwards. */
+int weir__streams_pause(void);
+void weir__streams_resume(int is_held);
 /* Removes the records of all streams of the device.  The driver has destroyed these streams with their context. */
-void weir__streams_lose(int device);
+void weir__streams_forget_device(int device);
 /* Records that the program has begun or ended a capture of the stream. */
 void weir__streams_capture(CUstream stream, int has_begun);
 
@@ -268,7 +268,7 @@ void weir__streams_await(void);
  * streams that weir saw the program create.  Returns 1 if all these streams are idle, else 0.  Returns 0 without a
  * query if a capture runs, if weir may not notice all captures, or if the program has created contexts, because the
  * end of a context destroys its streams. */
-int weir__streams_ask(const struct weir_served *s);
+int weir__streams_are_idle(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
 
@@ -297,7 +297,7 @@ const char *weir__left_text(enum weir_left why);
  * Returns `standard` if the variable is unset or has an invalid value. */
 int weir__run_switch(const char *variable, int standard);
 /* Logs a line if the user has called `weir run` with --verbose. */
-void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void weir__run_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Reports to the user why the last request of this thread failed in the allocator. */
 void weir__report_oom(const struct weir_served *s);
 /* Writes the final reports before the process ends without its exit functions, as by _exit.  `is_sure` is 1 if the
@@ -309,7 +309,7 @@ void weir__report_before_end(int is_sure);
 void weir__report_failure(void);
 /* Registers the functions that write the statistics when the process ends.  Called when weir creates the first
  * allocator. */
-void weir__report_due(void);
+void weir__report_register(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
 
@@ -318,13 +318,13 @@ void weir__report_due(void);
 void weir__show_begin(void);
 /* Starts a thread of the preload library with all signals blocked.  Returns 0 on success, else an error number. */
 int weir__start_thread(void *(*run)(void *), const char *name);
-/* weir__show_hold() stops the driver calls of weir's thread for `weir top`, and weir__show_go_on() permits them
+/* weir__show_pause() stops the driver calls of weir's thread for `weir top`, and weir__show_resume() permits them
  * again.  The time between the two calls must be short. */
-void weir__show_hold(void);
-void weir__show_go_on(void);
+void weir__show_pause(void);
+void weir__show_resume(void);
 /* Stops the driver calls of weir's thread for `weir top`, but waits for at most a second.  Returns 1 on success, 0
  * if the thread has not stopped in time. */
-int weir__show_hold_in_time(void);
+int weir__show_pause_in_time(void);
 /* Ends the publication of memory statistics for `weir top`.  Called before the driver is unloaded or the process
  * ends. */
 void weir__show_end(void);
@@ -341,7 +341,7 @@ void weir__trace_begin(void);
 int weir__trace_is_on(void);
 /* Reads the present statistics and the new events of all allocators, which may take long.  Returns 1 to continue
  * recording, 0 if recording has ended. */
-int weir__trace_look(void);
+int weir__trace_read(void);
 /* Reads the allocator's time line of memory, divided into at most `most` parts.  Times begin at the creation of the
  * allocator.  Returns the number of parts. */
 struct weir_timeline_extent;
@@ -378,9 +378,9 @@ struct weir_served *weir__block_is_none(CUdeviceptr address);
  * memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
 /* The caller calls weir__block_end() before it frees a block.  After the free, it calls weir__block_ended() if the
- * block was freed, or weir__block_goes_on() if the free failed. */
+ * block was freed, or weir__block_restore() if the free failed. */
 void weir__block_end(const struct weir_found *found);
-void weir__block_goes_on(const struct weir_found *found);
+void weir__block_restore(const struct weir_found *found);
 void weir__block_ended(const struct weir_found *found);
 /* Returns an id of the block that no other block ever has.  Returns 0 if there is no host memory. */
 uint64_t weir__block_number(const struct weir_found *found);
@@ -435,7 +435,7 @@ void weir__plain_unmapped(uint64_t address, size_t bytes);
 int weir__plain_any_graphs(void);
 /* Queries the driver how much memory the graphs of the device use.  Called after the launch of a graph or a trim of
  * the graphs' memory.  If `device` is -1, uses the current device. */
-void weir__plain_look_at_graphs(CUdevice device);
+void weir__plain_query_graphs(CUdevice device);
 /* Removes the records of memory that the driver has freed because its context was destroyed.  Does nothing if
  * `context` is NULL. */
 void weir__plain_context_ended(CUcontext context);

@@ -130,7 +130,7 @@ void weir__block_end(const struct weir_found *found) {
     pthread_mutex_unlock(&lock);
 }
 
-void weir__block_goes_on(const struct weir_found *found) {
+void weir__block_restore(const struct weir_found *found) {
     if (found->by->needs_notes)
         /* This cannot fail, because the entry was removed from the map before and its room is still free. */
         (void)note_block(found->by, found->base);

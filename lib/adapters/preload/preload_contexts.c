@@ -164,11 +164,11 @@ static CUresult reset_device(device_call real, CUdevice device) {
     if (!begin_serving())
         return real(device);
     if (weir__served_known() > 0)
-        weir__served_lose(device);
-    is_held = weir__streams_hold();
+        weir__served_mark_lost(device);
+    is_held = weir__streams_pause();
     result = real(device);
-    weir__streams_lose(device);
-    weir__streams_go_on(is_held);
+    weir__streams_forget_device(device);
+    weir__streams_resume(is_held);
     if (result == CUDA_SUCCESS) {
         weir__plain_lost(device);
         if (weir__drop_in_group_of(device))
@@ -187,17 +187,17 @@ static CUresult release_primary(device_call real, CUdevice device) {
 
     if (!begin_serving())
         return real(device);
-    is_held = weir__streams_hold();
+    is_held = weir__streams_pause();
     result = real(device);
     (void)REAL(cuDevicePrimaryCtxGetState)(device, &flags, &is_active);
     if (!is_active) {
-        weir__streams_lose(device);
+        weir__streams_forget_device(device);
         if (device >= 0 && device < WEIR_MOST_DEVICES)
             weir__plain_context_ended(atomic_exchange(&primary[device], NULL));
     }
     if (result == CUDA_SUCCESS && weir__drop_in_group_of(device))
         weir__group_context_ends(weir__drop_in_group_of(device), 1);
-    weir__streams_go_on(is_held);
+    weir__streams_resume(is_held);
     end_serving();
     return result;
 }

@@ -11,14 +11,14 @@
 /* Frees a block on a stream of another device or context.  The allocator's private stream waits for this stream, and
  * the block is freed on the private stream. */
 static weir_status free_on_foreign_stream(struct weir_served *s, void *block, CUstream stream) {
-    CUstream apart = weir__served_apart(s);
+    CUstream apart = weir__served_private_stream(s);
 
     return apart ? weir__drop_in_free_behind(s->allocator, block, stream, apart) : WEIR_E_STREAM;
 }
 
 static inline void after_free(const struct weir_found *found, int is_freed) {
     if (__builtin_expect(!is_freed, 0)) {
-        weir__block_goes_on(found);
+        weir__block_restore(found);
     } else {
         weir__block_ended(found);
         weir__served_freed(found->by);

@@ -530,7 +530,7 @@ static void set_graph_bytes(CUdevice device, uint64_t now) {
         weir__group_uncharge(g, WEIR_GROUP_GRAPH, before - now);
 }
 
-void weir__plain_look_at_graphs(CUdevice device) {
+void weir__plain_query_graphs(CUdevice device) {
     uint64_t now = 0;
 
     if (device < 0)

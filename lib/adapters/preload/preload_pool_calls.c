@@ -72,10 +72,10 @@ static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kin
     struct weir_pool *p = weir__pool_of(pool);
 
     if (p)
-        weir__pool_end(p, atomic_load_explicit(&p->life, memory_order_relaxed));
+        weir__pool_end(p, atomic_load_explicit(&p->generation, memory_order_relaxed));
     (void)weir__pool_add(pool, device, kind, why);
     if (why != WEIR_LEFT_NOT)
-        weir__run_tell("a memory pool is left to the driver: %s", weir__left_text(why));
+        weir__run_log("a memory pool is left to the driver: %s", weir__left_text(why));
 }
 
 CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
@@ -107,16 +107,16 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
     return result;
 }
 
-/* Destroys a pool.  Reads the field `life` of the pool's record before the driver's call, because another thread may
- * get a new pool with this handle at once. */
+/* Destroys a pool.  Reads the field `generation` of the pool's record before the driver's call, because another
+ * thread may get a new pool with this handle at once. */
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
-    unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
+    unsigned generation = p ? atomic_load_explicit(&p->generation, memory_order_relaxed) : 0;
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolDestroy)(pool));
 
     if (result != CUDA_SUCCESS || !p || !begin_serving())
         return result;
-    weir__pool_end(p, life);
+    weir__pool_end(p, generation);
     end_serving();
     return result;
 }
@@ -158,9 +158,9 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
         weir__pool_allow_reuse(p, *(const int *)value != 0);
     s = allocator_of_pool(pool);
     if (s && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-        weir__served_renew_peak(s);
+        weir__served_restart_peak(s);
     if (s && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-        weir__served_renew_reserve(s);
+        weir__served_restart_reserve(s);
     end_serving();
     return result;
 }
@@ -178,7 +178,7 @@ static uint64_t read_pool_figure(struct weir_served *s, CUmemPool_attribute attr
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
         return figures.reserved;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return weir__served_highest_reserve(s, &figures);
+        return weir__served_reserve_peak(s, &figures);
     default:
         return figures.requested;
     }

@@ -129,7 +129,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
         p->device = device;
         p->kind = kind;
         p->keeps_apart = 0;
-        atomic_fetch_add_explicit(&p->life, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&p->generation, 1, memory_order_relaxed);
         atomic_store_explicit(&p->state, state, memory_order_relaxed);
         atomic_store_explicit(&p->left, (int)left, memory_order_relaxed);
         atomic_store_explicit(&p->left_request, 0, memory_order_relaxed);
@@ -345,7 +345,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     if (known == 0) {
         weir__show_begin();
         weir__trace_begin();
-        weir__report_due();
+        weir__report_register();
     }
     return s;
 
@@ -359,7 +359,7 @@ uint64_t weir__served_peak(struct weir_served *s) {
                          : weir__drop_in_peak(s->allocator, 0);
 }
 
-void weir__served_renew_peak(struct weir_served *s) {
+void weir__served_restart_peak(struct weir_served *s) {
     if (s->needs_sums)
         atomic_store_explicit(&s->used_peak, atomic_load_explicit(&s->used, memory_order_relaxed),
                               memory_order_relaxed);
@@ -369,7 +369,7 @@ void weir__served_renew_peak(struct weir_served *s) {
 
 /* Returns the peak of reserved memory since the program last restarted the peak.  This is the largest of three
  * values: the memory at the restart, after each later growth, and now. */
-uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures) {
+uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);
     weir_event events[16];
@@ -387,7 +387,7 @@ uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_st
     return figures->reserved > most ? figures->reserved : most;
 }
 
-void weir__served_renew_reserve(struct weir_served *s) {
+void weir__served_restart_reserve(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     uint64_t last = 0;
     weir_event events[16];
@@ -404,13 +404,13 @@ void weir__served_renew_reserve(struct weir_served *s) {
 
 void weir__served_trim(struct weir_served *s, size_t keep) {
     if (weir__drop_in_reserve(s->allocator) > keep)
-        weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s));
+        weir__drop_in_trim(s->allocator, keep, weir__streams_are_idle(s));
 }
 
 /* If the allocator has no live block, frees its memory and makes it available for another pool.  The caller passes
  * an allocator whose pool was destroyed.  Memory that unfinished work still uses is freed later, when another pool
  * of the device is destroyed. */
-void weir__served_rest(struct weir_served *s) {
+void weir__served_release(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
 
@@ -451,8 +451,8 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
             !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
             continue;
         weir__drop_in_keep_apart(s->allocator, 0);
-        weir__served_renew_peak(s);
-        weir__served_renew_reserve(s);
+        weir__served_restart_peak(s);
+        weir__served_restart_reserve(s);
         return s;
     }
     return NULL;
@@ -499,7 +499,7 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
     weir_status status = weir_set_access(s->allocator, device, (int)flags);
 
     if (status == WEIR_OK)
-        s->opened = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? s->opened & ~bit : s->opened | bit;
+        s->peers = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? s->peers & ~bit : s->peers | bit;
     return status;
 }
 
@@ -507,12 +507,12 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
  * an earlier pool after a wait for the device.  Returns 1 on success, 0 if the memory cannot have these rights.  The
  * caller holds `lock`. */
 static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
-    int is_quiet = s->opened == 0;
+    int is_quiet = s->peers == 0;
 
     for (int device = 0; device < WEIR_MOST_DEVICES; device++) {
         CUmemAccess_flags flags = atomic_load_explicit(&p->access[device], memory_order_relaxed);
 
-        if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !(s->opened >> device & 1))
+        if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !(s->peers >> device & 1))
             continue;
         if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !is_quiet)
             is_quiet = weir__drop_in_wait(s->allocator) == CUDA_SUCCESS;
@@ -595,14 +595,14 @@ static void log_not_served(const char *what, int device, int state) {
 }
 
 static void log_served_by(const char *what, const struct weir_served *s) {
-    weir__run_tell("%s of %s is served, by engine %s", what, s->device_text, s->engine);
+    weir__run_log("%s of %s is served, by engine %s", what, s->device_text, s->engine);
 }
 
 int weir__any_refused(void) {
     return atomic_load_explicit(&any_refused, memory_order_relaxed);
 }
 
-int weir__any_asked(void) {
+int weir__any_allocator_tried(void) {
     return atomic_load_explicit(&any_asked, memory_order_relaxed);
 }
 
@@ -703,7 +703,7 @@ static void create_private_stream(struct weir_served *s) {
     (void)REAL(cuCtxPopCurrent_v2)(&popped);
 }
 
-CUstream weir__served_apart(struct weir_served *s) {
+CUstream weir__served_private_stream(struct weir_served *s) {
     CUstream apart;
 
     pthread_mutex_lock(&lock);
@@ -726,7 +726,7 @@ static int is_on_device(const struct weir_served *s, const void *device) {
            atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST;
 }
 
-static void ask_for_figures(void *device) {
+static void query_device_figures(void *device) {
     weir_statistics figures = {.size = sizeof figures};
 
     for (unsigned i = 0; i < weir__served_known(); i++)
@@ -755,21 +755,21 @@ static int release_in_time(int device) {
     /* Passed by value, since a late thread may read the number after this function has returned. */
     void *number = (void *)(intptr_t)device;
 
-    return weir__thread_in_time(ask_for_figures, number, ANSWER_S) &&
+    return weir__thread_in_time(query_device_figures, number, ANSWER_S) &&
            weir__thread_in_time(release_device_pools, number, SETTLE_S);
 }
 
 void weir__served_save(struct weir_served *s) {
     if (s->learns && atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST &&
         weir_profile_save(s->allocator, NULL) != WEIR_OK)
-        weir__run_tell("the profile of %s was not written", s->device_text);
+        weir__run_log("the profile of %s was not written", s->device_text);
 }
 
 /* Marks all allocators of the device as lost before the device's context is reset.  The driver promises that blocks
  * of pools outlive the context.  But the streams and events that order the reuse of memory do not, so the allocators
  * cannot continue. */
-void weir__served_lose(int device) {
-    int has_settled = release_in_time(device), is_held = weir__show_hold_in_time();
+void weir__served_mark_lost(int device) {
+    int has_settled = release_in_time(device), is_held = weir__show_pause_in_time();
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -782,7 +782,7 @@ void weir__served_lose(int device) {
         weir__drop_in_lose(s->allocator);
     }
     if (is_held)
-        weir__show_go_on();
+        weir__show_resume();
     pthread_mutex_lock(&lock);
     for (int i = 0; i < BUCKETS; i++)
         for (struct weir_pool *p = atomic_load_explicit(&pools[i], memory_order_relaxed); p;
@@ -801,12 +801,12 @@ void weir__served_lose(int device) {
 
 /* ---- the end of a pool --------------------------------------------------------------------------- */
 
-void weir__pool_end(struct weir_pool *p, unsigned life) {
+void weir__pool_end(struct weir_pool *p, unsigned generation) {
     struct weir_served *s = NULL;
     int device = p->device;
 
     pthread_mutex_lock(&lock);
-    if (atomic_load_explicit(&p->life, memory_order_relaxed) == life &&
+    if (atomic_load_explicit(&p->generation, memory_order_relaxed) == generation &&
         atomic_load_explicit(&p->handle, memory_order_relaxed)) {
         s = atomic_load_explicit(&p->served, memory_order_relaxed);
         for (int i = 0; i < WEIR_MOST_DEVICES; i++) {
@@ -823,5 +823,5 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
     if (s && atomic_compare_exchange_strong(
                  &s->state, &(int){WEIR_SERVED_LIVE},
                  WEIR_SERVED_ENDING)) /* the exchange fails if the device was reset meanwhile */
-        weir__served_rest(s);
+        weir__served_release(s);
 }

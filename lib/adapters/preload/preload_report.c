@@ -103,7 +103,7 @@ int weir__run_switch(const char *variable, int standard) {
     return standard;
 }
 
-void weir__run_tell(const char *format, ...) {
+void weir__run_log(const char *format, ...) {
     char text[TEXT_BYTES];
     va_list arguments;
 
@@ -389,7 +389,7 @@ static void save_profiles(void) {
 
 static void *gather_figures(void *unused) {
     weir__inside++;
-    (void)weir__trace_look();
+    (void)weir__trace_read();
     read_all_figures(at_end);
     (void)sem_post(&has_figures);
     save_profiles();
@@ -519,7 +519,7 @@ static void *run_exit_thread(void *unused) {
     return unused;
 }
 
-void weir__report_due(void) {
+void weir__report_register(void) {
     served_process = getpid();
     (void)atexit(report);
     (void)at_quick_exit(report);
@@ -569,7 +569,7 @@ static void log_nothing_served(void) {
                   ? "took its memory from weir as PyTorch's allocator (torch.cuda.memory_stats)"
               : unserved(WEIR_UNSERVED_POOL) > 0
                   ? "requested pool memory only in captures, or without success"
-              : weir__any_asked()              ? "ended in its first request for device memory"
+              : weir__any_allocator_tried()    ? "ended in its first request for device memory"
               : is_file_mapped("/libcuda.so.") ? "requested no device memory"
                                                : "did not load CUDA, and used no device memory");
 }

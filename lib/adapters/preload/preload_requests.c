@@ -296,7 +296,7 @@ static CUresult wait_relaxed(CUstream stream) {
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(find_stream_device(NULL), &state);
-    CUstream apart = s ? weir__served_apart(s) : NULL;
+    CUstream apart = s ? weir__served_private_stream(s) : NULL;
     struct weir_found found = {.by = s, .bytes = bytes};
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -480,7 +480,7 @@ static int begin_graph_query(CUresult result) {
 
 static CUresult count_launched_graph(CUresult result, CUstream stream) {
     if (begin_graph_query(result)) {
-        weir__plain_look_at_graphs(find_stream_device(stream));
+        weir__plain_query_graphs(find_stream_device(stream));
         end_serving();
     }
     return result;
@@ -498,7 +498,7 @@ CUresult weir__serve_cuDeviceGraphMemTrim(CUdevice device) {
     CUresult result = REAL(cuDeviceGraphMemTrim)(device);
 
     if (begin_graph_query(result)) {
-        weir__plain_look_at_graphs(device);
+        weir__plain_query_graphs(device);
         end_serving();
     }
     return result;

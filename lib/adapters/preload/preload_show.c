@@ -131,19 +131,19 @@ void weir__show_begin(void) {
     else if ((error = weir__start_thread(run_show_thread, "weir-show")) != 0)
         weir__segment_remove(&segment);
     if (error)
-        weir__run_tell("`weir top' does not see this program: %s", strerror(error));
+        weir__run_log("`weir top' does not see this program: %s", strerror(error));
     errno = before;
 }
 
-void weir__show_hold(void) {
+void weir__show_pause(void) {
     pthread_mutex_lock(&asking);
 }
 
-int weir__show_hold_in_time(void) {
+int weir__show_pause_in_time(void) {
     return weir__thread_lock_at_end(&asking);
 }
 
-void weir__show_go_on(void) {
+void weir__show_resume(void) {
     pthread_mutex_unlock(&asking);
 }
 

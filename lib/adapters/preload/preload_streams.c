@@ -127,7 +127,7 @@ static CUstream *list_seen(int device, size_t *count) {
     return list;
 }
 
-int weir__streams_ask(const struct weir_served *s) {
+int weir__streams_are_idle(const struct weir_served *s) {
     CUstream *streams;
     size_t count;
     int is_idle = 0;
@@ -147,11 +147,11 @@ int weir__streams_ask(const struct weir_served *s) {
     return is_idle;
 }
 
-int weir__streams_hold(void) {
+int weir__streams_pause(void) {
     return weir__thread_lock_at_end(&asking);
 }
 
-void weir__streams_lose(int device) {
+void weir__streams_forget_device(int device) {
     size_t count;
     CUstream *streams = list_seen(device, &count);
     uintptr_t value;
@@ -169,7 +169,7 @@ void weir__streams_lose(int device) {
     free(streams);
 }
 
-void weir__streams_go_on(int is_held) {
+void weir__streams_resume(int is_held) {
     if (is_held)
         pthread_mutex_unlock(&asking);
 }

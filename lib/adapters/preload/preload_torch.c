@@ -89,7 +89,7 @@ static __attribute__((format(printf, 2, 3))) void keep_torch_allocator(int is_wa
     if (is_warning)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, text, why_not);
     else
-        weir__run_tell(text, why_not);
+        weir__run_log(text, why_not);
 }
 
 /* Returns the path of the Python interpreter as the user has typed it, because this path selects the user's virtual
@@ -195,7 +195,7 @@ static void install(const struct library *library) {
         declined = shim_install ? shim_install() : dlerror();
         is_installed = !declined;
         if (is_installed)
-            weir__run_tell("weir is PyTorch's allocator: %s", path);
+            weir__run_log("weir is PyTorch's allocator: %s", path);
         else
             keep_torch_allocator(1, "%s", declined);
     }

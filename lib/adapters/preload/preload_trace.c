@@ -18,7 +18,7 @@
  *
  * Locks: `lock` guards the rows and is the innermost lock.  While a thread holds `lock`, it calls only malloc.  In
  * particular it does not read statistics, because that may take long.  A thread reads statistics between
- * weir__show_hold() and weir__show_go_on(), so only one thread reads at a time.
+ * weir__show_pause() and weir__show_resume(), so only one thread reads at a time.
  *
  * The code in this file must not depend on the format of the file.
  */
@@ -103,10 +103,10 @@ static void read_row_figures(struct row *row) {
     read_row_events(row);
 }
 
-int weir__trace_look(void) {
+int weir__trace_read(void) {
     int goes_on;
 
-    weir__show_hold();
+    weir__show_pause();
     goes_on = atomic_load(&is_on);
     for (unsigned i = 0; goes_on && i < weir__served_known() && i < MOST; i++) {
         struct row *row;
@@ -118,13 +118,13 @@ int weir__trace_look(void) {
             read_row_figures(row);
         goes_on = atomic_load(&is_on);
     }
-    weir__show_go_on();
+    weir__show_resume();
     return goes_on;
 }
 
 static void *run_trace_thread(void *unused) {
     weir__inside = 1; /* so that driver calls of this thread go to the driver unchanged */
-    while (weir__trace_look())
+    while (weir__trace_read())
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     return unused;
 }
