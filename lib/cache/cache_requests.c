@@ -445,16 +445,27 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
 }
 
 /* Counts the free of a block that no cache keeps: in the cache `c`, or in `loose` if the lock of `c` is biased to
- * another thread. */
-static void count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
-                            size_t in_use) {
-    int taken;
+ * another thread.  Returns 1 if the cache that counts the free has deferred work, else 0. */
+static int count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
+                           size_t in_use) {
+    int taken, has_work;
 
     if (weir__bias_is_anothers(&c->lock))
         c = f->loose;
     taken = weir__bias_take(&c->lock);
     count_free(c, requested, in_use);
+    has_work = c->serves && !c->is_ready;
     weir__bias_give(&c->lock, taken);
+    return has_work;
+}
+
+/* Does the deferred work of a cache in a free on its stream, if the driver can be queried. */
+static void catch_up_in_free(struct weir_caches *f, weir_stream stream) {
+    struct weir_cache *c;
+    uint64_t id;
+
+    if (weir__caches_visit(f, stream, &id, &c) == WEIR_OK && c)
+        weir__caches_catch_up(f, c, stream, id);
 }
 
 /* Marks a live block as freed; a slot is not free in its slab yet.  Returns the bytes that were requested for the
@@ -546,7 +557,8 @@ static weir_status free_past(struct weir_caches *f, struct weir_cache *counts, s
     }
     if (status != WEIR_OK)
         return status;
-    count_past_free(f, counts, asked, in_use);
+    if (count_past_free(f, counts, asked, in_use))
+        catch_up_in_free(f, stream);
     if (captured)
         atomic_fetch_add_explicit(&f->captured_frees, 1, memory_order_relaxed);
     return WEIR_OK;
@@ -761,15 +773,6 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return WEIR_OK;
 }
 
-/* Does the deferred work of a cache in a free on its stream, if the driver can be queried. */
-static void catch_up_in_free(struct weir_caches *f, weir_stream stream) {
-    struct weir_cache *c;
-    uint64_t id;
-
-    if (weir__caches_visit(f, stream, &id, &c) == WEIR_OK && c)
-        weir__caches_catch_up(f, c, stream, id);
-}
-
 /* Puts the block into its stream's cache.  If the cache's lock is biased to another thread, tries to put a slot of the
  * cache into the remote-free queue first. */
 static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stream stream) {
@@ -820,7 +823,7 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
         weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL, NULL);
     }
     pthread_mutex_unlock(&f->lock);
-    count_past_free(f, f->loose, asked, in_use);
+    (void)count_past_free(f, f->loose, asked, in_use);
     return WEIR_OK;
 }
 

@@ -459,6 +459,27 @@ TEST_EACH(ENGINES, own_cache_before_others) {
     MUST_EQ(stats_of(a).cache_hits, hits + 1);
 }
 
+/* A block that was freed under capture goes back with the next large free on its stream, though the stream makes no more
+ * requests. */
+TEST(a_large_free_returns_what_a_capture_deferred) {
+    make_cached(KIND_POOL, "");
+    for (int i = 0; i < 10; i++) {
+        CUstream stream = make_stream();
+        CUgraph graph;
+
+        for (int k = 0; k < 200; k++)
+            free_live(alloc_live(4096, stream), stream);
+        void *captured = alloc_live(300 * MIB, stream), *large = alloc_live(2 * MIB, stream);
+        CU(driver->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        free_live(captured, stream);
+        CU(driver->cuStreamEndCapture(stream, &graph));
+        free_live(large, stream);
+        CU(driver->cuStreamSynchronize(stream));
+        CU(driver->cuStreamDestroy(stream));
+    }
+    MUST_LE(stats_of(a).reserved, 600 * MIB);
+}
+
 /* The caches do not repeat a request that the driver refuses. */
 TEST_EACH(ENGINES, a_failure_is_asked_for_once) {
     uint64_t tries[2];
@@ -483,15 +504,20 @@ TEST_EACH(ENGINES, a_failure_is_asked_for_once) {
 static void *(*beside_a_wait)(void *unused);
 static pthread_t beside;
 
-/* Starts the other thread, and waits for it for a fifth of a second at most: it may wait for this flush. */
+/* Starts the other thread, and waits for its end for a fifth of a second at most: it may wait for this flush. */
 static CUresult free_while_another_calls(CUdeviceptr block) {
     void *(*run)(void *) = beside_a_wait;
 
     beside_a_wait = NULL;
     if (run) {
+        int joined = EBUSY;
+
         MUST(pthread_create(&beside, NULL, run, NULL) == 0);
-        for (int i = 0; i < 20 && pthread_tryjoin_np(beside, NULL) == EBUSY; i++)
-            usleep(10000);
+        for (int i = 0; i < 20 && joined == EBUSY; i++) {
+            joined = pthread_tryjoin_np(beside, NULL);
+            usleep(joined == EBUSY ? 10000 : 0);
+        }
+        MUST(joined == 0 || pthread_detach(beside) == 0);
     }
     return driver->cuMemFree(block);
 }
