@@ -32,7 +32,8 @@ static void plant_mistake(int mistake, const void *small) {
     struct weir_slab *slab = weir__records_find(&a->caches->records, (uintptr_t)small);
     struct weir_slot_file file = {.kind = &kind};
     struct weir_lock lock = {0};
-    static struct weir_map map; /* static, so that its memory is no leak after the jump out of the assert */
+    static struct weir_map
+        map; /* static, so that its memory is no leak after the jump out of the assert */
 
     switch (mistake) {
     case 3: /* the heap counts more than its placements have */
