@@ -93,7 +93,7 @@ void span_split(const struct span_clock *clock, const struct span_start *start, 
     span->ns = span->driver_ns + span->own_ns;
 }
 
-/* Measures the real time that a driver call of the model spends on measuring and counting itself.  span_split()
+/* Measures how long the model takes, in real time, to count one driver call and to measure it.  span_split()
  * subtracts this time from each span. */
 CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *counted) {
     enum { CALLS = 200, ROUNDS = 20 };

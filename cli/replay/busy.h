@@ -43,7 +43,8 @@ int busy_add_delay(struct busy *busy, size_t stream, uint64_t gap_us);
 int busy_flush(struct busy *busy, size_t stream);
 /* Begins an iteration.  The device must be idle. */
 int busy_begin(struct busy *busy);
-/* Ends an iteration: launches all gathered delays, waits for the device, and stores the makespan in *makespan_ns. */
+/* Ends an iteration: launches all delays that have not been launched yet, waits for the device, and stores the
+ * makespan in *makespan_ns. */
 int busy_end(struct busy *busy, uint64_t *makespan_ns);
 
 const char *busy_message(const struct busy *busy);

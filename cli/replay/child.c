@@ -645,8 +645,8 @@ static void set_observed_figures(const struct replay *replay, struct result_figu
                        : last->reserved);
 }
 
-/* Sets the figures of the first iteration and the warm-up.  The parent sets those of the steady iterations
- * (result.h). */
+/* Sets the figures of the first iteration and of the warm-up.  The parent process, which has the results of all
+ * repetitions, sets the figures of the steady iterations (result.h). */
 static void set_iteration_figures(const struct replay *replay, struct result_figures *figures,
                                   json_t *out) {
     const struct iteration *iterations = replay->iterations;

@@ -31,7 +31,8 @@ struct contest_trace {
 
 struct contest {
     /* The fields below describe the user's request. */
-    /* The number of the mark after which a replay ends, or 0 to replay the whole trace. */
+    /* The replay ends after this many marks of the trace, or at the end of the trace if the field is 0.  A mark is a
+     * line that ends an iteration. */
     uint64_t iterations;
     /* The pause between calls as a factor of the times in the trace, or 0 for no pauses. */
     double pace;

@@ -25,7 +25,7 @@ enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAI
 
 /* The sums of all requests of one kind of call. */
 struct explain_kind {
-    /* The word for the kind in the trace, such as "plain", or "" if the trace names no kinds. */
+    /* The trace's word for this kind of request, such as "plain", or "" if the trace names no kinds of requests. */
     char word[EXPLAIN_WORD_BYTES];
     uint64_t requests, refused;
     uint64_t bytes, refused_bytes;

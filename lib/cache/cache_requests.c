@@ -415,7 +415,8 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     return r->block ? WEIR_OK : alloc_fresh(f, c, r);
 }
 
-/* Queries the driver only if the cache has deferred work. */
+/* Serves a request that the cache could not serve from its own memory.  Queries the driver only if the cache has
+ * work that had to wait for a call on its stream. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r) {
     int plain;
@@ -716,7 +717,8 @@ static int put_remote(const struct put *p) {
     return KEPT;
 }
 
-/* Puts a block into the cache.  Returns KEPT, NO_BLOCK or FULL; FULL also if the cache no longer serves the stream. */
+/* Puts a freed block into the cache.  Returns KEPT on success, NO_BLOCK if no live block starts at the address, and
+ * FULL if the cache has no room or no longer serves the stream. */
 static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;

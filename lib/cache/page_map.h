@@ -358,9 +358,9 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
 int weir__records_open(struct weir_records *r);
 void weir__records_close(struct weir_records *r);
 
-/* Makes the record of a slab, and cuts the slab into `slots` slots of a class, at most WEIR_RECORDS_SLOTS, which are
- * all free.  With slots == 0 makes the record of a whole block that is not live yet.  Returns NULL if there is no host
- * memory, or if the address is above 2^57 or no multiple of a page. */
+/* Makes the record of a slab, and cuts the slab into `slots` free slots, at most WEIR_RECORDS_SLOTS, of one size
+ * class. If `slots` is 0, makes the record of a whole block instead; the caller sets later that this block is live.
+ * Returns NULL if there is no host memory, or if the address is above 2^57 or not a multiple of a page. */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
 /* Finds the kept record of an earlier whole block for a new one, or makes a record.  Returns NULL as

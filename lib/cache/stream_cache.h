@@ -150,7 +150,8 @@ struct weir_cache {
     unsigned
         held_for; /* the number of new slabs for which is_held() returns its last result again */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
-    /* The remote frees of each class, or NULL before the first one. */
+    /* For each size class, the slots of other streams' slabs that this stream has freed; NULL before the first such
+     * free. */
     struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES];
 
     struct weir_remote_queue queue;

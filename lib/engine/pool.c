@@ -508,8 +508,8 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
             spare(p, now, keep) < UNIT)
             return result;
         reserve = now;
-        /* Allocates idle units as probe blocks until the pool would have to grow, and frees them on grow_stream.  The
-         * next trim can release these units. */
+        /* Allocates all idle memory of the pool in blocks of the driver's unit, until the pool would have to grow,
+         * and frees these blocks on the stream grow_stream.  The next trim can then release their memory. */
         (void)raise_reserve(p, now + 1, UNIT, spare(p, now, keep), &ignored);
     }
 }

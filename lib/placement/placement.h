@@ -207,7 +207,7 @@ int weir__placement_give(struct weir_placement *p, uint64_t address,
 /* Turns the live block at `address` into a deferred block, which is freed later.  A second free of the address then
  * fails with FREE. */
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
-/* Turns the deferred block at `address` into a live block again, before the caller frees it. */
+/* Turns a deferred block, which is freed but still placed, into a live block again.  The caller then frees it. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
 /* Keeps the memory of the stream's frees up to this sequence number from coalescing with memory that the stream frees
  * later.  So other streams can use this memory as soon as these frees have completed.  Does nothing for a stream

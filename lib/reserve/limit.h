@@ -29,8 +29,8 @@ struct weir_limit {
     uint64_t keep_free;
     /* The bytes of the device that the processes' shares (--limit share) leave free for other programs; constant. */
     uint64_t apart;
-    /* 1 if the limit depends on the memory of other processes, so that weir computes it again from time to time;
-     * constant */
+    /* Constant.  1 if the limit depends on the memory of other processes; weir then computes the limit again from
+     * time to time. */
     int follows;
     /* The limits before a share of the device or `keep_free' lowers them.  `most' comes from the settings and is
      * constant.  `asked' is the limit that the program has set, and is at most `most'. */

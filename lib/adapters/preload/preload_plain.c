@@ -255,7 +255,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
         return 1;
     if (device < 0)
         p->device = current_device();
-    /* The driver rejects such a device number and reports the error. */
+    /* The driver itself rejects a device number that is out of range, and reports the error. */
     if (p->device < 0 || p->device >= MOST_DEVICES) {
         end_serving();
         return 1;

@@ -587,8 +587,8 @@ struct model_block *weir__model_import_add(struct model_import *import,
                                            const CUmemPoolPtrExportData *data, uint64_t *before);
 void weir__model_import_drop(struct model_import *import, struct model_block *block);
 
-/* The functions that implement the driver calls.  The driver table does not call them directly: it first counts the
- * call, returns a planned failure, and advances the clock by the fixed cost. */
+/* The functions that implement the driver calls.  The driver table calls them through a wrapper.  The wrapper counts
+ * the call, returns an error instead if a test has planned one, and advances the clock by the call's fixed cost. */
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY

@@ -36,8 +36,8 @@ struct model_share {
     struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
     uint64_t owner;
-    /* The operations that used the bytes, as the last operation on each stream.  The first use by another owner must
-     * be ordered after them.  Operations whose completion the host has observed may be missing. */
+    /* For each stream, the last operation that used this memory.  The first use by another owner must be ordered
+     * after all of these operations.  An operation may be missing if the host has observed its completion. */
     struct model_orders uses;
 };
 
