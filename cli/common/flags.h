@@ -138,8 +138,8 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings);
  * the setting. */
 const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting);
 
-/* Prints the settings that the user has set in vain: the configurations of the command have settings of their own,
- * so the command does not use the user's settings. */
+/* Prints those of the user's settings that have no effect, because each configuration of the command has
+ * other settings. */
 void weir_cli_settings_report_unused(const struct weir_cli_settings *settings);
 
 /* The device on which a command runs. */
