@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* bias.pml: the biased lock (lib/cache/biased_lock.h, lib/cache/biased_lock.c) on processors that delay stores.
  *
- * Threads go in and out for ever: as users or guests, as they like.  Each has a store
- * buffer, as on x86: what it stores others see later, in order; what it loads itself is its latest
- * store.  A locked instruction waits until the thread's own buffer is empty; a membarrier empties those
- * of all threads, one after the other.  How often a thread must take the lock before it is biased to it
- * is left open: any time will do, which leaves out no behaviour.
+ * Each thread takes and releases the lock again and again, as a user or as a guest.  Each thread has a store buffer,
+ * as on x86: other threads see its stores later, in order, and the thread itself loads its latest store.  A locked
+ * instruction waits until the thread's own buffer is empty.  A membarrier empties the buffers of all threads, one
+ * after the other.  The model lets the lock become biased to a user after any number of acquisitions, which includes
+ * every number that the code may choose.
  *
- * Holds: never two inside; whoever is inside sees what the last one wrote; no guest is given the bias;
- * whoever takes the bias away gets inside (`revoked`).
+ * The model proves four properties.  No two threads hold the lock.  A thread that holds the lock sees what the last
+ * holder wrote.  The lock never becomes biased to a guest.  A thread that revokes the bias gets the lock (`revoked`).
  *
  * Mistakes to be found: NO_MEMBARRIER; NO_SECOND_LOOK (the owner does not look again after `busy`);
  * SHARED_BUSY (one word for all owners: one that comes too late clears another's); LEAVE_EARLY (`busy`

@@ -294,7 +294,7 @@ void do_free_any(uint64_t r) {
 
     if (!b || b->of_graph || b->was_of_graph || b->in_graph || w.capture.runs)
         return;
-    tell("free block %u, whoever used it: ", index_of_block(b));
+    tell("free block %u, used on any stream: ", index_of_block(b));
     faulted = CALL(status, weir_free_any(w.allocator, b->address));
     tell("%s\n", weir_status_name(status));
     if (status != WEIR_OK && status != WEIR_E_HOST_MEMORY) {
