@@ -222,7 +222,7 @@ static void return_batch(void *caches, uintptr_t remotes) {
     }
 }
 
-static size_t bytes_of(const struct weir_remote_slots *remotes) {
+static size_t remote_slots_bytes(const struct weir_remote_slots *remotes) {
     size_t bytes = 0;
 
     for (; remotes; remotes = remotes->more)
@@ -233,7 +233,7 @@ static size_t bytes_of(const struct weir_remote_slots *remotes) {
 
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes) {
-    atomic_fetch_add_explicit(&f->stranded_bytes, bytes_of(remotes), memory_order_relaxed);
+    atomic_fetch_add_explicit(&f->stranded_bytes, remote_slots_bytes(remotes), memory_order_relaxed);
     while (spans) {
         struct weir_slab *s = spans;
 

@@ -596,7 +596,7 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
 
 /* Makes room for a request of `bytes` bytes after rounding, and writes the addresses where the block fits (the window)
  * to *w.  If the time budget is used up, moves memory only if the heap cannot grow. */
-static weir_status make_room(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
+static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
                              struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, way;
     uint64_t peak = h->reserved_peak;
@@ -631,10 +631,10 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
      * before */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__without_driver(WEIR_E_NO_MEMORY);
-    status = make_room(h, r, r->kind, bytes, &w);
+    status = make_room_for_kind(h, r, r->kind, bytes, &w);
     if (weir__is_failure(status) && r->kind == WEIR_HEAP_SMALL && bytes > SMALL) {
         r->kind = WEIR_HEAP_COMMON;
-        status = make_room(h, r, r->kind, bytes, &w);
+        status = make_room_for_kind(h, r, r->kind, bytes, &w);
     }
     return status;
 }
@@ -801,7 +801,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 
     (void)weir__mapped_await(h);
     (void)weir__heap_look_around(h, SIZE_MAX);
-    status = make_room(h, r, WEIR_HEAP_APART, r->bytes, &w);
+    status = make_room_for_kind(h, r, WEIR_HEAP_APART, r->bytes, &w);
     if (status != WEIR_OK)
         return status;
     placed = weir__placement_take_at(h->placement[WEIR_HEAP_APART], w.base, r->bytes, on, out);

@@ -243,7 +243,7 @@ static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
 }
 
 /* Records an event that covers all frees on the stream up to this sequence number. */
-static weir_status record(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
+static weir_status record_stream_event(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
                           uint64_t sequence) {
     struct weir_order_mark *mark = malloc(sizeof *mark);
     weir_status status;
@@ -264,7 +264,7 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
 }
 
 /* Records that all frees on the stream have completed, tells the owner, and recycles the events. */
-static void finish(struct weir_order *o, struct weir_order_stream *s) {
+static void finish_open_frees(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     cover(o, s);
@@ -498,11 +498,11 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
         if (weir__device_capture(o->device, stream) != WEIR_OK)
             return 0;
         if (is_apart(o, s, stream) && is_idle(o, s, stream)) {
-            finish(o, s);
+            finish_open_frees(o, s);
             return 1;
         }
     }
-    if (record(o, s, stream, s->sequence) != WEIR_OK)
+    if (record_stream_event(o, s, stream, s->sequence) != WEIR_OK)
         return 0;
     cover(o, s);
     s->recorded++;
@@ -547,7 +547,7 @@ uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, si
 
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence) {
-    weir_status status = record(o, s, stream, o->sequence + 1);
+    weir_status status = record_stream_event(o, s, stream, o->sequence + 1);
 
     if (status != WEIR_OK)
         return status;
@@ -594,7 +594,7 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
 /* Records that the frees of a stream with sequence numbers up to `sequence` have completed, and tells the owner. */
 static void observe_until(struct weir_order *o, struct weir_order_stream *s, uint64_t sequence) {
     if (s->sequence <= sequence) {
-        finish(o, s);
+        finish_open_frees(o, s);
         return;
     }
     while (s->marks && s->marks->sequence <= sequence)
@@ -620,7 +620,7 @@ void weir__order_observe_all(struct weir_order *o) {
     struct weir_order_stream *s;
 
     while ((s = find_busy(o)) != NULL)
-        finish(o, s);
+        finish_open_frees(o, s);
     while (o->fences)
         end_deferred(o);
 }
@@ -633,7 +633,7 @@ int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t se
 }
 
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    if (s->open > 0 && record(o, s, stream, s->sequence) == WEIR_OK)
+    if (s->open > 0 && record_stream_event(o, s, stream, s->sequence) == WEIR_OK)
         cover(o, s);
 }
 
@@ -675,7 +675,7 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
  * stream, so for a blocking stream the function records an event and queries the event some times. */
 static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_apart(o, s, stream))
-        finish(o, s);
+        finish_open_frees(o, s);
     else
         weir__order_mark(o, s, stream);
     for (int i = 0; i < ASKED && s->marks; i++)

@@ -292,7 +292,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
 /* ---- Beginning and ending a capture ---- */
 
 /* Begins a capture on the stream.  The caller holds the lock. */
-static CUresult begin(struct model_stream *stream, CUstreamCaptureMode mode) {
+static CUresult begin_stream_capture(struct model_stream *stream, CUstreamCaptureMode mode) {
     struct model_capture *capture;
 
     if (stream->branch)
@@ -340,7 +340,7 @@ CUresult weir__model_cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode m
     if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
-    why = begin(stream, mode);
+    why = begin_stream_capture(stream, mode);
     return weir__model_unlocked(why);
 }
 
