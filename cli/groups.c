@@ -141,7 +141,7 @@ static void print_group_device(const struct seen *s, void *to) {
     FILE *file = to;
 
     fprintf(file, "%s: limit %s, used %s, room %s, %zu member%s\n", s->device, WEIR_SHOWN(s->limit),
-            WEIR_SHOWN(s->used), WEIR_SHOWN(weir__size_less(s->limit, s->used)), s->count,
+            WEIR_SHOWN(s->used), WEIR_SHOWN(weir__size_subtract(s->limit, s->used)), s->count,
             weir__plural(s->count));
     fprintf(file, "%7s %9s %9s %9s %7s  %s\n", "PID", "USED", "SHARE", "IDLE", "WEIGHT", "COMMAND");
     for (size_t i = 0; i < s->count; i++) {

@@ -66,7 +66,7 @@ void holders_set_usage(struct holders *h, const char *device, uint64_t total, ui
     d->total = total;
     d->used = used;
     for (size_t i = 0; i < d->count; i++)
-        used = weir__size_less(used, d->processes[i].entry.reserved);
+        used = weir__size_subtract(used, d->processes[i].entry.reserved);
     d->used_by_others = used;
 }
 
@@ -134,9 +134,9 @@ static int read_entries(struct holders_device *d, uint64_t requested_ns) {
             continue;
         latest = e->as_of_ns;
         d->total = e->device_total;
-        d->used = weir__size_less(e->device_total, e->device_free);
+        d->used = weir__size_subtract(e->device_total, e->device_free);
     }
-    d->used_by_others = weir__size_less(d->used, reserve);
+    d->used_by_others = weir__size_subtract(d->used, reserve);
     weir__registry_close(&registry);
     weir__group_each_on(d->name, store_group_names, d);
     return have_all_answered;

@@ -456,7 +456,7 @@ static void find_info_processes(const struct info *info, struct holders *holders
         gather_device(driver, i, &facts);
         if (facts.has_free)
             holders_set_usage(holders, facts.uuid, facts.total,
-                              weir__size_less(facts.total, facts.free));
+                              weir__size_subtract(facts.total, facts.free));
     }
 }
 

@@ -41,7 +41,7 @@ static double percent_of(uint64_t part, uint64_t whole) {
 
 static struct rates rates_of(const struct top_program *p, size_t i) {
     const struct weir_show_allocator *now = &p->now.allocator[i], *before = &p->before.allocator[i];
-    double seconds = (double)weir__size_less(p->now.time_ns, p->before.time_ns) / 1e9;
+    double seconds = (double)weir__size_subtract(p->now.time_ns, p->before.time_ns) / 1e9;
     struct rates rates = {-1, -1, percent_of(now->cache_hits, now->allocs)};
 
     if (!p->has_before || i >= p->before.allocators || seconds <= 0 ||
@@ -57,7 +57,7 @@ static struct rates rates_of(const struct top_program *p, size_t i) {
 
 /* Returns the age of a program's figures in seconds, or 0 if the program answers. */
 static double seconds_silent(const struct top *top, const struct top_program *p) {
-    uint64_t age = weir__size_less(top->now_ns, p->now.time_ns);
+    uint64_t age = weir__size_subtract(top->now_ns, p->now.time_ns);
 
     return age > QUIET_NS ? (double)age / 1e9 : 0;
 }
@@ -191,7 +191,7 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
                 weir__plural(a->failed_requests));
     print_latency(file, "alloc", &a->latency[0]);
     print_latency(file, "free", &a->latency[1]);
-    print_log(file, a, weir__size_less(top->now_ns, p->now.time_ns));
+    print_log(file, a, weir__size_subtract(top->now_ns, p->now.time_ns));
 }
 
 /* Prints the memory that the program and its libraries requested from the driver themselves, past weir. */
@@ -339,7 +339,8 @@ static json_t *json_allocator(const struct top_program *p, size_t i) {
     SET(trims);
     SET(trim_bytes);
 #undef SET
-    json_object_set_new(object, "idle", jsonfile_integer(weir__size_less(a->reserved, a->in_use)));
+    json_object_set_new(object, "idle",
+                        jsonfile_integer(weir__size_subtract(a->reserved, a->in_use)));
     json_object_set_new(object, "requests_per_s", json_rate(rates.requests, 10));
     json_object_set_new(object, "frees_per_s", json_rate(rates.frees, 10));
     json_object_set_new(object, "cached", json_rate(rates.cached, 1e4));
@@ -371,7 +372,7 @@ static json_t *json_program(const struct top *top, const struct top_program *p) 
                          jsonfile_integer(p->name.start), "fault", fault, "allocators", allocators);
     return json_pack("{s:i, s:o, s:s?, s:s, s:o, s:o, s:o, s:o}", "pid", (int)p->name.pid, "start",
                      jsonfile_integer(p->name.start), "fault", fault, "command", p->now.command,
-                     "age_ns", jsonfile_integer(weir__size_less(top->now_ns, p->now.time_ns)),
+                     "age_ns", jsonfile_integer(weir__size_subtract(top->now_ns, p->now.time_ns)),
                      "left_to_driver", jsonfile_integer(p->now.left), "own_memory",
                      json_plain(&p->now), "allocators", allocators);
 }

@@ -281,7 +281,7 @@ static uint64_t number_stream(struct tracing *tracing, uint64_t stream,
 static struct block *remove_block(struct weir_map *map, uint64_t key) {
     uintptr_t value;
 
-    return key && weir__map_take(map, key, &value) ? (struct block *)value : NULL;
+    return key && weir__map_remove(map, key, &value) ? (struct block *)value : NULL;
 }
 
 /* Removes the block at the address of a free from the map, and returns the block.  Returns NULL if no block is live
@@ -372,7 +372,7 @@ static void end_mapping(struct tracing *tracing, uint64_t address,
                         const struct weir_record_event *event, uint64_t time_us) {
     uintptr_t value;
 
-    if (!weir__map_take(&tracing->maps, address, &value))
+    if (!weir__map_remove(&tracing->maps, address, &value))
         return;
     drop_handle_use(tracing, time_us, ((struct mapping *)value)->block, event);
     free((void *)value);
@@ -455,7 +455,7 @@ static void add_trace_event(struct tracing *tracing, struct weir_record_event *e
         store_caller_name(tracing, event);
         break;
     case WEIR_RECORD_STREAM_ENDS:
-        (void)weir__map_take(&tracing->streams, event->stream, NULL);
+        (void)weir__map_remove(&tracing->streams, event->stream, NULL);
         break;
     /* Removes all streams, because the event does not say which streams the context had. */
     case WEIR_RECORD_CONTEXT_ENDS:

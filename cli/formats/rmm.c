@@ -141,7 +141,7 @@ static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, u
     uintptr_t value;
     struct block *block;
 
-    if (!weir__map_take(&log->blocks, pointer, &value))
+    if (!weir__map_remove(&log->blocks, pointer, &value))
         return 0;
     block = (struct block *)value;
     if (stream)

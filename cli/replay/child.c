@@ -582,7 +582,7 @@ static json_t *driver_calls_json(const uint64_t before[], const uint64_t after[]
 }
 
 static json_t *device_taken_json(const struct session *session) {
-    return jsonfile_integer(weir__size_less(session->device_bytes, session->device_free));
+    return jsonfile_integer(weir__size_subtract(session->device_bytes, session->device_free));
 }
 
 /* Returns the facts about the allocator and the device after the timed replay. */
@@ -824,7 +824,7 @@ static const struct weir_driver *group_driver(const struct weir_driver *driver, 
         return NULL;
     }
     if (g && weir__group_room(g) < WEIR_GROUP_CONTEXT_BYTES) {
-        weir__group_show(g, shown);
+        weir__group_describe(g, shown);
         fprintf(stderr, "weir: no room for the device's context (an estimate of 528MiB): %s\n",
                 shown);
         return NULL;

@@ -84,7 +84,7 @@ static void *public_open(struct session *session, const struct configuration *se
     }
     /* Do not log requests that fail: the replay counts them and reports them at its end. */
     if (session->command_options->log == WEIR_LOG_DEFAULT)
-        weir__drop_in_hush(opened->allocator);
+        weir__drop_in_stop_logs(opened->allocator);
     return opened;
 }
 
@@ -231,7 +231,8 @@ static void set_trace_advice(const struct session *session, weir_oom_report *oom
     int leaves = oom_report->keep_free > 0;
 
     if (oom_report->process_group[0] && live <= oom_report->limit &&
-        oom_report->reserved + weir__size_less(oom_report->group_limit, oom_report->group_used) <
+        oom_report->reserved +
+                weir__size_subtract(oom_report->group_limit, oom_report->group_used) <
             live) {
         oom_report->cause = WEIR_OOM_REPORT_GROUP;
         memset(oom_report->settings, 0, sizeof oom_report->settings);
@@ -251,7 +252,7 @@ static void set_trace_advice(const struct session *session, weir_oom_report *oom
         return;
     oom_report->settings[0].name =
         weir__setting_row(leaves ? WEIR_SETTING_KEEP_FREE : WEIR_SETTING_LIMIT)->name;
-    weir__bytes_spell(leaves ? weir__size_less(there, needed) / unit * unit : needed,
+    weir__bytes_spell(leaves ? weir__size_subtract(there, needed) / unit * unit : needed,
                       oom_report->settings[0].value, sizeof oom_report->settings[0].value);
 }
 

@@ -415,7 +415,7 @@ static uint64_t memory_of_others(const json_t *result, const json_t *oom_report)
 static int is_caused_by_others(const json_t *oom_report, uint64_t others, uint64_t device,
                                uint64_t live) {
     const json_t *limit = json_object_get(oom_report, "limit");
-    uint64_t there = weir__size_less(device, others);
+    uint64_t there = weir__size_subtract(device, others);
 
     if (others <= device / OTHERS_PART)
         return 0;
@@ -427,8 +427,8 @@ static int is_caused_by_others(const json_t *oom_report, uint64_t others, uint64
 /* Returns how much memory this process could reserve at most under the limit of its process group. */
 static uint64_t group_left(const json_t *oom_report) {
     return integer_at(oom_report, "reserved") +
-           weir__size_less(integer_at(oom_report, "group_limit"),
-                           integer_at(oom_report, "group_used"));
+           weir__size_subtract(integer_at(oom_report, "group_limit"),
+                               integer_at(oom_report, "group_used"));
 }
 
 static int is_group(const json_t *oom_report, uint64_t live) {
@@ -461,7 +461,7 @@ static void write_shortage(const json_t *result, uint64_t live, char *text, size
                  "other processes and contexts have %s of the device's %s; the %s that is left is "
                  "too little for this trace, whose peak requested memory is %s",
                  WEIR_SHOWN(others), WEIR_SHOWN(device),
-                 WEIR_SHOWN(weir__size_less(device, others)), WEIR_SHOWN(live));
+                 WEIR_SHOWN(weir__size_subtract(device, others)), WEIR_SHOWN(live));
     else if (!json_is_integer(has_limit))
         snprintf(text, bytes, "the device is too small for this trace");
     else if (limit >= live)

@@ -276,7 +276,7 @@ static void add_explained_free(struct explain *explain, const weir_trace_event *
     uint64_t life;
 
     /* The block exists, because the reader of the trace has checked that it is live. */
-    (void)weir__map_take(&explain->blocks, event->id + 1, &value);
+    (void)weir__map_remove(&explain->blocks, event->id + 1, &value);
     block = (struct block *)value;
     life = event->time_us > block->time_us ? event->time_us - block->time_us : 0;
     if (life > block->group->longest_us)

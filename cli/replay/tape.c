@@ -105,7 +105,7 @@ static int set_live_block(struct maker *maker, const weir_trace_event *event, st
     }
     if (!memory_make_room(&maker->idle, &maker->idle_room, maker->idle_count, sizeof *maker->idle))
         return fail_tape(maker, "out of memory");
-    weir__map_take(&maker->blocks, event->id + 1, &block);
+    weir__map_remove(&maker->blocks, event->id + 1, &block);
     op->block = (uint32_t)block;
     maker->idle[maker->idle_count++] = op->block;
     maker->live_bytes -= event->bytes;

@@ -51,10 +51,10 @@ struct weir_allocator {
      * Both fields are 0 if the option grow_ahead is off. */
     uint64_t low, high;
     /* If weir lowers the limit, it may be unable to free all memory above the new limit, for example because of live
-     * blocks.  `stayed` is the number of bytes that weir could not free.  `stayed_after` is the number of allocations
+     * blocks.  `stayed` is the number of bytes that weir could not free.  `unfreed_after` is the number of allocations
      * and frees before this attempt; weir tries again only after more calls.  Only the thread that adapts limits uses
      * both fields. */
-    uint64_t stayed, stayed_after;
+    uint64_t stayed, unfreed_after;
     struct weir_local_peer local_peer;
     /* What this allocator writes into the shared registry, a file in which processes publish how much memory they
      * use. */
@@ -64,12 +64,12 @@ struct weir_allocator {
     _Atomic(CUstream) quiet;
     /* The number of OOM reports that weir has written for this allocator, and one bit for each cause that a report had.
      * weir writes only one report for each cause. */
-    _Atomic unsigned oom_reports, causes_told;
-    atomic_int decay_told; /* set once weir has logged that weir_decay has no effect */
+    _Atomic unsigned oom_reports, causes_reported;
+    atomic_int decay_logged; /* set once weir has logged that weir_decay has no effect */
     pthread_mutex_t first; /* held by the first request during its preallocation */
-    /* If `hushed` is set, weir does not log failed requests.  If `says_why` is set, the first request logs a failed
-     * preallocation once, at any log level.  Both fields are fixed before the first request. */
-    int hushed, says_why;
+    /* If `logs_no_failures` is set, weir does not log failed requests.  If `says_why` is set, the first request logs a
+     * failed preallocation once, at any log level.  Both fields are fixed before the first request. */
+    int logs_no_failures, says_why;
     /* Set if memory is preallocated by the first request, and not when the allocator is created. */
     int preallocates_later;
     int has_own_limit; /* set if the program's own code has set options.limit */
@@ -149,12 +149,12 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
 /* Reads the allocator's statistics as weir_stats does, but does not check the arguments. */
 void weir__stats_read(weir_allocator *a, weir_statistics *out);
 
-/* weir__apart writes a range of addresses in which only weir__alloc_apart places blocks.  Returns 1 on success, 0 if
- * the engine has no such range.  weir__alloc_apart allocates a block of whole 2 MiB pages for no particular stream.
- * The block begins at the address `at`; if `at` is WEIR_ENGINE_FAR, the block lies far from all other blocks.  The
- * function fails at once if the addresses are in use.  weir_free_any frees the block. */
-int weir__apart(const weir_allocator *a, struct weir_extent *addresses);
-weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void **block);
+/* weir__separate_addresses writes a range of addresses in which only weir__alloc_separate places blocks.  Returns 1 on
+ * success, 0 if the engine has no such range.  weir__alloc_separate allocates a block of whole 2 MiB pages for no
+ * particular stream.  The block begins at the address `at`; if `at` is WEIR_ENGINE_FAR, the block lies far from all
+ * other blocks.  The function fails at once if the addresses are in use.  weir_free_any frees the block. */
+int weir__separate_addresses(const weir_allocator *a, struct weir_extent *addresses);
+weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, void **block);
 /* Frees a block whose last use on each stream has completed, as the caller has observed.  With per-stream caches, any
  * stream can reuse the block at once.  Without caches, the function frees the block on a stream of the allocator that
  * runs no work. */

@@ -65,7 +65,8 @@ static weir_status report_driver_failure(weir_allocator *a, const char *what, CU
                                weir__driver_error_name(a->device.driver, result));
 }
 
-const char *weir__why_not(const weir_allocator *a, weir_status status, char *text, size_t bytes) {
+const char *weir__create_failure_reason(const weir_allocator *a, weir_status status, char *text,
+                                        size_t bytes) {
     if (weir__driver_result == CUDA_SUCCESS || status == WEIR_E_NO_MEMORY)
         return weir_status_message(status);
     snprintf(text, bytes, "%s: the driver answered %s", weir_status_message(status),
@@ -123,7 +124,7 @@ static weir_status group_refuses(weir_allocator *a) {
 
     if (!g || weir__group_room(g) >= WEIR_GROUP_CONTEXT_BYTES)
         return WEIR_OK;
-    weir__group_show(g, text);
+    weir__group_describe(g, text);
     return weir__create_cannot(a, weir__without_driver(WEIR_E_LIMIT),
                                "no room for the device's context (an estimate of 528MiB): %s",
                                text);
@@ -200,7 +201,7 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
     if (status != WEIR_OK && status != WEIR_E_DEVICE_LOST && a->prealloc_min == 0 &&
         a->profile_asked > 0) {
         weir__log(a->options.log, WEIR_LOG_WARNING, "preallocation is left out: %s",
-                  weir__why_not(a, status, why, sizeof why));
+                  weir__create_failure_reason(a, status, why, sizeof why));
         status = WEIR_OK;
     }
     return status;
@@ -231,7 +232,7 @@ static void apply_profile(weir_allocator *a) {
         a->threshold = a->prealloc;
 }
 
-const char *weir__why_not_told(const weir_allocator *a) {
+const char *weir__unknown_reserve_reason(const weir_allocator *a) {
     if (a->options.engine == WEIR_ENGINE_DIRECT)
         return "engine direct reserves no memory";
     if (a->options.engine == WEIR_ENGINE_POOL &&
@@ -240,16 +241,16 @@ const char *weir__why_not_told(const weir_allocator *a) {
     return NULL;
 }
 
-const char *weir__why_it_stays(const weir_allocator *a) {
+const char *weir__no_release_reason(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_BFC_FIXED ? "engine bfc-fixed keeps its size"
-                                                      : weir__why_not_told(a);
+                                                      : weir__unknown_reserve_reason(a);
 }
 
 /* Initialises the target size of the reserved memory: how much idle memory stays reserved, and for how long.  A later
  * preallocation raises the target. */
 static void set_goal(weir_allocator *a) {
     const weir_options *o = &a->options;
-    int stays = weir__why_it_stays(a) != NULL, off = stays || o->decay_ms == UINT64_MAX;
+    int stays = weir__no_release_reason(a) != NULL, off = stays || o->decay_ms == UINT64_MAX;
     int in_requests = o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
 
     weir__goal_open(&a->reserve.goal, off ? 0 : o->decay_ms * UINT64_C(1000000),
@@ -314,18 +315,19 @@ static weir_status create_parts(weir_allocator *a) {
     if (status != WEIR_OK) {
         weir__learn_close(a->learn);
         return weir__create_cannot(a, status, "cannot open the engine: %s",
-                                   weir__why_not(a, status, why, sizeof why));
+                                   weir__create_failure_reason(a, status, why, sizeof why));
     }
     weir__limit_begin(&a->reserve, a->reserve.limit.bytes);
     if (a->options.cache == WEIR_SWITCH_ON)
         status = weir__caches_open(&a->reserve, &a->caches);
     if (status == WEIR_OK && a->options.harden != WEIR_HARDEN_OFF)
-        status = weir__harden_open(&a->device, &a->options,
-                                   &(struct weir_harden_below){.alloc = weir__allocator_serve,
-                                                               .free = weir__allocator_take_back,
-                                                               .context = a,
-                                                               .graphs = &a->reserve.graphs},
-                                   &a->harden);
+        status = weir__harden_open(
+            &a->device, &a->options,
+            &(struct weir_harden_below){.alloc = weir__allocator_alloc_below_guard,
+                                        .free = weir__allocator_free_below_guard,
+                                        .context = a,
+                                        .graphs = &a->reserve.graphs},
+            &a->harden);
     if (a->caches || a->harden)
         a->reserve.flush = weir__flush;
     a->reserve.flush_context = a;
@@ -348,7 +350,8 @@ static weir_status create_parts(weir_allocator *a) {
     close_parts(a);
     weir__set_driver_result(result);
     return weir__create_cannot(a, status, "cannot start: %s",
-                               why[0] ? why : weir__why_not(a, status, why, sizeof why));
+                               why[0] ? why
+                                      : weir__create_failure_reason(a, status, why, sizeof why));
 }
 
 /* Reads the options that the program has passed (`options` may be NULL) and replaces each default by its value.
@@ -437,7 +440,7 @@ static void warn_of_oom_report(const weir_options *o, const weir_options *given)
              "oom-report '%s': %s; expected stderr, off or a file that can be written: OOM reports "
              "go to standard error until then",
              o->oom_report, strerror(problem));
-    (void)weir__text_keep(line, &is_new);
+    (void)weir__text_intern(line, &is_new);
     if (is_new)
         weir__log(weir__option_is_set(given, WEIR_SETTING_LOG) ? o->log : WEIR_LOG_WARNING,
                   WEIR_LOG_WARNING, "%s", line);
@@ -463,7 +466,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
         (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
     /* Keeps a copy of the text, since the caller may free the text that it passed as option. */
     if (weir__oom_report_is_wanted(a->options.oom_report))
-        a->options.oom_report = weir__text_keep(a->options.oom_report, NULL);
+        a->options.oom_report = weir__text_intern(a->options.oom_report, NULL);
     if (!a->options.oom_report) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
@@ -498,7 +501,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     /* From this call on, other allocators of the process may ask this allocator for idle memory. */
     weir__local_peers_join(&a->local_peer);
     *allocator = a;
-    return weir__ended(result_before, WEIR_OK);
+    return weir__end_call(result_before, WEIR_OK);
 
 release_context:
     c->driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
@@ -731,7 +734,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     close_parts(a);
     weir__anywhere_close(a);
     weir__leave_peers(a);
-    weir__device_end_waits(&a->device);
+    weir__device_free_wait_block(&a->device);
     weir__set_driver_result(result_before);
     a->device.driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
     weir__graphs_close(&a->reserve.graphs);

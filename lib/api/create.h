@@ -16,7 +16,7 @@ weir_status weir__misuse(const weir_allocator *a, weir_status status, const char
 
 /* Checks at the start of a request that this process is no child of fork(), and that no fault has made the device's
  * context unusable.  Returns OK, E_FORKED or E_DEVICE_LOST. */
-static inline __attribute__((always_inline)) weir_status weir__go_on(const weir_allocator *a) {
+static inline __attribute__((always_inline)) weir_status weir__check_live(const weir_allocator *a) {
     if (weir__driver_forked())
         return weir__misuse(a, WEIR_E_FORKED, "a call");
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
@@ -26,13 +26,14 @@ static inline __attribute__((always_inline)) weir_status weir__go_on(const weir_
 
 /* Checks at the start of a public call that `a` is not NULL, that this process is no child of fork(), and that no fault
  * has made the device's context unusable.  Returns OK, E_INVALID, E_FORKED or E_DEVICE_LOST. */
-static inline __attribute__((always_inline)) weir_status weir__gate(const weir_allocator *a) {
-    return a ? weir__go_on(a) : weir__without_driver(WEIR_E_INVALID);
+static inline __attribute__((always_inline)) weir_status
+weir__check_live_allocator(const weir_allocator *a) {
+    return a ? weir__check_live(a) : weir__without_driver(WEIR_E_INVALID);
 }
 
 /* Ends a public call, and returns its status.  If the call has succeeded, restores the result that weir_driver_result()
  * returned before the call, because driver calls inside the call may have changed it. */
-static inline weir_status weir__ended(int result_before, weir_status status) {
+static inline weir_status weir__end_call(int result_before, weir_status status) {
     if (status == WEIR_OK)
         weir__driver_result = result_before;
     return status;
@@ -40,9 +41,9 @@ static inline weir_status weir__ended(int result_before, weir_status status) {
 
 /* Makes the device's context current if the thread has no current context, because a default stream needs a context.
  * Returns 1 if the function has made the context current, else 0.  The caller later passes this result to
- * weir__device_end_context(), which restores the earlier state. */
-static inline int weir__lend_context(const weir_allocator *a) {
-    return weir__device_lacks_context && weir__device_lend_context(&a->device);
+ * weir__device_restore_context(), which restores the earlier state. */
+static inline int weir__make_context_current(const weir_allocator *a) {
+    return weir__device_lacks_context && weir__device_make_context_current(&a->device);
 }
 
 /* ---- creation ---------------------------------------------------------------------------------- */
@@ -65,7 +66,8 @@ __attribute__((format(printf, 3, 4))) weir_status
 weir__create_cannot(const weir_allocator *a, weir_status status, const char *format, ...);
 /* Returns the reason of a failure, in words for users.  The result is either `text`, into which the function has
  * written, or a constant string. */
-const char *weir__why_not(const weir_allocator *a, weir_status status, char *text, size_t bytes);
+const char *weir__create_failure_reason(const weir_allocator *a, weir_status status, char *text,
+                                        size_t bytes);
 weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory);
 
 /* Checks the settings of a new allocator against its device, and converts amounts such as "75%" to bytes. */
@@ -79,10 +81,10 @@ void weir__size_fixed_region(weir_allocator *a);
 /* Preallocates memory.  On an error writes the reason to `text`, or "" if the message of the status is sufficient. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
 /* Returns the reason why weir cannot find out how much memory is reserved, or NULL if weir can find it out. */
-const char *weir__why_not_told(const weir_allocator *a);
+const char *weir__unknown_reserve_reason(const weir_allocator *a);
 /* Returns the reason why weir never releases idle reserved memory to the device by itself, or NULL if weir releases
  * it. */
-const char *weir__why_it_stays(const weir_allocator *a);
+const char *weir__no_release_reason(const weir_allocator *a);
 
 /* Moves all idle memory of the per-stream caches and of the hardening layer to the engine, which can release it to the
  * device.  `allocator` is a pointer to a weir_allocator.  The code of lib/reserve calls this function through a
@@ -90,7 +92,7 @@ const char *weir__why_it_stays(const weir_allocator *a);
 weir_status weir__flush(void *allocator);
 /* Releases `wanted` bytes of idle memory to the device, but keeps the memory that the target size of the reserved
  * memory protects.  Writes the number of released bytes to *released.  May wait for the device. */
-weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
+weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
 /* Makes the layer above the allocator (lib/tensors) free blocks that the layer caches.  With engine direct, these frees
  * release memory to the device, and the function returns the released bytes.  With other engines, the caller must then
  * trim the allocator to release the memory. */
@@ -109,12 +111,13 @@ void weir__leave_peers(weir_allocator *a);
  * of `of`.  If `of` is NULL, no block is live.  Takes the engine's lock, and then the locks of `of`.  Needs about 10 ns
  * for each block. */
 typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
-uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most);
+uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live, void *of,
+                            uint64_t most);
 
 /* Allocate and free a block for the hardening layer, which lies above the caches and the engine. */
-weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,
-                                  CUdeviceptr *block);
-weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_stream stream,
-                                      struct weir_use_list *uses);
+weir_status weir__allocator_alloc_below_guard(void *allocator, size_t bytes, weir_stream stream,
+                                              CUdeviceptr *block);
+weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block, weir_stream stream,
+                                             struct weir_use_list *uses);
 
 #endif

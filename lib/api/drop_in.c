@@ -21,24 +21,24 @@ void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream)) 
     atomic_store_explicit(&a->device.watches, watches, memory_order_relaxed);
 }
 
-void weir__drop_in_distrust(weir_allocator *a) {
+void weir__drop_in_query_all(weir_allocator *a) {
     atomic_store_explicit(&a->device.watches, NULL, memory_order_relaxed);
     if (a->caches)
         weir__caches_distrust(a->caches);
 }
 
-void weir__drop_in_hush(weir_allocator *a) {
-    a->hushed = 1;
+void weir__drop_in_stop_logs(weir_allocator *a) {
+    a->logs_no_failures = 1;
 }
 
 /* If `on` is set, forbids that one stream reuses memory that another stream has freed, unless the host has waited in
  * between.  With engine pool the driver's pool reuses the memory, so the function also changes the attribute of the
  * pool. */
-void weir__drop_in_keep_apart(weir_allocator *a, int on) {
+void weir__drop_in_forbid_opportunistic(weir_allocator *a, int on) {
     CUmemoryPool pool = a->reserve.engine->driver_pool;
     int may = !on;
 
-    atomic_store_explicit(&a->device.keeps_apart, on, memory_order_relaxed);
+    atomic_store_explicit(&a->device.forbids_opportunistic, on, memory_order_relaxed);
     if (pool)
         (void)a->device.driver->cuMemPoolSetAttribute(
             pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &may);
@@ -189,7 +189,7 @@ static int query_streams(weir_allocator *a, const weir_stream *streams, size_t c
      * only after the stream that freed it has ended.  The driver's own pools follow this rule, too (driver 580, on an
      * H200). */
     int marks = !releases_after_waits(a) &&
-                !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
+                !atomic_load_explicit(&a->device.forbids_opportunistic, memory_order_relaxed);
     int is_idle;
 
     for (size_t i = 0; marks && i < count; i++) {
@@ -209,7 +209,7 @@ static int query_streams(weir_allocator *a, const weir_stream *streams, size_t c
     return is_idle;
 }
 
-int weir__drop_in_ask(weir_allocator *a, const weir_stream *streams, size_t count) {
+int weir__drop_in_are_idle(weir_allocator *a, const weir_stream *streams, size_t count) {
     const struct weir_driver *driver = a->device.driver;
     struct weir_driver_scope scope;
     int before = weir__driver_result, is_idle = 0;
@@ -297,8 +297,9 @@ static void log_no_room(struct weir_process_peers *n, CUdevice device, int log) 
               why);
 }
 
-int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
-                         const weir_options *options, struct weir_admission *admission) {
+int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice device,
+                                     const weir_options *options,
+                                     struct weir_admission *admission) {
     int log = options->log == WEIR_LOG_DEFAULT ? WEIR_LOG_WARNING : options->log, any;
     _Atomic uint64_t nothing_yet = 0;
     struct weir_process_peers *n;
@@ -341,7 +342,7 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
     weir_options options;
 
     return driver && read_user_options(&options) &&
-           weir__drop_in_ask_on(driver, device, &options, admission);
+           weir__drop_in_ask_for_context_on(driver, device, &options, admission);
 }
 
 /* ---- requests that weir does not serve --------------------------------------------------------------- */
@@ -376,7 +377,7 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
         return g;
     g = weir__group_enter(driver, device, why);
     *refused = !g && why[0];
-    if (*refused && weir__text_keep(why, &is_new) && is_new)
+    if (*refused && weir__text_intern(why, &is_new) && is_new)
         weir__log(log_level(), WEIR_LOG_ERROR, "%s: this process gets no memory of device %d", why,
                   device);
     return g;
@@ -410,15 +411,15 @@ int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) 
     return answers.given > 0 || answers.is_incomplete;
 }
 
-void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,
-                              size_t bytes) {
+void weir__drop_in_log_group(struct weir_group *group, CUdevice device, const char *call,
+                             size_t bytes) {
     static atomic_int told;
     char text[WEIR_GROUP_SHOWN], *rest;
     int level = log_level();
 
     if (atomic_fetch_add(&told, 1) >= MOST_TOLD)
         return;
-    weir__group_show(group, text);
+    weir__group_describe(group, text);
     weir__log(level, WEIR_LOG_ERROR,
               "out of memory: could not allocate %s on cuda:%d by %s: the limit of the process "
               "group forbids it",

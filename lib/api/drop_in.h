@@ -37,17 +37,17 @@ extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
 /* Makes weir check before each request whether the stream is being captured, because lib/adapters no longer sees the
  * beginning of every capture. */
-void weir__drop_in_distrust(weir_allocator *allocator);
+void weir__drop_in_query_all(weir_allocator *allocator);
 
 /* Switches the log of failed requests off, because the caller reports failures itself.  The caller calls this function
  * before the first request. */
-void weir__drop_in_hush(weir_allocator *allocator);
+void weir__drop_in_stop_logs(weir_allocator *allocator);
 
 /* Sets when another stream may reuse a block that one stream has freed.  If `on` is 0 (the default), the other stream
  * may reuse the block after the GPU work on the block has completed.  If `on` is set, the host must also have waited
  * for this work, or the memory must have been released to the device in between.  Blocks smaller than a page always
  * return to the cache of the stream that allocated them. */
-void weir__drop_in_keep_apart(weir_allocator *allocator, int on);
+void weir__drop_in_forbid_opportunistic(weir_allocator *allocator, int on);
 
 /* Reads options from the environment, as weir_options_from_env does, with two differences.  First, variables of
  * frameworks do not choose the engine.  Second, a framework's variables that request preallocation have an effect even
@@ -107,7 +107,7 @@ void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
  * Returns 1 if all streams are idle and no other thread has used its own default stream, else 0.  Also returns 0 if
  * another thread is in a request that uses the engine.  The caller makes sure that no capture begins and no stream ends
  * during the call. */
-int weir__drop_in_ask(weir_allocator *allocator, const weir_stream *streams, size_t count);
+int weir__drop_in_are_idle(weir_allocator *allocator, const weir_stream *streams, size_t count);
 /* Returns 1 if the stream is idle and is not being captured, else 0.  The caller makes sure that the stream does not
  * end during the call. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
@@ -136,8 +136,8 @@ uint64_t weir__drop_in_peak(weir_allocator *allocator, int restarts);
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
 /* Asks other processes to free memory for a context, as weir__drop_in_ask_for_context() does, but with the driver table
  * `driver` and with `options`. */
-int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
-                         const weir_options *options, struct weir_admission *admission);
+int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice device,
+                                     const weir_options *options, struct weir_admission *admission);
 
 /* Joins the group of processes that shares one limit on the device, if the environment puts this process into a group.
  * Returns the group, or NULL if there is no group.  If the process cannot join the group, logs an error once, returns
@@ -153,8 +153,8 @@ struct weir_group *weir__drop_in_group_of(CUdevice device);
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
 /* Logs the members of the process group and their memory, after the limit of the group has made a driver call such as
  * cuMemAlloc fail.  Logs only the first few such failures. */
-void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,
-                              size_t bytes);
+void weir__drop_in_log_group(struct weir_group *group, CUdevice device, const char *call,
+                             size_t bytes);
 
 /* Waits until the device has completed all work.  The function does not make a stream capture invalid. */
 CUresult weir__drop_in_wait(weir_allocator *allocator);

@@ -28,7 +28,7 @@ static int begins_block(const weir_allocator *a, CUdeviceptr block) {
 }
 
 weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
     uint64_t id = 0;
 
     if (status != WEIR_OK)
@@ -40,10 +40,10 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) {
         /* A default stream's handle means different streams in different threads, so weir also records the stream's
          * id. */
-        int lent = weir__lend_context(a);
+        int lent = weir__make_context_current(a);
         CUresult result = weir__device_stream_id(&a->device, stream, &id);
 
-        weir__device_end_context(&a->device, lent);
+        weir__device_restore_context(&a->device, lent);
         if (result != CUDA_SUCCESS)
             return weir__device_status(&a->device, result);
     }
@@ -71,7 +71,7 @@ static int find_live_block(const weir_allocator *a, CUdeviceptr address, CUdevic
 }
 
 weir_status weir_block_range(weir_allocator *a, const void *address, void **block, size_t *bytes) {
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
     CUdeviceptr start = 0;
     size_t asked = 0;
     int found;
@@ -93,7 +93,7 @@ weir_status weir_block_range(weir_allocator *a, const void *address, void **bloc
 }
 
 weir_status weir_pool(weir_allocator *a, struct CUmemPoolHandle_st **pool) {
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
 
     if (status != WEIR_OK)
         return status;
@@ -121,7 +121,7 @@ static int is_wrong_access(const weir_allocator *a, int device, int access, char
 weir_status weir_set_access(weir_allocator *a, int device, int access) {
     CUmemAccessDesc change = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
                               .flags = (CUmemAccess_flags)access};
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
     char why[256] = "";
     CUresult result = CUDA_SUCCESS;
     int result_before = weir__driver_result;
@@ -144,12 +144,12 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
     if (device == a->device.ordinal)
         return WEIR_OK;
     change.location.id = device;
-    return weir__ended(result_before, a->reserve.engine->ops->allow(a->reserve.engine, &change));
+    return weir__end_call(result_before, a->reserve.engine->ops->allow(a->reserve.engine, &change));
 }
 
 static weir_status bind(weir_allocator *a, weir_stream stream, int more) {
     int result_before = weir__driver_result, driver_result;
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
 
     if (status != WEIR_OK || !a->caches)
         return status;
@@ -162,7 +162,7 @@ static weir_status bind(weir_allocator *a, weir_stream stream, int more) {
                                                       : "weir_unbind");
         weir__set_driver_result(driver_result);
     }
-    return weir__ended(result_before, status);
+    return weir__end_call(result_before, status);
 }
 
 weir_status weir_bind(weir_allocator *a, weir_stream stream) {

@@ -81,7 +81,7 @@ weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, 
     struct weir_memory_files files = {0};
     int result_before = weir__driver_result;
     size_t bytes = 0;
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
 
     if (status != WEIR_OK)
         return status;
@@ -102,7 +102,7 @@ weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, 
                                             "text_bytes is less than *needed");
     }
     free(files.list);
-    return weir__ended(result_before, status);
+    return weir__end_call(result_before, status);
 }
 
 weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, size_t text_bytes,
@@ -205,7 +205,7 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
     for (size_t i = 0; i < t->count && status == WEIR_OK; i++) {
         int file = -1;
 
-        status = weir__memory_sender_take(t, sender, t->pieces[i].file, &file, why);
+        status = weir__memory_sender_copy_file(t, sender, t->pieces[i].file, &file, why);
         if (status == WEIR_OK) {
             status = map_piece(m, &t->pieces[i], file, why);
             close(file);
@@ -282,14 +282,14 @@ static CUresult close_mapping(struct mapping *m, int waits) {
         /* Removes the mapping from the table first.  After cuMemAddressFree(), another mapping may get these
          * addresses. */
         pthread_mutex_lock(&lock);
-        (void)weir__map_take(&mappings, m->base, NULL);
+        (void)weir__map_remove(&mappings, m->base, NULL);
         pthread_mutex_unlock(&lock);
         (void)driver->cuMemAddressFree(m->base, m->bytes);
     }
     weir__driver_leave(driver, &scope);
     if (result != CUDA_SUCCESS)
         return result;
-    weir__device_end_waits(&m->device);
+    weir__device_free_wait_block(&m->device);
     (void)driver->cuDevicePrimaryCtxRelease(m->device.ordinal);
     free(m);
     return CUDA_SUCCESS;
@@ -377,7 +377,7 @@ weir_status weir_ipc_open(const char *text, int *device, void **base, char *mess
         if (device)
             *device = m->device.ordinal;
     }
-    return weir__ended(result_before, status);
+    return weir__end_call(result_before, status);
 }
 
 weir_status weir_ipc_close(void *base) {
@@ -405,7 +405,7 @@ weir_status weir_ipc_close(void *base) {
     device = &m->device;
     result = close_mapping(m, 1);
     if (result == CUDA_SUCCESS)
-        return weir__ended(result_before, WEIR_OK);
+        return weir__end_call(result_before, WEIR_OK);
     status = weir__device_status(device, result);
     pthread_mutex_lock(&lock);
     m->closes = 0;

@@ -87,7 +87,8 @@ static size_t list_units(const struct weir_engine *engine, struct weir_extent **
     return count;
 }
 
-uint64_t weir__held(struct weir_engine *engine, weir__live_walk_fn *live, void *of, uint64_t most) {
+uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live, void *of,
+                            uint64_t most) {
     struct pinned h = {.engine = engine};
 
     h.count = weir__engine_list_all(engine, WEIR_VISIT_WHOLES, &h.piece);
@@ -114,22 +115,22 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
     weir_statistics figures;
 
     *above = 0;
-    if ((weir__why_it_stays(a) && !is_direct) ||
+    if ((weir__no_release_reason(a) && !is_direct) ||
         weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return 0;
     if (may_wait)
         *above = weir__reserve_reclaimable(&a->reserve);
     weir__stats_read(a, &figures);
     stays = weir__goal_target(&a->reserve.goal, figures.reserved,
-                              weir__size_less(figures.in_use, *above), UINT64_MAX);
-    idle = weir__size_less(figures.reserved, stays);
+                              weir__size_subtract(figures.in_use, *above), UINT64_MAX);
+    idle = weir__size_subtract(figures.reserved, stays);
     if (is_direct || idle == 0)
         return weir__size_smaller(idle, *above);
     /* Engine bfc can release a region only as a whole.  Engine pool can release single units of a region. */
-    held = weir__held(a->reserve.engine, a->harden ? weir__harden_live : weir__caches_live,
-                      a->harden ? (void *)a->harden : (void *)a->caches,
-                      weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
-    return weir__size_smaller(idle, weir__size_less(figures.reserved, held) + *above);
+    held = weir__pinned_bytes(a->reserve.engine, a->harden ? weir__harden_live : weir__caches_live,
+                              a->harden ? (void *)a->harden : (void *)a->caches,
+                              weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
+    return weir__size_smaller(idle, weir__size_subtract(figures.reserved, held) + *above);
 }
 
 /* Releases idle memory for other allocators or processes, and returns the number of released bytes.  First releases
@@ -147,11 +148,11 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
     if (may_wait)
         given = weir__reclaim_bytes(a, 0, &pending);
     while (given < wanted && (idle = reclaimable_bytes(a, may_wait, &above)) > 0) {
-        if (weir__relieve(a, more, cause, &released) != WEIR_OK)
+        if (weir__release_idle(a, more, cause, &released) != WEIR_OK)
             break;
         given += released;
         if (released > 0) {
-            more = weir__size_less(wanted, given);
+            more = weir__size_subtract(wanted, given);
             continue;
         }
         has_waited |= trim_waits && above == 0 && pending == 0;
@@ -194,7 +195,7 @@ uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wa
         if (lendable_bytes(s->owner, may_wait) > 0)
             got += release_idle(s->owner, most - got, WEIR_EVENT_LOW_MEMORY, may_wait);
     if (s)
-        weir__local_peers_let_go(s);
+        weir__local_peers_release(s);
     return got;
 }
 
@@ -208,7 +209,7 @@ static void read_holding(void *allocator, struct weir_holding *out) {
     weir__stats_read(a, &figures);
     *out = (struct weir_holding){
         .reserved = figures.reserved,
-        .in_use = weir__size_less(figures.in_use, above),
+        .in_use = weir__size_subtract(figures.in_use, above),
         .idle = idle,
         .limit = atomic_load_explicit(&a->reserve.limit.bytes, memory_order_relaxed),
         .device_total = a->device.total,
@@ -228,13 +229,13 @@ static void release_above_limit(weir_allocator *a) {
     uint64_t above, calls;
 
     weir__stats_read(a, &figures);
-    above = weir__size_less(figures.reserved, a->reserve.limit.bytes);
+    above = weir__size_subtract(figures.reserved, a->reserve.limit.bytes);
     calls = figures.allocs + figures.frees;
     if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_CUTS) && above == a->stayed &&
-                       calls == a->stayed_after))
+                       calls == a->unfreed_after))
         return;
-    a->stayed = weir__size_less(above, release_idle(a, above, WEIR_EVENT_RELEASE, 0));
-    a->stayed_after = calls;
+    a->stayed = weir__size_subtract(above, release_idle(a, above, WEIR_EVENT_RELEASE, 0));
+    a->unfreed_after = calls;
 }
 
 /* Adapts the allocator's limit to the number and the weights of the processes that use the device now.  The thread that
@@ -274,7 +275,7 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes) {
     char holders[WEIR_PROCESS_PEERS_SHOWN];
 
-    weir__process_peers_show(n, holders);
+    weir__process_peers_describe(n, holders);
     if (holders[0])
         snprintf(text, bytes,
                  "start these with keep-free 1GiB (--keep-free) to keep room for it: %s", holders);

@@ -179,7 +179,7 @@ static void put_holders(struct weir_output *out, const weir_oom_report *v) {
         weir__put(out, "%s%.16s (process %ju) has %s, could release %s\n",
                   i ? "              " : "  holders     ", p->command, p->pid, SHOW(p->bytes),
                   SHOW(p->idle));
-        rest = rest == UINT64_MAX ? rest : weir__size_less(rest, p->bytes);
+        rest = rest == UINT64_MAX ? rest : weir__size_subtract(rest, p->bytes);
     }
     if (v->processes > v->process_count)
         weir__put(out, "              and %u more processes\n", v->processes - v->process_count);
@@ -207,7 +207,7 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
 /* Writes the request, the cause, the processes that use the memory, and the main figures.  These lines come first,
  * because a log may cut the end of the text.  Returns advice for the user, for the case that no setting helps. */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
-    uint64_t left = weir__size_less(v->limit, v->reserved);
+    uint64_t left = weir__size_subtract(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
     const char *advice;
 

@@ -174,7 +174,7 @@ static uint64_t local_peer_reserve(const weir_allocator *a, uint64_t *idle) {
     while ((s = weir__local_peers_next(&a->local_peer, s))) {
         weir__stats_read(s->owner, &figures);
         bytes += figures.reserved;
-        *idle += weir__size_less(figures.reserved, figures.in_use);
+        *idle += weir__size_subtract(figures.reserved, figures.in_use);
     }
     return bytes;
 }
@@ -185,12 +185,12 @@ static void read_device(weir_allocator *a, weir_oom_report *v) {
     v->device_total = a->device.total;
     v->device_free = weir__device_free(&a->device);
     v->graphs = graph_bytes(&a->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
-    v->graphs_idle = weir__size_less(v->graphs, used);
+    v->graphs_idle = weir__size_subtract(v->graphs, used);
     v->other_allocators = local_peer_reserve(a, &idle);
     v->others = v->device_free == UINT64_MAX
                     ? UINT64_MAX
-                    : weir__size_less(v->device_total, v->device_free + v->reserved + v->graphs +
-                                                           v->other_allocators);
+                    : weir__size_subtract(v->device_total, v->device_free + v->reserved +
+                                                               v->graphs + v->other_allocators);
 }
 
 /* Reads how much memory is reserved and idle.  Sets *at_rest to the size of the largest free range after all pending
@@ -210,7 +210,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
     weir__stats_read(a, &figures);
     v->reserved = figures.reserved;
     v->in_use = figures.in_use;
-    v->idle = weir__size_less(v->reserved, v->in_use);
+    v->idle = weir__size_subtract(v->reserved, v->in_use);
     v->largest_free_block = v->pending = UINT64_MAX;
     e->ops->survey(e, &survey);
     /* With engine pool, the driver does not report how much memory of its pool is idle. */
@@ -280,7 +280,7 @@ static uint64_t need_of(const weir_allocator *a, const weir_oom_report *v) {
 
 /* Returns how many more bytes the device would need for the request to succeed. */
 static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v) {
-    return weir__size_less(need_of(a, v), v->idle + room_on(v) / unit_of(a) * unit_of(a));
+    return weir__size_subtract(need_of(a, v), v->idle + room_on(v) / unit_of(a) * unit_of(a));
 }
 
 /* Returns the cause of a failure for which the figures show enough memory.  If the driver does not report the device's
@@ -299,7 +299,7 @@ static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
 
     if (lacks == 0)
         return cause_without_figures(v);
-    if (v->process_group[0] && weir__size_less(v->group_limit, v->group_used) <= room_on(v))
+    if (v->process_group[0] && weir__size_subtract(v->group_limit, v->group_used) <= room_on(v))
         return WEIR_OOM_REPORT_GROUP;
     if (v->graphs >= lacks && (v->graphs >= others || !much))
         return WEIR_OOM_REPORT_GRAPHS;
@@ -314,7 +314,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
                     uint64_t then) {
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = room_on(v) / unit * unit;
-    uint64_t left = weir__size_less(v->limit, v->reserved);
+    uint64_t left = weir__size_subtract(v->limit, v->reserved);
     /* Engine mapped reserves memory in whole 2 MiB pages. */
     uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
     /* A request above the limit can succeed only in one idle range that is large enough, because no memory may be
@@ -345,9 +345,9 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
  * pool refused the request, the request could use only the memory below this limit. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
-        v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserved) : UINT64_MAX;
+        v->status == WEIR_E_LIMIT ? weir__size_subtract(v->limit, v->reserved) : UINT64_MAX;
 
-    return weir__size_less(v->asked, weir__size_smaller(room_on(v), growth));
+    return weir__size_subtract(v->asked, weir__size_smaller(room_on(v), growth));
 }
 
 /* Finds the cause of a failed request on a stream under capture.  The driver allocates the memory of a graph, so the
@@ -359,7 +359,7 @@ static int cause_under_capture(const weir_oom_report *v) {
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
     /* Under capture only engine pool has a limit, so E_LIMIT comes from engine pool. */
-    if (v->status == WEIR_E_LIMIT && v->asked > weir__size_less(v->limit, v->in_use))
+    if (v->status == WEIR_E_LIMIT && v->asked > weir__size_subtract(v->limit, v->in_use))
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
         return WEIR_OOM_REPORT_RESERVE;
@@ -441,7 +441,7 @@ static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t l
 /* Advises a smaller value of keep-free.  If the limit is also too low, advises a higher limit, too. */
 static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
     uint64_t limit = advised_limit(a, v);
-    uint64_t keep_free = weir__size_less(v->reserved + room_on(v), limit);
+    uint64_t keep_free = weir__size_subtract(v->reserved + room_on(v), limit);
 
     advise_bytes(v, WEIR_SETTING_KEEP_FREE, keep_free / UNIT * UNIT);
     if (atomic_load(&a->reserve.limit.own) < limit)
@@ -503,7 +503,7 @@ static void advise_early(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_to(v->in_use + need_of(a, v), unit_of(a));
 
     if (a->options.engine != WEIR_ENGINE_DIRECT && bytes > a->prealloc &&
-        bytes <= weir__size_less(a->free_at_first, a->reserve.limit.keep_free))
+        bytes <= weir__size_subtract(a->free_at_first, a->reserve.limit.keep_free))
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
@@ -517,7 +517,7 @@ static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
         return v->device_total;
     (void)local_peer_reserve(a, &idle);
     bytes += idle + (a->reserve.events.peers
-                         ? weir__process_peers_reserve(a->device.driver, a->device.ordinal)
+                         ? weir__process_peers_read_reserved(a->device.driver, a->device.ordinal)
                          : 0);
     return weir__size_smaller(bytes, v->device_total);
 }
@@ -538,7 +538,7 @@ static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
     uint64_t lacks = lacking_bytes(a, v);
 
     if (o->registry == WEIR_SWITCH_ON || lacks == 0 ||
-        weir__process_peers_reserve(a->device.driver, a->device.ordinal) < lacks)
+        weir__process_peers_read_reserved(a->device.driver, a->device.ordinal) < lacks)
         return;
     add_advice(v, WEIR_SETTING_REGISTRY, "on");
     if (o->recovery_timeout_ms == UINT32_MAX)
@@ -665,7 +665,7 @@ int weir__oom_report_new(weir_allocator *a, weir_oom_report *out) {
         weir_last_oom_report(a, out) != WEIR_OK)
         return 0;
     bit = 1u << out->cause;
-    if (atomic_fetch_or_explicit(&a->causes_told, bit, memory_order_relaxed) & bit)
+    if (atomic_fetch_or_explicit(&a->causes_reported, bit, memory_order_relaxed) & bit)
         return 0;
     weir__oom_report_write(out, a->options.oom_report);
     return 1;

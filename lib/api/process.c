@@ -100,7 +100,7 @@ static void save_at_exit(void) {
 static void log_reason_once(weir_status status, int log, const char *why) {
     int is_new = 1;
 
-    (void)weir__text_keep(status == WEIR_E_PARSE ? why : weir_status_message(status), &is_new);
+    (void)weir__text_intern(status == WEIR_E_PARSE ? why : weir_status_message(status), &is_new);
     if (is_new)
         weir__log(log == WEIR_LOG_DEFAULT ? WEIR_LOG_ERROR : log, WEIR_LOG_ERROR, "%s", why);
 }

@@ -46,7 +46,7 @@ static void log_failure(const weir_allocator *a, const struct weir_failed_reques
     /* If more memory than the request needs is free, the driver has failed for another reason. */
     int is_drivers = r->largest >= r->asked;
 
-    if (a->hushed)
+    if (a->logs_no_failures)
         return;
     /* Does not use WEIR_SHOWN here, because WEIR_SHOWN prints "not known" for UINT64_MAX, which is a valid size of a
      * request. */
@@ -156,7 +156,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
         /* Completes the record of the failed request.  If only a query of the driver failed, there is no such
          * record. */
         note_failure(a, &r);
-    return weir__ended(result_before, status);
+    return weir__end_call(result_before, status);
 }
 
 /* Allocates from the cache `c` of the stream, if the cache still belongs to the stream with this id.  `id` is 0 if the
@@ -192,12 +192,12 @@ static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, s
     status = c ? alloc_in_cache(a, c, id, bytes, stream, block)
                : miss(a, NULL, 0, 0, bytes, stream, block);
     if (__builtin_expect(lent, 0))
-        weir__device_end_context(&a->device, lent);
+        weir__device_restore_context(&a->device, lent);
     return status;
 }
 
-weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,
-                                  CUdeviceptr *block) {
+weir_status weir__allocator_alloc_below_guard(void *allocator, size_t bytes, weir_stream stream,
+                                              CUdeviceptr *block) {
     weir_allocator *a = allocator;
     void *served = NULL;
     weir_status status = a->caches && bytes <= a->device.total
@@ -209,7 +209,7 @@ weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream str
 }
 
 static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    int lent = weir__lend_context(a);
+    int lent = weir__make_context_current(a);
     CUdeviceptr address = 0;
     weir_status status = WEIR_OK;
 
@@ -217,13 +217,13 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
         status = preallocate_first(a);
     if (status == WEIR_OK)
         status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)
-                           : weir__allocator_serve(a, bytes, stream, &address);
+                           : weir__allocator_alloc_below_guard(a, bytes, stream, &address);
     if (status == WEIR_OK) {
         *block = (void *)(uintptr_t)address;
         if (weir__uses_any(&a->uses))
             weir__uses_forget(&a->uses, address);
     }
-    weir__device_end_context(&a->device, lent);
+    weir__device_restore_context(&a->device, lent);
     return status;
 }
 
@@ -261,28 +261,29 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
 static weir_status request_with_callback(weir_allocator *a, size_t bytes, weir_stream stream,
                                          void **block) {
     for (uint64_t attempt = 1;; attempt++) {
-        uint64_t met = weir__failures_met();
+        uint64_t met = weir__failure_count();
         weir_status status = request(a, bytes, stream, block);
 
-        if (!weir__is_failure(status) || in_oom_callback || weir__failures_met() == met ||
+        if (!weir__is_failure(status) || in_oom_callback || weir__failure_count() == met ||
             !ask_program(a, bytes, stream, status, attempt))
             return status;
         /* The request is not finished, so the failed attempt is removed from the number of failed requests. */
         atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
-        status = weir__go_on(a);
+        status = weir__check_live(a);
         if (status != WEIR_OK)
             return status;
     }
 }
 
 static void note_latency(weir_allocator *a, int operation, uint64_t started) {
-    weir__histogram_add(&a->counters.latency[operation], weir__device_since(&a->device, started));
+    weir__histogram_add(&a->counters.latency[operation],
+                        weir__device_elapsed_ns(&a->device, started));
 }
 
 static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size_t bytes,
                                                          weir_stream stream, void **block) {
-    weir_status status = weir__gate(a);
-    uint64_t started, met = weir__failures_met();
+    weir_status status = weir__check_live_allocator(a);
+    uint64_t started, met = weir__failure_count();
     int result_before = weir__driver_result;
 
     if (status != WEIR_OK)
@@ -299,9 +300,9 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     if (a->counters.latency)
         note_latency(a, WEIR_OPERATION_ALLOC, started);
     if (weir__is_failure(status) && is_reported_last(a) && !in_oom_callback &&
-        weir__failures_met() > met)
+        weir__failure_count() > met)
         report_failure(a);
-    return weir__ended(result_before, status);
+    return weir__end_call(result_before, status);
 }
 
 /* Returns 1 if the per-stream caches alone can handle the call, else 0.  They can do so if no bit of the slow path's
@@ -356,8 +357,8 @@ intptr_t weir_alloc_address(weir_allocator *a, size_t bytes, weir_stream stream)
 
 /* ---- frees ------------------------------------------------------------------------------------- */
 
-weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_stream stream,
-                                      struct weir_use_list *uses) {
+weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block, weir_stream stream,
+                                             struct weir_use_list *uses) {
     weir_allocator *a = allocator;
     struct weir_engine *e = a->reserve.engine;
     weir_status status;
@@ -386,19 +387,19 @@ static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream strea
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
     struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
     struct weir_use_list *others = has_use_elsewhere(uses, stream) ? uses : NULL;
-    int lent = weir__lend_context(a);
+    int lent = weir__make_context_current(a);
     weir_status status = a->harden ? weir__harden_free(a->harden, block, stream, others)
-                                   : weir__allocator_take_back(a, block, stream, others);
+                                   : weir__allocator_free_below_guard(a, block, stream, others);
 
     if (uses)
         weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
-    weir__device_end_context(&a->device, lent);
+    weir__device_restore_context(&a->device, lent);
     return status;
 }
 
 static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void *block,
                                                         weir_stream stream) {
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
     int result_before = weir__driver_result;
     uint64_t started;
 
@@ -408,7 +409,7 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
     status = release(a, (uintptr_t)block, stream);
     if (a->counters.latency)
         note_latency(a, WEIR_OPERATION_FREE, started);
-    return weir__ended(result_before, status);
+    return weir__end_call(result_before, status);
 }
 
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id) {

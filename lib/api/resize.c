@@ -17,18 +17,18 @@
 /* Logs why a preallocation failed, and returns `status`.  Only for failures that neither the limit nor a lack of memory
  * caused.  Logs nothing for E_DRIVER and E_DEVICE_LOST, because weir has already logged the driver's error. */
 static weir_status cannot_preallocate(const weir_allocator *a, weir_status status) {
-    const char *reason = weir__why_not_told(a);
+    const char *reason = weir__unknown_reserve_reason(a);
     char why[160];
 
     if (status != WEIR_E_DRIVER && status != WEIR_E_DEVICE_LOST)
         weir__log(a->options.log, WEIR_LOG_ERROR, "weir_preallocate: %s",
-                  reason ? reason : weir__why_not(a, status, why, sizeof why));
+                  reason ? reason : weir__create_failure_reason(a, status, why, sizeof why));
     return status;
 }
 
 weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) {
     weir_statistics figures = {.size = sizeof figures};
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
     int result_before = weir__driver_result;
 
     if (status != WEIR_OK)
@@ -49,12 +49,12 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) 
     }
     if (reserved)
         *reserved = (size_t)figures.reserved;
-    return weir__ended(result_before, status);
+    return weir__end_call(result_before, status);
 }
 
 weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
     struct weir_device_memory memory;
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
     int result_before = weir__driver_result;
     char why[160];
 
@@ -69,7 +69,7 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
     if (status != WEIR_OK)
         return status;
     weir__limit_set(&a->reserve, weir__budget_bytes(&limit, &memory, UINT64_MAX));
-    return weir__ended(result_before, WEIR_OK);
+    return weir__end_call(result_before, WEIR_OK);
 }
 
 weir_status weir__flush(void *allocator) {
@@ -87,12 +87,12 @@ uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending)
         return 0;
     before = weir__engine_reserve(a->reserve.engine);
     (void)weir__reserve_reclaim(&a->reserve, may_wait, pending);
-    return weir__size_less(before, weir__engine_reserve(a->reserve.engine));
+    return weir__size_subtract(before, weir__engine_reserve(a->reserve.engine));
 }
 
 weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
     int result_before = weir__driver_result;
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
     uint64_t reclaimed = 0, pending;
     size_t trimmed;
 
@@ -103,7 +103,7 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
         if (released)
             *released = (size_t)reclaimed + trimmed;
     }
-    return weir__ended(result_before, status);
+    return weir__end_call(result_before, status);
 }
 
 weir_status weir_process_trim(weir_process_memory *out) {
@@ -130,7 +130,7 @@ weir_status weir_process_trim(weir_process_memory *out) {
     return first;
 }
 
-weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released) {
+weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, size_t *released) {
     weir_statistics figures;
     uint64_t keep;
 
@@ -144,12 +144,12 @@ weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t 
 }
 
 weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
     const char *reason;
 
     if (status != WEIR_OK)
         return status;
-    reason = weir__why_it_stays(a);
+    reason = weir__no_release_reason(a);
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
     weir__goal_signal(&a->reserve.goal, bytes ? bytes : UINT64_MAX);
@@ -169,7 +169,8 @@ static weir_status answer_signal(weir_allocator *a, size_t *released) {
     if (wanted == 0)
         return WEIR_OK;
     reclaimed = weir__reclaim_bytes(a, 1, &pending);
-    status = weir__relieve(a, weir__size_less(wanted, reclaimed), WEIR_EVENT_LOW_MEMORY, released);
+    status = weir__release_idle(a, weir__size_subtract(wanted, reclaimed), WEIR_EVENT_LOW_MEMORY,
+                                released);
     *released += (size_t)reclaimed;
     if (status == WEIR_OK)
         weir__goal_want_less(&a->reserve.goal, wanted, 0);
@@ -178,7 +179,7 @@ static weir_status answer_signal(weir_allocator *a, size_t *released) {
 
 weir_status weir_decay(weir_allocator *a, size_t *released) {
     weir_statistics figures = {.size = sizeof figures};
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
     int result_before = weir__driver_result;
     size_t answered = 0, decayed = 0, settled = 0;
     const char *reason;
@@ -189,9 +190,9 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
         return status;
     wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_relaxed) != 0;
     if (a->reserve.goal.half_life_ns == 0 && !a->reserve.goal.has_threshold && !wanted) {
-        reason = weir__why_it_stays(a);
+        reason = weir__no_release_reason(a);
         /* Logs only once that weir_decay is not supported, since a program may call weir_decay often. */
-        if (atomic_exchange(&a->decay_told, 1))
+        if (atomic_exchange(&a->decay_logged, 1))
             return weir__without_driver(WEIR_E_NOT_SUPPORTED);
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_decay",
                                       reason ? reason : "decay is off, and no memory is wanted");
@@ -200,7 +201,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     if (status == WEIR_OK && a->reserve.goal.half_life_ns > 0) {
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
         keep = weir__goal_end_window(&a->reserve.goal,
-                                     weir__device_since(&a->device, a->device.created_ticks),
+                                     weir__device_elapsed_ns(&a->device, a->device.created_ticks),
                                      figures.in_use, figures.reserved, 0);
         if (keep < figures.reserved)
             status = weir__goal_lower(&a->reserve, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
@@ -209,11 +210,11 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
         settled = weir__goal_settle(&a->reserve);
     if (released)
         *released = answered + decayed + settled;
-    return weir__ended(result_before, status);
+    return weir__end_call(result_before, status);
 }
 
 weir_status weir_profile_save(weir_allocator *a, const char *path) {
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
 
     if (status != WEIR_OK)
         return status;

@@ -35,7 +35,7 @@ static void fill_latency(weir_allocator *a, int operation, struct weir_show_late
 }
 
 uint64_t weir__show_age(weir_allocator *a) {
-    return weir__device_since(&a->device, a->device.created_ticks);
+    return weir__device_elapsed_ns(&a->device, a->device.created_ticks);
 }
 
 /* Copies the latest growths and releases of reserved memory from the allocator. */

@@ -26,7 +26,7 @@ static CUresult make_quiet(weir_allocator *a, CUstream *stream) {
 }
 
 static weir_status quiet_of(weir_allocator *a, CUstream *stream) {
-    weir_status status = weir__gate(a);
+    weir_status status = weir__check_live_allocator(a);
 
     if (status != WEIR_OK)
         return status;
@@ -75,12 +75,12 @@ weir_status weir_alloc_any(weir_allocator *a, size_t bytes, void **block) {
     return status;
 }
 
-int weir__apart(const weir_allocator *a, struct weir_extent *addresses) {
+int weir__separate_addresses(const weir_allocator *a, struct weir_extent *addresses) {
     return !a->harden && a->reserve.engine->ops->visit &&
            weir__engine_find(a->reserve.engine, WEIR_VISIT_APART, 0, addresses) == 1;
 }
 
-weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void **block) {
+weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, void **block) {
     struct weir_request r = {.bytes = bytes, .asked = bytes, .at = at};
     int result_before = weir__driver_result;
     weir_status status = quiet_of(a, &r.stream);

@@ -351,7 +351,7 @@ static int check_order(weir_trace_reader *reader, const weir_trace_event *event)
         }
         return 1;
     case 'f':
-        if (!weir__map_take(&reader->live, key, &bytes))
+        if (!weir__map_remove(&reader->live, key, &bytes))
             return parse_error(reader, "free of id %" PRIu64 ", which is not live", event->id);
         if (bytes != event->bytes)
             return parse_error(

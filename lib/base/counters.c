@@ -74,7 +74,7 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
 
 _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 
-unsigned weir__striped_enlist(void) {
+unsigned weir__striped_assign(void) {
     static _Atomic unsigned threads; /* how many threads have a stripe of counters of their own */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
@@ -157,11 +157,11 @@ void weir__failure_get(struct weir_failed_request *out) {
     *out = last;
 }
 
-uint64_t weir__failures_met(void) {
+uint64_t weir__failure_count(void) {
     return failures_met;
 }
 
-void weir__failure_asked(uint64_t bytes) {
+void weir__failure_set_bytes(uint64_t bytes) {
     last.figures.asked = bytes;
 }
 

@@ -44,11 +44,11 @@ struct weir_striped {
  * space that the C library reserves for libraries that a program opens at run time. */
 extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 /* Gives this thread an array of counters.  Returns the index of the array plus one. */
-unsigned weir__striped_enlist(void);
+unsigned weir__striped_assign(void);
 
 /* Returns the index of this thread's array of counters.  Gives the thread an array first if it has none. */
 static inline unsigned weir__striped_own(void) {
-    return (weir__striped_thread ? weir__striped_thread : weir__striped_enlist()) - 1;
+    return (weir__striped_thread ? weir__striped_thread : weir__striped_assign()) - 1;
 }
 
 /* Adds one to a counter of the calling thread.  `stripe` is the index of the thread's array of counters.  A thread that
@@ -138,8 +138,8 @@ void weir__failure_set(const struct weir_failed_request *refused);
 void weir__failure_get(struct weir_failed_request *out);
 /* Returns how many requests of the calling thread have failed so far.  A caller that compares two results finds out
  * whether another request has failed in between. */
-uint64_t weir__failures_met(void);
+uint64_t weir__failure_count(void);
 /* Overwrites the requested size in the record of the calling thread's last failed request. */
-void weir__failure_asked(uint64_t bytes);
+void weir__failure_set_bytes(uint64_t bytes);
 
 #endif

@@ -84,7 +84,7 @@ int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out) {
     return 1;
 }
 
-int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
+int weir__map_remove(struct weir_map *map, uint64_t key, uintptr_t *out) {
     size_t mask = map->capacity - 1;
     size_t gap;
 

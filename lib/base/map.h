@@ -35,6 +35,6 @@ int weir__map_reserve(struct weir_map *map, size_t more);
 /* Writes the value of a key to *out; `out` may be NULL.  Returns 1 if the map has the key, else 0. */
 int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out);
 /* Removes a key, and writes its value to *out; `out` may be NULL.  Returns 1 if the map had the key, else 0. */
-int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out);
+int weir__map_remove(struct weir_map *map, uint64_t key, uintptr_t *out);
 
 #endif

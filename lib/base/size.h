@@ -54,7 +54,7 @@ static inline uint64_t weir__size_larger(uint64_t a, uint64_t b) {
 }
 
 /* Returns a - b, or 0 if b is larger. */
-static inline uint64_t weir__size_less(uint64_t a, uint64_t b) {
+static inline uint64_t weir__size_subtract(uint64_t a, uint64_t b) {
     return a - weir__size_smaller(a, b);
 }
 

@@ -4,7 +4,7 @@
  * strtoull accepts signs and leading spaces, so this file reads numbers itself.  Sizes are computed with integers, so
  * 0.1TiB is exact to the byte.
  *
- * weir__text_keep() stores texts in a list, under a lock.  weir never removes a text from the list. */
+ * weir__text_intern() stores texts in a list, under a lock.  weir never removes a text from the list. */
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -463,10 +463,11 @@ struct kept {
 };
 
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-/* The list of texts that weir__text_keep() has copied, guarded by kept_lock.  weir never changes or frees an entry. */
+/* The list of texts that weir__text_intern() has copied, guarded by kept_lock.  weir never changes or frees an
+ * entry. */
 static struct kept *kept_texts;
 
-const char *weir__text_keep(const char *text, int *is_new) {
+const char *weir__text_intern(const char *text, int *is_new) {
     size_t bytes = strlen(text) + 1;
     struct kept *node;
 

@@ -90,6 +90,6 @@ size_t weir__text_distance(const char *a, size_t a_length, const char *b);
 /* Returns a copy of `text` that lives as long as the process.  Equal texts get one pointer.  Sets *is_new to 1 at the
  * first call with this text, else to 0; `is_new` may be NULL.  Returns NULL if there is no host memory.  Thread-safe.
  * weir never frees the copies, so callers must not pass many different texts. */
-const char *weir__text_keep(const char *text, int *is_new);
+const char *weir__text_intern(const char *text, int *is_new);
 
 #endif

@@ -15,7 +15,7 @@ static int is_weir_entry(const char *entry) {
     return strncmp(entry, begins, sizeof begins - 1) == 0;
 }
 
-void weir__variables_note(void) {
+void weir__variables_store(void) {
     size_t bytes = 1, at = 0;
 
     for (char **entry = environ; entry && *entry; entry++)

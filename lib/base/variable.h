@@ -10,9 +10,9 @@
 
 /* Copies the environment variables that begin with WEIR_.  The caller calls this function once, before the program's
  * main(). */
-void weir__variables_note(void);
+void weir__variables_store(void);
 /* Returns the value of an environment variable.  If the variable is not set now, returns the value that
- * weir__variables_note() has copied.  Returns NULL if there is no copy either. */
+ * weir__variables_store() has copied.  Returns NULL if there is no copy either. */
 const char *weir__variable(const char *name);
 
 #endif

@@ -840,7 +840,7 @@ weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struc
         p.c = find_cache(f, stream, &p.id, &lent);
     else if (!c)
         lent = is_default(stream) && weir__device_lacks_context &&
-               weir__device_lend_context(f->device);
+               weir__device_make_context_current(f->device);
     if (!is_cached)
         status = free_other(f, block, stream, uses);
     else if (p.id != 0 && p.c && s->slot_units && free_cached(p.c, p.id, s, block))
@@ -854,6 +854,6 @@ weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struc
     else
         weir__device_log_free(f->device, block, status);
     if (__builtin_expect(lent, 0))
-        weir__device_end_context(f->device, lent);
+        weir__device_restore_context(f->device, lent);
     return status;
 }

@@ -180,7 +180,7 @@ static void set_cap(struct weir_caches *f, struct weir_cache *c) {
             continue;
         if (atomic_load_explicit(&other->most, memory_order_relaxed) > part)
             atomic_store_explicit(&other->most, (size_t)part, memory_order_relaxed);
-        left = weir__size_less(
+        left = weir__size_subtract(
             left, weir__size_larger(atomic_load_explicit(&other->idle, memory_order_relaxed),
                                     atomic_load_explicit(&other->most, memory_order_relaxed)));
     }

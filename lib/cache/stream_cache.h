@@ -4,8 +4,8 @@
  * other calls request.c calls weir__caches_miss or weir__caches_free.
  *
  * The cache of a stream has slabs, whose free slots serve the stream's next requests, and an inbox.  Requests and frees
- * on the stream touch no memory that another stream's thread writes.  The cache's lock is biased to the thread that uses
- * the stream, and guards all fields that are not atomic.
+ * on the stream touch no memory that another stream's thread writes.  The cache's lock is biased to the thread that
+ * uses the stream, and guards all fields that are not atomic.
  *
  * Locks: `flushing` is held during a flush of all caches, and is taken before all other locks.  `lock` guards writes of
  * the buckets of caches, and the order of deferred batches.  A thread that holds `lock` may take one more lock: the
@@ -417,19 +417,19 @@ static inline int ask(struct weir_caches *f, weir_stream stream, unsigned long l
 
 /* Returns the cache of a stream, or NULL.  For a default stream, sets *id, and queries the driver if weir does not
  * know the id.  If the thread has no context, makes the device's context current for the query and sets *lent, which
- * the caller passes to weir__device_end_context().  For other streams *id and *lent are unchanged. */
+ * the caller passes to weir__device_restore_context().  For other streams *id and *lent are unchanged. */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
     uint64_t key = key_of(stream, 0); /* a default stream has no key before its id is known */
 
     if (key)
         return weir__cache_find(f, key);
-    *lent = weir__device_lacks_context && weir__device_lend_context(f->device);
+    *lent = weir__device_lacks_context && weir__device_make_context_current(f->device);
     if (!weir__device_default_id(f->device, stream, id)) {
         if (!ask(f, stream, id))
             return NULL;
         if (atomic_load_explicit(&f->device->watches, memory_order_relaxed))
-            weir__device_note_default_id(f->device, stream, *id);
+            weir__device_store_default_id(f->device, stream, *id);
     }
     return weir__cache_find(f, key_of(stream, *id));
 }
@@ -505,12 +505,12 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
  * driver result on success, since weir_free ends with this function. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
-/* Returns slabs and whole blocks to the engine as freed on the stream `id`.  With a cache `c`, the call is on the stream
- * of the cache, whose handle is `stream`, and updates the room of the cache; without one, `stream` has no meaning.  The
- * caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0.
+/* Returns slabs and whole blocks to the engine as freed on the stream `id`.  With a cache `c`, the call is on the
+ * stream of the cache, whose handle is `stream`, and updates the room of the cache; without one, `stream` has no
+ * meaning.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0.
  *
- * If the engine has is_straight, the caller holds `lock`, which is released meanwhile.  The function strands blocks that
- * the driver refuses to free, and without a cache all blocks whose `id` is not OBSERVED. */
+ * If the engine has is_straight, the caller holds `lock`, which is released meanwhile.  The function strands blocks
+ * that the driver refuses to free, and without a cache all blocks whose `id` is not OBSERVED. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 

@@ -118,7 +118,7 @@ static weir_status refuse_value(const struct reading *reading, const char *varia
 static int first_warning(const struct reading *reading, const char *text) {
     int is_new = 0;
 
-    return reading->warn && (weir__text_keep(text, &is_new) == NULL || is_new);
+    return reading->warn && (weir__text_intern(text, &is_new) == NULL || is_new);
 }
 
 static int warning_threshold(const struct reading *reading) {

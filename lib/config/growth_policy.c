@@ -25,7 +25,7 @@ static size_t scale_saturating(double factor, size_t bytes) {
 
 /* Returns how many bytes may be added to the reserved memory below the limit. */
 static size_t room(const weir_growth_state *state) {
-    return weir__size_less(state->limit, state->reserved);
+    return weir__size_subtract(state->limit, state->reserved);
 }
 
 /* Returns the number of bytes that the growth policy wants to add, from 0 to SIZE_MAX.  The result is not yet adapted

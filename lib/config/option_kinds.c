@@ -297,7 +297,7 @@ static int device_read(const struct weir_option_row *row, const char *text, weir
         snprintf(spelled, sizeof spelled, "%s:%d", driver, ordinal);
     else
         snprintf(spelled, sizeof spelled, "%s", driver);
-    return set_text(row, options, weir__text_keep(spelled, NULL), problem);
+    return set_text(row, options, weir__text_intern(spelled, NULL), problem);
 }
 
 static int device_check(const struct weir_option_row *row, const weir_options *options,
@@ -337,7 +337,7 @@ static int file_read(const struct weir_option_row *row, const char *text, weir_o
     else if (weir__switch_read(text, &on, problem))
         /* The text is a word such as "on", so the user has probably taken the option for a switch. */
         return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
-    return set_text(row, options, weir__text_keep(text, NULL), problem);
+    return set_text(row, options, weir__text_intern(text, NULL), problem);
 }
 
 static int file_check(const struct weir_option_row *row, const weir_options *options,
@@ -412,7 +412,7 @@ static int peers_read(const struct weir_option_row *row, const char *text, weir_
                                        length ? "," : "", i);
     if (devices == 0 || devices == UINT64_MAX)
         list = devices == 0 ? weir__option_no_peers : all_peers;
-    return set_text(row, options, weir__text_keep(list, NULL), problem);
+    return set_text(row, options, weir__text_intern(list, NULL), problem);
 }
 
 static int peers_check(const struct weir_option_row *row, const weir_options *options,

@@ -16,14 +16,14 @@ _Atomic uint64_t weir__device_age;
 _Atomic unsigned weir__device_own_streams;
 _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
 
-int weir__device_lend_context(const struct weir_device *device) {
+int weir__device_make_context_current(const struct weir_device *device) {
     CUcontext current = NULL;
 
     return device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS && !current &&
            device->driver->cuCtxPushCurrent(device->context) == CUDA_SUCCESS;
 }
 
-void weir__device_end_context(const struct weir_device *device, int lent) {
+void weir__device_restore_context(const struct weir_device *device, int lent) {
     CUcontext popped;
 
     if (lent)
@@ -128,7 +128,7 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
     }
 }
 
-uint64_t weir__device_since(const struct weir_device *device, uint64_t ticks) {
+uint64_t weir__device_elapsed_ns(const struct weir_device *device, uint64_t ticks) {
     return device->driver->ticks() - ticks;
 }
 
@@ -198,8 +198,8 @@ CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, 
     return result;
 }
 
-void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,
-                                  unsigned long long id) {
+void weir__device_store_default_id(const struct weir_device *device, weir_stream stream,
+                                   unsigned long long id) {
     struct weir_default_ids *known =
         &weir__default_ids[(unsigned)device->ordinal % WEIR_DEFAULT_IDS];
     uint64_t age = atomic_load_explicit(&weir__device_age, memory_order_relaxed);
@@ -228,12 +228,12 @@ CUresult weir__device_record(struct weir_device *device, CUevent event, weir_str
     return WEIR_ON_STREAM(device, device->driver->cuEventRecord(event, stream));
 }
 
-CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event) {
+CUresult weir__device_wait_event(struct weir_device *device, weir_stream stream, CUevent event) {
     return WEIR_ON_STREAM(device, device->driver->cuStreamWaitEvent(stream, event, 0));
 }
 
-CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_stream stream,
-                           uint64_t id) {
+CUresult weir__device_order_after(struct weir_device *device, weir_stream waits, weir_stream stream,
+                                  uint64_t id) {
     const struct weir_driver *driver = device->driver;
     CUevent event = NULL;
     CUresult result = WEIR_IN_SCOPE(driver, device->context,
@@ -243,7 +243,7 @@ CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_s
         return result;
     result = weir__device_record(device, event, stream, id);
     if (result == CUDA_SUCCESS)
-        result = weir__device_follow(device, waits, event);
+        result = weir__device_wait_event(device, waits, event);
     /* The stream still waits, although the event is destroyed. */
     driver->cuEventDestroy(event);
     return result;

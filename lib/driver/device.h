@@ -46,7 +46,7 @@ struct weir_device {
     /* Set if the program has switched off opportunistic reuse (CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC).  Memory
      * that was freed on one stream is then reused on another stream in two cases only: after the host has waited for
      * the first stream, or after weir has returned the memory to the device. */
-    atomic_int keeps_apart;
+    atomic_int forbids_opportunistic;
     /* Returns 1 if weir observes the stream, because weir intercepts the program's driver calls and has intercepted
      * the creation of the stream; else 0.  For such a stream, weir also intercepts each begin of a capture and the
      * destruction.  The pointer may be NULL. */
@@ -55,7 +55,7 @@ struct weir_device {
     struct weir_access access;
     /* The address of a block that weir__device_wait() has allocated and could not free, or 0.  (The function waits
      * for the device by freeing a block.) */
-    _Atomic CUdeviceptr waited_by;
+    _Atomic CUdeviceptr wait_block;
     /* `waits` counts the calls of weir__device_wait() that have begun.  `waited` is the number of the latest call
      * that has succeeded.  If `waits` was less than `waited` when some work was submitted, the work is completed. */
     _Atomic uint64_t waits, waited;
@@ -82,10 +82,10 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
  * context of the device current before the call. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 /* Makes the context of the device current if the calling thread has no current context.  Returns 1 if the function
- * has done so, else 0.  The caller passes this result to weir__device_end_context(), which restores the former
+ * has done so, else 0.  The caller passes this result to weir__device_restore_context(), which restores the former
  * state. */
-int weir__device_lend_context(const struct weir_device *device);
-void weir__device_end_context(const struct weir_device *device, int lent);
+int weir__device_make_context_current(const struct weir_device *device);
+void weir__device_restore_context(const struct weir_device *device, int lent);
 /* Handles a failed driver call on a stream of the program.  If the call has failed because the thread has no current
  * context, enters the context of the device and returns 1, so that the caller repeats the call.  Otherwise returns 0.
  * If entering the context fails, sets *result to the reason and returns 0.  If weir replaces the driver's pools
@@ -169,8 +169,8 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
 }
 /* Caches the id of a default stream after a query.  The caller has checked that weir observes the begin of captures
  * (`watches` of the device). */
-void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,
-                                  unsigned long long id);
+void weir__device_store_default_id(const struct weir_device *device, weir_stream stream,
+                                   unsigned long long id);
 /* Returns E_STREAM if the stream belongs to another device.  Otherwise returns OK, also if the driver does not report
  * the device.  The check is necessary because a wait for this device does not wait for streams of other devices. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
@@ -186,12 +186,12 @@ static inline int weir__device_is_capture(CUresult result) {
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id);
 /* Makes work that is submitted to the stream from now on wait for the event. */
-CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event);
+CUresult weir__device_wait_event(struct weir_device *device, weir_stream stream, CUevent event);
 /* Makes later work on the stream `waits` wait for the work that was submitted to `stream` until now.  `id` is the id
  * that `stream` had before, or 0.  If `stream` now has another id, its handle was reused; then returns
  * CUDA_ERROR_INVALID_HANDLE. */
-CUresult weir__device_join(struct weir_device *device, weir_stream waits, weir_stream stream,
-                           uint64_t id);
+CUresult weir__device_order_after(struct weir_device *device, weir_stream waits, weir_stream stream,
+                                  uint64_t id);
 /* Returns 1 if all work on the stream is completed, else 0.  After a result of 1, all memory that the work used may
  * be used on other streams. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
@@ -200,13 +200,13 @@ int weir__device_is_idle(struct weir_device *device, weir_stream stream);
  * allocates and frees. */
 CUresult weir__device_wait(struct weir_device *device);
 /* Frees the block that an earlier weir__device_wait() could not free, if there is one. */
-void weir__device_end_waits(struct weir_device *device);
+void weir__device_free_wait_block(struct weir_device *device);
 
 /* Logs a free that failed. */
 void weir__device_log_free(const struct weir_device *device, CUdeviceptr block, weir_status status);
 /* Logs a request that failed because the stream cannot be used with this device. */
 void weir__device_log_alloc(const struct weir_device *device, size_t bytes, weir_status status);
 /* Returns the nanoseconds since `ticks`, an earlier time of the driver's clock. */
-uint64_t weir__device_since(const struct weir_device *device, uint64_t ticks);
+uint64_t weir__device_elapsed_ns(const struct weir_device *device, uint64_t ticks);
 
 #endif

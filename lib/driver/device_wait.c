@@ -100,7 +100,7 @@ static CUresult end_proof(struct weir_device *device, enum way way, CUstream pro
 /* Waits for the device by cuMemFree of a small block, because cuMemFree returns only after all work of the device is
  * completed.  If cuMemFree fails, keeps the block for the next wait. */
 static CUresult wait_by_block(struct weir_device *device) {
-    CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
+    CUdeviceptr block = atomic_exchange_explicit(&device->wait_block, 0, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;
     CUstream proof;
 
@@ -111,12 +111,12 @@ static CUresult wait_by_block(struct weir_device *device) {
     proof = begin_proof(device, BY_BLOCK);
     result = device->driver->cuMemFree(block);
     if (result != CUDA_SUCCESS)
-        atomic_store_explicit(&device->waited_by, block, memory_order_relaxed);
+        atomic_store_explicit(&device->wait_block, block, memory_order_relaxed);
     return end_proof(device, BY_BLOCK, proof, result);
 }
 
-void weir__device_end_waits(struct weir_device *device) {
-    CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
+void weir__device_free_wait_block(struct weir_device *device) {
+    CUdeviceptr block = atomic_exchange_explicit(&device->wait_block, 0, memory_order_relaxed);
 
     if (block != 0)
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));

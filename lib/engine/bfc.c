@@ -119,7 +119,7 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
         return status;
     }
     weir__engine_note(&h->e, WEIR_EVENT_REQUEST, 0, step, got,
-                      weir__device_since(h->e.device, started), h->total);
+                      weir__device_elapsed_ns(h->e.device, started), h->total);
     r->grew = 1;
     return WEIR_OK;
 }
@@ -185,7 +185,7 @@ static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim)
         (o->several || o->waiting_marks > 0 || o->silent_streams > 0))
         return WEIR_OK;
     while (result == CUDA_SUCCESS &&
-           find_idle(h, (size_t)weir__size_less(h->total, trim->keep), &idle))
+           find_idle(h, (size_t)weir__size_subtract(h->total, trim->keep), &idle))
         result = drop_region(h, &idle);
     return weir__device_status(h->e.device, result);
 }
@@ -205,8 +205,8 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
         idle += r.bytes;
         pages += weir__size_round_down(r.bytes, DRIVER_PAGE);
     }
-    room = weir__size_less(weir__engine_limit(&h->e),
-                           h->total - idle); /* reserved memory can be above the limit */
+    room = weir__size_subtract(weir__engine_limit(&h->e),
+                               h->total - idle); /* reserved memory can be above the limit */
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
     /* cuMemAlloc may put a region smaller than a driver page at an address that is no multiple of WEIR_PAGE, which the
      * caches cannot use.  So a request of such a size is not certain to succeed. */

@@ -79,7 +79,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
      * these events would replace all others. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
-                              weir__device_since(e->device, started), memory_order_relaxed);
+                              weir__device_elapsed_ns(e->device, started), memory_order_relaxed);
     return WEIR_OK;
 }
 
@@ -137,7 +137,8 @@ static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
         return;
     direct_figures(e, &figures);
     out->largest = weir__device_room(
-        e->device, weir__size_less(weir__engine_limit(e), figures.in_use - out->back), out->back);
+        e->device, weir__size_subtract(weir__engine_limit(e), figures.in_use - out->back),
+        out->back);
 }
 
 static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {

@@ -57,8 +57,9 @@ static CUresult join_stream(struct weir_async *async, weir_stream stream, uint64
     if (!async->joined)
         result = WEIR_IN_SCOPE(driver, async->device->context,
                                driver->cuStreamCreate(&async->joined, CU_STREAM_NON_BLOCKING));
-    return result == CUDA_SUCCESS ? weir__device_join(async->device, async->joined, stream, id)
-                                  : result;
+    return result == CUDA_SUCCESS
+               ? weir__device_order_after(async->device, async->joined, stream, id)
+               : result;
 }
 
 weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
@@ -171,7 +172,7 @@ int weir__sizes_take(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes)
     int is_live;
 
     pthread_mutex_lock(&sizes->lock);
-    is_live = weir__map_take(&sizes->map, block, &known);
+    is_live = weir__map_remove(&sizes->map, block, &known);
     pthread_mutex_unlock(&sizes->lock);
     *bytes = known;
     return is_live;
@@ -224,7 +225,7 @@ void weir__graphs_forget(struct weir_graph_table *g, CUdeviceptr block) {
     if (!atomic_load_explicit(&g->any, memory_order_acquire))
         return;
     pthread_mutex_lock(&g->lock);
-    (void)weir__map_take(&g->places, block, NULL);
+    (void)weir__map_remove(&g->places, block, NULL);
     pthread_mutex_unlock(&g->lock);
 }
 

@@ -34,7 +34,7 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
                        uint64_t got, uint64_t stall_ns, uint64_t reserved_after) {
     struct weir_event_sink *sink = e->events;
     weir_event event = {
-        .time_ns = weir__device_since(e->device, e->device->created_ticks),
+        .time_ns = weir__device_elapsed_ns(e->device, e->device->created_ticks),
         .asked = asked,
         .got = got,
         .stall_ns = stall_ns,
@@ -45,7 +45,7 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
 
     weir__counters_event(sink->counters, &event);
     if (sink->peers && cause != WEIR_EVENT_RECLAIM)
-        weir__process_peers_note(sink->peers, &sink->shown, reserved_after);
+        weir__process_peers_publish_reserved(sink->peers, &sink->shown, reserved_after);
     if (sink->grew && !shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
         atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
     if (e->options->log < WEIR_LOG_INFO)

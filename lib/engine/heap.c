@@ -368,7 +368,7 @@ static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_p
         result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
     }
     if (result != WEIR_PLACEMENT_NO_FIT ||
-        atomic_load_explicit(&h->e.device->keeps_apart, memory_order_relaxed) ||
+        atomic_load_explicit(&h->e.device->forbids_opportunistic, memory_order_relaxed) ||
         !weir__heap_look_around(h, most))
         return result;
     result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
@@ -521,7 +521,7 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
         status = h->backing->grow(h, wanted, goal, cause, &got);
         if (got > 0)
             weir__engine_note(e, cause, 0, wanted - reserve, got,
-                              weir__device_since(e->device, started), weir__heap_reserve(h));
+                              weir__device_elapsed_ns(e->device, started), weir__heap_reserve(h));
     }
     reserve = weir__heap_reserve(h);
     if (status == WEIR_OK && target > most && reserve < target)
@@ -564,11 +564,11 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     after = weir__heap_reserve(h);
     if (trim->mode == WEIR_TRIM_DONE && after > trim->keep && h->order.silent_streams > 0)
         weir__heap_dry(h);
-    trim->released = (size_t)weir__size_less(before, after);
+    trim->released = (size_t)weir__size_subtract(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&h->cursor, after);
-        weir__engine_note(&h->e, trim->cause, 1, weir__size_less(before, trim->keep),
-                          trim->released, weir__device_since(h->e.device, started), after);
+        weir__engine_note(&h->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
+                          trim->released, weir__device_elapsed_ns(h->e.device, started), after);
     }
     leave_heap(h, NULL, NULL);
     return status;

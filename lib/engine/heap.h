@@ -174,7 +174,7 @@ static inline struct weir_placement *weir__heap_placement(const struct weir_heap
 
 /* Returns the number of bytes by which the limit and the device still allow reserved memory to grow. */
 static inline size_t weir__heap_room(const struct weir_heap *h) {
-    return (size_t)weir__size_less(
+    return (size_t)weir__size_subtract(
         weir__size_smaller(weir__engine_limit(&h->e), h->e.device->total), weir__heap_reserve(h));
 }
 

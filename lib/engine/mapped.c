@@ -236,7 +236,7 @@ static void lift_aliases(struct weir_heap *h, int notes) {
     weir__driver_leave(driver, &scope);
     if (notes && h->kept < before)
         weir__engine_note(&h->e, WEIR_EVENT_RECOVERY, 1, before, before - h->kept,
-                          weir__device_since(h->e.device, started), weir__heap_reserve(h));
+                          weir__device_elapsed_ns(h->e.device, started), weir__heap_reserve(h));
 }
 
 /* ---- physical allocations ---- */
@@ -443,11 +443,11 @@ static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t be
         r->grew = 1;
         weir__heap_grown(h);
         weir__engine_note(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
-                          weir__device_since(h->e.device, started), after);
+                          weir__device_elapsed_ns(h->e.device, started), after);
         /* Some memory was unmapped in order to move it, and was then released because a later step failed. */
     } else if (after < before) {
         weir__engine_note(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
-                          weir__device_since(h->e.device, started), after);
+                          weir__device_elapsed_ns(h->e.device, started), after);
     }
 }
 
@@ -560,7 +560,7 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
 static void begin_work(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
-    g->budget += (int64_t)weir__device_since(h->e.device, g->earned) / TIME_PART;
+    g->budget += (int64_t)weir__device_elapsed_ns(h->e.device, g->earned) / TIME_PART;
     if (g->budget > BUDGET_MOST_NS)
         g->budget = BUDGET_MOST_NS;
     g->earned = h->e.device->driver->ticks();
@@ -572,7 +572,7 @@ static void charge_work(struct weir_heap *h, size_t grown) {
     struct weir_mapped_range *g = h->range;
     int64_t earned = (int64_t)(grown / MIB) * EARNED_NS / 1024;
 
-    g->budget -= (int64_t)weir__device_since(h->e.device, g->earned);
+    g->budget -= (int64_t)weir__device_elapsed_ns(h->e.device, g->earned);
     if (g->budget < CREDIT_NS)
         g->budget = g->budget + earned < CREDIT_NS ? g->budget + earned : CREDIT_NS;
 }
@@ -765,14 +765,14 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     lift_aliases(h, 1);
     most = fine_bytes(weir__size_larger(reserve, goal), FINE_LEAST, FINE_MOST);
     most *= cause == WEIR_EVENT_PREALLOC ? 1 : COARSE;
-    lacks = (size_t)weir__size_less(reserve, weir__heap_reserve(h));
+    lacks = (size_t)weir__size_subtract(reserve, weir__heap_reserve(h));
     bytes = weir__size_round_down(weir__size_smaller(lacks, weir__heap_room(h)), PAGE);
     if (!weir__mapped_survey(h, 0)) {
         pthread_mutex_unlock(&h->range->bringing);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, PREALLOC_SMALL_MOST), PAGE);
-    small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(h->range)) : 0;
+    small = bytes > PAGE ? (size_t)weir__size_subtract(small, idle_small(h->range)) : 0;
     small = weir__size_smaller(small, bytes);
     result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
     if (!find_end(h, WEIR_HEAP_SMALL, &at, &room)) /* all addresses for small requests are in use */

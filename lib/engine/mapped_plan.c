@@ -233,10 +233,11 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 /* ---- sizes ---- */
 
 /* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  If the
- * budget is N times CREDIT_NS, the size is divided by N.  With several streams the size is half, since one stream's last
- * free keeps the whole physical allocation from the other streams.  While work is pending on several streams, the size
- * is always fine.  Above the release threshold there is no least size, since one block that lasts keeps a whole physical
- * allocation.  Once a trim has shown which sizes last, physical allocations for other sizes are twice as large. */
+ * budget is N times CREDIT_NS, the size is divided by N.  With several streams the size is half, since one stream's
+ * last free keeps the whole physical allocation from the other streams.  While work is pending on several streams, the
+ * size is always fine.  Above the release threshold there is no least size, since one block that lasts keeps a whole
+ * physical allocation.  Once a trim has shown which sizes last, physical allocations for other sizes are twice as
+ * large. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
     int is_above = total > h->e.threshold;
@@ -272,7 +273,7 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
         g->device_free = weir__device_free(h->e.device);
     g->knows_free = 1;
     if (g->device_free != UINT64_MAX)
-        state.device_free = (size_t)weir__size_less(g->device_free, planned);
+        state.device_free = (size_t)weir__size_subtract(g->device_free, planned);
     step = weir__growth_step(h->e.options, &state, PAGE, &h->cursor);
     return step > want ? step : 0;
 }
@@ -290,7 +291,7 @@ static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most,
         wanted = policy_step(h, want, planned);
     /* A step may exceed the bytes that the request needs, but the additional bytes must not exceed the limit. */
     step = within(want, weir__size_smaller(weir__size_larger(unit, wanted), most),
-                  weir__size_less(weir__heap_room(h), planned));
+                  weir__size_subtract(weir__heap_room(h), planned));
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
 }
 

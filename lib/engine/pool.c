@@ -240,7 +240,7 @@ static uint64_t pool_requested(struct weir_pool_engine *p) {
     if (pool_read(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS) {
         ours = weir__size_larger(before, atomic_load(&p->probing)) +
                atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
-        return weir__size_less(used, ours);
+        return weir__size_subtract(used, ours);
     }
     if (weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) <=
         weir__striped_sum(striped, WEIR_STRIPED_FREES))
@@ -279,7 +279,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     if (largest > UNIT) {
         /* Probe blocks use idle memory before the pool grows.  With at least `least` bytes each, half of
          * WEIR_POOL_PROBES blocks suffice for all idle memory. */
-        idle = weir__size_less(reserve, pool_read_in_use(p));
+        idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
@@ -330,7 +330,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     if (after > reserve)
         weir__engine_note(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
-                          weir__device_since(p->e.device, started), after);
+                          weir__device_elapsed_ns(p->e.device, started), after);
     else
         weir__growth_refused(&p->cursor);
 }
@@ -351,7 +351,7 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     grew = now > before;
     if (grew) {
         weir__engine_note(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
-                          weir__device_since(p->e.device, started), now);
+                          weir__device_elapsed_ns(p->e.device, started), now);
         top_up(p, request, now - before, now);
     } else if (now < before) {
         weir__growth_shrunk(&p->cursor, now);
@@ -391,7 +391,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     if (after > before) {
         /* unreached: `before` is at least `target` if another thread has grown the pool meanwhile */
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
-                          weir__device_since(e->device, started), after);
+                          weir__device_elapsed_ns(e->device, started), after);
     }
     /* grow_stream runs only the frees of probe blocks.  The host waits for this stream, so the frees complete, and the
      * driver applies its release threshold.  `after` is the memory that then stays reserved. */
@@ -431,7 +431,7 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
 
     if (atomic_load_explicit(&p->has_aligned, memory_order_acquire)) {
         pthread_mutex_lock(&p->aligning);
-        (void)weir__map_take(&p->before, block, &bytes);
+        (void)weir__map_remove(&p->before, block, &bytes);
         pthread_mutex_unlock(&p->aligning);
     }
     *before = bytes;
@@ -485,8 +485,8 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
 
 /* Returns the number of idle bytes that a trim may release if `keep` bytes should stay reserved. */
 static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
-    return weir__size_smaller(weir__size_less(reserve, keep),
-                              weir__size_less(reserve, pool_read_in_use(p)));
+    return weir__size_smaller(weir__size_subtract(reserve, keep),
+                              weir__size_subtract(reserve, pool_read_in_use(p)));
 }
 
 /* Trims the pool until at most `keep` bytes are reserved, without a wait for a stream of the program.  The caller
@@ -541,12 +541,12 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     after = pool_read_reserve(p);
     atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     pool_lower_ceiling(p, after);
-    trim->released = (size_t)weir__size_less(before, after);
+    trim->released = (size_t)weir__size_subtract(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
         /* unreached: `before` is at most `keep` if another thread's free has lowered reserved memory meanwhile */
-        weir__engine_note(&p->e, trim->cause, 1, weir__size_less(before, trim->keep),
-                          trim->released, weir__device_since(p->e.device, started), after);
+        weir__engine_note(&p->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
+                          trim->released, weir__device_elapsed_ns(p->e.device, started), after);
     }
     pthread_mutex_unlock(&p->growing);
     return weir__device_status(p->e.device, result);
@@ -688,8 +688,8 @@ static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
 
     if (r->bytes < WEIR_ENGINE_LARGE || !p->has_figures)
         return 0;
-    idle = weir__size_less(atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed),
-                           pool_read_in_use(p));
+    idle = weir__size_subtract(atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed),
+                               pool_read_in_use(p));
     return r->bytes > idle && weir__engine_would_refuse(&p->e, r, r->bytes, idle);
 }
 
@@ -711,7 +711,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
         (void)pool_reserve_moved(p, r->bytes, started);
     /* Fails before the pool grows if the request would exceed the limit.  If the pool grew first, weir could release
      * the memory only after the stream's work has completed. */
-    if (enforces_limit(p) && pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
+    if (enforces_limit(p) && pool_read_in_use(p) > weir__size_subtract(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
     if (result != CUDA_SUCCESS) {
@@ -826,9 +826,9 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         atomic_load_explicit(&p->e.seen.most_in_use, memory_order_relaxed) == 0 &&
         pool_read_or(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 1) == 0)
         back = reserve;
-    stays = weir__size_less(reserve, back);
+    stays = weir__size_subtract(reserve, back);
     return weir__size_round_down(
-        weir__device_room(p->e.device, weir__size_less(weir__engine_limit(&p->e), stays), back),
+        weir__device_room(p->e.device, weir__size_subtract(weir__engine_limit(&p->e), stays), back),
         UNIT);
 }
 

@@ -289,13 +289,13 @@ static void forget(struct weir_order *o, struct weir_order_stream *s) {
 
     move_stream(&o->list[WEIR_ORDER_QUIET], NULL, s);
     if (weir__map_get(&o->by_handle, (uintptr_t)s->handle, &found) && found == (uintptr_t)s)
-        weir__map_take(&o->by_handle, (uintptr_t)s->handle, NULL);
+        weir__map_remove(&o->by_handle, (uintptr_t)s->handle, NULL);
     if (o->recent == s)
         o->recent = NULL;
     if (s->placed.id == 0)
         o->unknown = NULL;
     else
-        weir__map_take(&o->streams, s->placed.id, NULL);
+        weir__map_remove(&o->streams, s->placed.id, NULL);
     o->observed(o->context, s, 1);
     free(s);
 }
@@ -434,7 +434,7 @@ static uint64_t share_of(const struct weir_order *o, const struct weir_order_str
  * lowest value `low` that an event is due. */
 static uint64_t room_above_low(const struct weir_order *o, const struct weir_order_stream *s) {
     int64_t above = s->held - s->low - (int64_t)(worth_of(o) + s->fallen / SLACK);
-    uint64_t least = weir__size_less(worth_of(o), s->fallen);
+    uint64_t least = weir__size_subtract(worth_of(o), s->fallen);
 
     /* Each freed byte lowers `held` by 1 and raises the allowed distance above `low` by 1 / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
@@ -446,23 +446,25 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
 
     /* No event is due while the program forbids streams to use each other's memory.  Returns 0 nevertheless, so that
      * the caller asks again at its next free, since the program may allow this at any time. */
-    if (o->covers_all || atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
+    if (o->covers_all ||
+        atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed))
         return 0;
     if (!o->several)
         return UINT64_MAX;
     if (!s || s->frees - s->open < YOUNG || s->dry_seen != o->dry)
         return 0;
     doublings = s->alone < s->foreseen ? s->alone : s->foreseen;
-    room = weir__size_less(share_of(o, s) << doublings, s->fallen);
+    room = weir__size_subtract(share_of(o, s) << doublings, s->fallen);
     if (o->sequence >= o->unsettled_until)
         return room;
     most = MUCH * worth_of(o) << doublings;
-    room = weir__size_smaller(room, weir__size_less(most, s->fallen));
+    room = weir__size_smaller(room, weir__size_subtract(most, s->fallen));
     return weir__size_smaller(room, room_above_low(o, s));
 }
 
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
-    return s->open > 0 && !atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed) &&
+    return s->open > 0 &&
+           !atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed) &&
            weir__order_room(o, s) == 0;
 }
 
@@ -663,7 +665,7 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
-        result = weir__device_follow(o->device, stream, mark->event);
+        result = weir__device_wait_event(o->device, stream, mark->event);
         if (mark == last)
             break;
         mark = mark->next;

@@ -64,7 +64,7 @@ void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
     uintptr_t list = 0;
 
     pthread_mutex_lock(&uses->lock);
-    weir__map_take(&uses->map, block, &list);
+    weir__map_remove(&uses->map, block, &list);
     publish_uses(uses);
     pthread_mutex_unlock(&uses->lock);
     free((void *)list);
@@ -100,7 +100,7 @@ void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_l
         drop_refused(list);
         weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail: the map has the key */
     } else if (since == 0) {
-        weir__map_take(&uses->map, block, NULL);
+        weir__map_remove(&uses->map, block, NULL);
     }
     publish_uses(uses);
     pthread_mutex_unlock(&uses->lock);

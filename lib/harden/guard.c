@@ -135,9 +135,9 @@ static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t b
 
     if (bytes == 0)
         return CUDA_SUCCESS;
-    lent = weir__device_lend_context(h->device);
+    lent = weir__device_make_context_current(h->device);
     result = WEIR_RELAXED(driver, driver->cuMemsetD8Async(at, value, bytes, stream));
-    weir__device_end_context(h->device, lent);
+    weir__device_restore_context(h->device, lent);
     return result;
 }
 
@@ -180,7 +180,7 @@ static size_t first_changed(const unsigned char *at, unsigned char value, size_t
  * byte that differs, or to `bytes` if there is none. */
 static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                              unsigned char value, weir_stream stream, size_t *same) {
-    int lent = weir__device_lend_context(h->device);
+    int lent = weir__device_make_context_current(h->device);
     size_t part, found;
     CUresult result;
 
@@ -196,7 +196,7 @@ static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes
             break;
     }
     pthread_mutex_unlock(&h->checking);
-    weir__device_end_context(h->device, lent);
+    weir__device_restore_context(h->device, lent);
     return result;
 }
 
@@ -206,7 +206,7 @@ static CUresult wait_for_uses(const struct weir_harden *h, weir_stream stream,
     CUresult result = CUDA_SUCCESS;
 
     for (size_t i = 0; uses && i < uses->count && result == CUDA_SUCCESS; i++) {
-        result = weir__device_join(h->device, stream, uses->use[i].stream, uses->use[i].id);
+        result = weir__device_order_after(h->device, stream, uses->use[i].stream, uses->use[i].id);
         uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
     }
     return result;
@@ -489,7 +489,7 @@ static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address
     struct weir_guarded *b;
 
     pthread_mutex_lock(&h->lock);
-    (void)weir__map_take(&h->live, address, &value);
+    (void)weir__map_remove(&h->live, address, &value);
     b = (struct weir_guarded *)value; /* NOLINT: add_live() stored this pointer */
     if (b) {
         h->live_bytes -= b->total;
@@ -564,7 +564,7 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
     }
     status = guard_alloc(h, bytes, id, stream, block);
     if (weir__is_failure(status))
-        weir__failure_asked(bytes); /* the report of the failure must not include the gaps */
+        weir__failure_set_bytes(bytes); /* the report of the failure must not include the gaps */
     return status;
 }
 
@@ -734,8 +734,8 @@ void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
         out->cache_hits += reused;
     out->frees += reused + h->blocks - h->live.count;
     out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
-    out->requested = weir__size_less(out->requested, hidden);
-    out->in_use = weir__size_less(out->in_use, gone);
+    out->requested = weir__size_subtract(out->requested, hidden);
+    out->in_use = weir__size_subtract(out->in_use, gone);
     out->requested_peak = h->requested_peak > out->requested ? h->requested_peak : out->requested;
     out->late_writes = atomic_load(&h->late_writes);
     out->overruns = atomic_load(&h->overruns);

@@ -140,7 +140,7 @@ static int change_count(struct group_file *file, int at, uint64_t more, uint64_t
     do {
         word = read_used(file);
         bytes = counter_bytes(word);
-        if (more > weir__size_less(limit, bytes))
+        if (more > weir__size_subtract(limit, bytes))
             return 0;
     } while (!atomic_compare_exchange_weak(
         &file->used, &word, pack_counter(bytes + more - less, (unsigned)at, last + 1)));
@@ -164,7 +164,7 @@ static void empty_slot(struct group_file *file, int at) {
 /* Returns 1 if the owner of a slot was killed while a child of it still holds the slot's life lock, else 0.  A child
  * shares the lock for a short time after fork(). */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
-    return owner->pid != 0 && weir__slot_is_near(&g->shared, owner->namespace) &&
+    return owner->pid != 0 && weir__slot_is_in_own_namespace(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
@@ -448,8 +448,8 @@ void weir__group_end(struct weir_group *g) {
     unlock_group(g);
 }
 
-void weir__group_forget(struct weir_group *g) {
-    weir__slot_file_forget(&g->shared);
+void weir__group_close_in_child(struct weir_group *g) {
+    weir__slot_file_close_in_child(&g->shared);
 }
 
 /* ---- counting ------------------------------------------------------------------------------------ */

@@ -99,7 +99,7 @@ void weir__group_leave(struct weir_group *g);
  * process has ended, and another process subtracts them. */
 void weir__group_end(struct weir_group *g);
 /* Closes the group's file in a child of fork(), since the child is no member of the group. */
-void weir__group_forget(struct weir_group *g);
+void weir__group_close_in_child(struct weir_group *g);
 
 /* Adds bytes to the group's counter before the driver allocates them.  If the group would exceed its limit, first
  * subtracts the bytes of ended members, and tries again.  Returns 1 on success, 0 if the group would exceed its

@@ -71,7 +71,7 @@ static uintptr_t remove_record(struct weir_map *map, uint64_t key) {
     uintptr_t value = 0;
 
     pthread_mutex_lock(&lock);
-    (void)weir__map_take(map, key, &value);
+    (void)weir__map_remove(map, key, &value);
     pthread_mutex_unlock(&lock);
     return value;
 }

@@ -145,7 +145,7 @@ static void forget_all(void) {
     for (int i = 0; i < DRIVERS; i++)
         for (int k = 0; k < MOST_DEVICES; k++)
             if (atomic_exchange(&groups[i][k], NULL))
-                weir__group_forget(&all[i][k]);
+                weir__group_close_in_child(&all[i][k]);
 }
 
 static void watch_forks(void) {
@@ -248,7 +248,7 @@ void weir__group_context_lost(struct weir_group *g) {
 }
 
 uint64_t weir__group_room(struct weir_group *g) {
-    return weir__size_less(weir__group_limit(g), weir__group_used(g));
+    return weir__size_subtract(weir__group_limit(g), weir__group_used(g));
 }
 
 struct weir_answers weir__group_ask_peers(struct weir_process_peers *n, struct weir_ask ask) {
@@ -260,7 +260,7 @@ struct weir_answers weir__group_ask_peers(struct weir_process_peers *n, struct w
 
 /* ---- reports ------------------------------------------------------------------------------------- */
 
-void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]) {
+void weir__group_describe(struct weir_group *g, char text[WEIR_GROUP_SHOWN]) {
     struct weir_group_member *members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
     struct weir_output out = {.text = text, .bytes = WEIR_GROUP_SHOWN};
     size_t count;

@@ -79,7 +79,7 @@ struct weir_answers weir__group_ask_peers(struct weir_process_peers *n, struct w
 /* Writes one line of text about the group, and one line for each member with its bytes, its part of the limit, and
  * its idle memory. */
 enum { WEIR_GROUP_SHOWN = 2400 };
-void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
+void weir__group_describe(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
 /* Returns a driver table that charges all device memory of this process to its group (group_driver.c).  Returns
  * `inner`, which may be NULL, if the environment names no group or if libweir-preload.so charges the memory. */

@@ -69,7 +69,7 @@ struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
     return found;
 }
 
-void weir__local_peers_let_go(struct weir_local_peer *s) {
+void weir__local_peers_release(struct weir_local_peer *s) {
     pthread_mutex_lock(&lock);
     release_peer(s);
     pthread_mutex_unlock(&lock);

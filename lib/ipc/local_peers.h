@@ -36,6 +36,6 @@ struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
 /* Decrements the use count of an entry that weir__local_peers_next() returned.  A caller that stops before the end of
  * the list must call the function for the last entry. */
-void weir__local_peers_let_go(struct weir_local_peer *s);
+void weir__local_peers_release(struct weir_local_peer *s);
 
 #endif

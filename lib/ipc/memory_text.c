@@ -223,8 +223,8 @@ weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *send
                      (long)t->pid);
 }
 
-weir_status weir__memory_sender_take(const struct weir_memory_text *t, int sender, int theirs,
-                                     int *file, const struct weir_message *message) {
+weir_status weir__memory_sender_copy_file(const struct weir_memory_text *t, int sender, int theirs,
+                                          int *file, const struct weir_message *message) {
     *file = sender < 0 ? weir__file_copy(theirs)
                        : weir__file_above((int)syscall(SYS_pidfd_getfd, sender, theirs, 0));
     return *file >= 0 ? WEIR_OK

@@ -63,7 +63,7 @@ weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *send
 /* Copies the sender's file descriptor number `theirs` into this process, and sets *file to the copy, which the caller
  * must close.  `sender` is the pidfd from weir__memory_sender_open().  On failure writes a message and returns a
  * status, as that function does.  E_NOT_OWNED may also mean that the sender has closed the descriptor. */
-weir_status weir__memory_sender_take(const struct weir_memory_text *t, int sender, int theirs,
-                                     int *file, const struct weir_message *message);
+weir_status weir__memory_sender_copy_file(const struct weir_memory_text *t, int sender, int theirs,
+                                          int *file, const struct weir_message *message);
 
 #endif

@@ -50,7 +50,7 @@
  * processes to publish their memory.  The thread wakes up at least every LONG_TICK_MS, because a killed process
  * cannot wake it.  If the limit of an allocator is a share of the device, it wakes up every TICK_MS. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
-/* The number of processes that weir__process_peers_show() names at most. */
+/* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
 /* The last process of a slot that left a request unanswered (`silent`), and the last process of a slot that was
@@ -83,7 +83,7 @@ struct weir_process_peers {
     pthread_mutex_t lock; /* guards all fields from here to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
-    /* Counts calls of weir__process_peers_note(), so that refresh() detects a change. */
+    /* Counts calls of weir__process_peers_publish_reserved(), so that refresh() detects a change. */
     uint64_t notes;
 
     /* Held while this process requests memory from others; guards all fields below. */
@@ -135,8 +135,8 @@ static int look_up_registry(struct weir_slot_file *registry, const struct weir_d
            weir__registry_view(registry, name) == 0;
 }
 
-uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device,
-                                  uint64_t most) {
+uint64_t weir__process_peers_read_weights(const struct weir_driver *driver, CUdevice device,
+                                          uint64_t most) {
     struct weir_slot_file registry;
     uint64_t sum;
 
@@ -147,7 +147,7 @@ uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice dev
     return sum;
 }
 
-uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device) {
+uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUdevice device) {
     struct weir_registry_entry entry;
     struct weir_slot_file registry;
     uint64_t sum = 0;
@@ -174,7 +174,7 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
-        /* From now on weir__process_peers_note() adds only later changes to the published bytes. */
+        /* From now on weir__process_peers_publish_reserved() adds only later changes to the published bytes. */
         if (h.shown)
             atomic_store_explicit(h.shown, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
@@ -270,8 +270,8 @@ static int remove_claim(struct weir_process_peers *n, struct weir_claim *claim) 
     return was_last;
 }
 
-void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *shown,
-                              uint64_t reserve) {
+void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *shown,
+                                          uint64_t reserve) {
     uint64_t before;
 
     pthread_mutex_lock(&n->lock);
@@ -302,7 +302,7 @@ static uint64_t release_bytes(struct weir_process_peers *n, uint64_t bytes) {
     while (given < bytes && (s = weir__local_peers_next(&n->own, s)))
         given += n->calls.give(s->owner, bytes - given);
     if (s)
-        weir__local_peers_let_go(s);
+        weir__local_peers_release(s);
     return given;
 }
 
@@ -700,7 +700,8 @@ void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holde
     }
 }
 
-void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]) {
+void weir__process_peers_describe(struct weir_process_peers *n,
+                                  char text[WEIR_PROCESS_PEERS_SHOWN]) {
     struct weir_output out = {.text = text, .bytes = WEIR_PROCESS_PEERS_SHOWN};
     struct weir_holder all[WEIR_SLOTS];
     size_t count = read_holders(n, all);
@@ -816,7 +817,7 @@ void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *
                                _Atomic uint64_t *shown) {
     struct weir_process_peers **at = &first;
 
-    weir__process_peers_note(n, shown, 0);
+    weir__process_peers_publish_reserved(n, shown, 0);
     pthread_mutex_lock(&joining);
     if (!remove_claim(n, claim)) {
         weir__registry_ring(&n->registry);

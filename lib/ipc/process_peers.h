@@ -28,7 +28,7 @@ struct weir_holding {
     uint64_t limit;
     uint64_t device_total, device_free;
     /* Where the allocator keeps the number of its reserved bytes that this process has published, or NULL.  The
-     * number prevents that weir__process_peers_note() adds the bytes twice. */
+     * number prevents that weir__process_peers_publish_reserved() adds the bytes twice. */
     _Atomic uint64_t *shown;
 };
 
@@ -72,8 +72,8 @@ void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *
 
 /* Publishes the new number of an allocator's reserved bytes, `reserve`.  *shown is the number that was last published
  * for the allocator; the function updates it. */
-void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *shown,
-                              uint64_t reserve);
+void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *shown,
+                                          uint64_t reserve);
 
 /* The result of weir__process_peers_ask(), which requests idle memory from other processes. */
 struct weir_answers {
@@ -146,18 +146,20 @@ void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holde
  * they answer requests for memory.  Writes "" if there are no other processes.  May wait while another thread
  * requests memory from other processes. */
 enum { WEIR_PROCESS_PEERS_SHOWN = 600 };
-void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]);
+void weir__process_peers_describe(struct weir_process_peers *n,
+                                  char text[WEIR_PROCESS_PEERS_SHOWN]);
 
 /* Returns the sum of the weights of all processes that use the device, in millionths.  A weight sets the part of the
  * device that a process may use. */
 uint64_t weir__process_peers_weights(struct weir_process_peers *n);
 /* Returns the sum of the weights of all processes that use the device, in millionths, but at most `most`.  In
  * contrast to weir__process_peers_weights(), the calling process may have no allocator on the device. */
-uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
+uint64_t weir__process_peers_read_weights(const struct weir_driver *driver, CUdevice device,
+                                          uint64_t most);
 /* Returns the bytes that all other processes have reserved on the device, as published in the device's shared
  * registry.  Returns 0 if there is no registry.  The result includes idle memory, since processes publish up-to-date
  * idle bytes only when another process requests memory. */
-uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device);
+uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUdevice device);
 
 /* Writes the UUID of the device, which is a part of the file name of the device's shared registry.  Returns 1 on
  * success, 0 if the driver reports no UUID or if no other process can use the device. */

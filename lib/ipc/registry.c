@@ -61,7 +61,7 @@ static uint64_t entry_checksum(const struct weir_registry_entry *entry) {
 
 /* Reads slot `number` of the file.  Returns 1 if the slot contains a complete entry, else 0. */
 static int read_slot(const struct weir_slot_file *f, int number, struct slot *out) {
-    return pread(f->file.number, out, sizeof *out, weir__slot_place(f, number)) ==
+    return pread(f->file.number, out, sizeof *out, weir__slot_offset(f, number)) ==
                (ssize_t)sizeof *out &&
            out->sum != 0 && out->sum == entry_checksum(&out->entry);
 }
@@ -182,7 +182,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     }
     if (f->slot >= 0 && weir__kept_is(&f->file))
         (void)!weir__file_write_at(f->file.number, &slot, sizeof slot,
-                                   weir__slot_place(f, f->slot));
+                                   weir__slot_offset(f, f->slot));
     pthread_mutex_unlock(&f->lock);
     errno = saved_errno;
 }
@@ -190,7 +190,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
 /* Returns 1 if the process of the entry has ended, else 0.  Returns 0 if its pid belongs to another pid namespace. */
 static int has_entry_ended(const struct weir_slot_file *f,
                            const struct weir_registry_entry *entry) {
-    return weir__slot_is_near(f, entry->namespace) &&
+    return weir__slot_is_in_own_namespace(f, entry->namespace) &&
            !weir__process_lives((pid_t)entry->pid, entry->start);
 }
 
@@ -232,7 +232,8 @@ void weir__registry_ending(struct weir_slot_file *f,
 
 int weir__registry_is_stopped(const struct weir_slot_file *f,
                               const struct weir_registry_entry *entry) {
-    return weir__slot_is_near(f, entry->namespace) && weir__process_is_stopped((pid_t)entry->pid);
+    return weir__slot_is_in_own_namespace(f, entry->namespace) &&
+           weir__process_is_stopped((pid_t)entry->pid);
 }
 
 int weir__registry_slot(struct weir_slot_file *f) {

@@ -51,7 +51,7 @@ enum { REMOVALS = 500 };
 
 static const char nothing[MOST_SLOT_BYTES];
 
-off_t weir__slot_place(const struct weir_slot_file *f, int slot) {
+off_t weir__slot_offset(const struct weir_slot_file *f, int slot) {
     WEIR_ASSERT(slot >= 0 && slot <= WEIR_SLOTS);
     return (off_t)(WEIR_SLOTS_AT + (size_t)slot * f->kind->slot_bytes);
 }
@@ -59,7 +59,7 @@ off_t weir__slot_place(const struct weir_slot_file *f, int slot) {
 /* ---- the file ------------------------------------------------------------------------------------ */
 
 static size_t file_bytes(const struct weir_slot_file *f) {
-    return (size_t)weir__slot_place(f, WEIR_SLOTS);
+    return (size_t)weir__slot_offset(f, WEIR_SLOTS);
 }
 
 static struct weir_slot_head head_of(const struct weir_slot_file *f) {
@@ -127,8 +127,8 @@ static int lock_range(int file, int command, short type, off_t at, off_t end, st
 static int lock_slots(const struct weir_slot_file *f, int file, int first, int count) {
     struct flock lock;
 
-    if (lock_range(file, F_OFD_SETLK, F_WRLCK, weir__slot_place(f, first),
-                   weir__slot_place(f, first + count), &lock) == 0)
+    if (lock_range(file, F_OFD_SETLK, F_WRLCK, weir__slot_offset(f, first),
+                   weir__slot_offset(f, first + count), &lock) == 0)
         return 0;
     return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
@@ -138,8 +138,8 @@ static int lock_slots(const struct weir_slot_file *f, int file, int first, int c
 static void unlock_slots(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
-    (void)lock_range(file, F_OFD_SETLK, F_UNLCK, weir__slot_place(f, 0),
-                     weir__slot_place(f, WEIR_SLOTS), &lock);
+    (void)lock_range(file, F_OFD_SETLK, F_UNLCK, weir__slot_offset(f, 0),
+                     weir__slot_offset(f, WEIR_SLOTS), &lock);
 }
 
 /* Returns 1 if another process has locked all slots in order to remove the file, or has just unlocked them; else 0. */
@@ -147,16 +147,16 @@ static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
     /* F_OFD_GETLK sets l_len to the length of another process's lock, and does not change it if no lock exists. */
-    return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_place(f, 0),
-                      weir__slot_place(f, WEIR_SLOTS), &lock) == 0 &&
+    return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_offset(f, 0),
+                      weir__slot_offset(f, WEIR_SLOTS), &lock) == 0 &&
            lock.l_len != (off_t)f->kind->slot_bytes;
 }
 
 static int has_lock(const struct weir_slot_file *f, int file, int slot) {
     struct flock lock;
 
-    return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_place(f, slot),
-                      weir__slot_place(f, slot + 1), &lock) == 0 &&
+    return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_offset(f, slot),
+                      weir__slot_offset(f, slot + 1), &lock) == 0 &&
            lock.l_type != F_UNLCK;
 }
 
@@ -196,12 +196,12 @@ int weir__slot_hold_all(const struct weir_slot_file *f) {
 
 /* ---- owners -------------------------------------------------------------------------------------- */
 
-int weir__slot_is_near(const struct weir_slot_file *f, uint64_t namespace) {
+int weir__slot_is_in_own_namespace(const struct weir_slot_file *f, uint64_t namespace) {
     return namespace == f->namespace && f->namespace != 0;
 }
 
 int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_owner *owner) {
-    return weir__slot_is_near(f, owner->namespace) &&
+    return weir__slot_is_in_own_namespace(f, owner->namespace) &&
            weir__process_is_ending((pid_t)owner->pid, owner->start);
 }
 
@@ -212,7 +212,7 @@ static int is_needed(const struct weir_slot_file *f, int file, int slot) {
 
     if (f->kind->is_counted && has_life(file, slot))
         return 1;
-    return pread(file, &owner, sizeof owner, weir__slot_place(f, slot) + WEIR_SLOT_OWNER_AT) ==
+    return pread(file, &owner, sizeof owner, weir__slot_offset(f, slot) + WEIR_SLOT_OWNER_AT) ==
                (ssize_t)sizeof owner &&
            weir__slot_is_ending(f, &owner);
 }
@@ -227,7 +227,7 @@ static int is_any_ending(const struct weir_slot_file *f) {
     for (int i = 0; i < WEIR_SLOTS; i++) {
         const char *slot = some + (size_t)(i % count) * f->kind->slot_bytes;
 
-        if (i % count == 0 && pread(file, some, sizeof some, weir__slot_place(f, i)) != READ_BYTES)
+        if (i % count == 0 && pread(file, some, sizeof some, weir__slot_offset(f, i)) != READ_BYTES)
             return 0;
         memcpy(&owner, slot + WEIR_SLOT_OWNER_AT, sizeof owner);
         if (f->kind->is_counted)
@@ -242,7 +242,7 @@ static int is_any_ending(const struct weir_slot_file *f) {
 
 static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
     if (!f->kind->is_counted)
-        (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_place(f, slot));
+        (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_offset(f, slot));
 }
 
 /* Claims a free slot for this process.  Claims the slot of a killed or exiting process only if no other slot is free,
@@ -452,7 +452,7 @@ void weir__slot_file_leave(struct weir_slot_file *f) {
     pthread_mutex_unlock(&f->lock);
 }
 
-void weir__slot_file_forget(struct weir_slot_file *f) {
+void weir__slot_file_close_in_child(struct weir_slot_file *f) {
     if (f->map)
         munmap(f->map, f->kind->map_bytes);
     weir__kept_close(&f->file);
@@ -461,6 +461,6 @@ void weir__slot_file_forget(struct weir_slot_file *f) {
 
 void weir__slot_file_close(struct weir_slot_file *f) {
     weir__slot_file_leave(f);
-    weir__slot_file_forget(f);
+    weir__slot_file_close_in_child(f);
     pthread_mutex_destroy(&f->lock);
 }

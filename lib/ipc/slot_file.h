@@ -101,7 +101,7 @@ void weir__slot_file_close(struct weir_slot_file *f);
  * file lock by which other processes see that this process still runs.  The caller holds the lock of `f`. */
 void weir__slot_file_end(struct weir_slot_file *f);
 /* Closes the file in a child of fork(), since the slot belongs to the parent. */
-void weir__slot_file_forget(struct weir_slot_file *f);
+void weir__slot_file_close_in_child(struct weir_slot_file *f);
 
 /* Returns 1 if the stored file descriptor still belongs to the slot file, else 0.  The program may have closed the
  * descriptor and opened another file under its number. */
@@ -115,12 +115,12 @@ int weir__slot_file_is_lost(struct weir_slot_file *f);
 int weir__slot_file_renew(struct weir_slot_file *f);
 
 /* Returns the offset of a slot in the file. */
-off_t weir__slot_place(const struct weir_slot_file *f, int slot);
+off_t weir__slot_offset(const struct weir_slot_file *f, int slot);
 /* Returns 1 if a process has claimed the slot, which means that another open file has locked it; else 0. */
 int weir__slot_is_locked(const struct weir_slot_file *f, int slot);
 /* Returns 1 if `namespace` is the pid namespace of this process, so that pids of the two processes are comparable;
  * else 0. */
-int weir__slot_is_near(const struct weir_slot_file *f, uint64_t namespace);
+int weir__slot_is_in_own_namespace(const struct weir_slot_file *f, uint64_t namespace);
 /* Returns 1 if the process is exiting or was killed and its pid is valid in this pid namespace, else 0. */
 int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_owner *owner);
 /* Returns 1 if the process that claimed the slot still runs, or if the kernel cannot tell; else 0.  Only for files

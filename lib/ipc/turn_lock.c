@@ -45,12 +45,12 @@ int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
             return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
         lock->held = fstat(lock->file.number, &is) != 0 || is.st_nlink > 0;
         if (!lock->held)
-            weir__process_lock_give(lock);
+            weir__process_lock_release(lock);
     }
     return 1;
 }
 
-void weir__process_lock_give(struct weir_process_lock *lock) {
+void weir__process_lock_release(struct weir_process_lock *lock) {
     if (lock->held && weir__kept_is(&lock->file)) {
         /* If another process has replaced the file meanwhile, weir__runfile_unname() does not remove the new file. */
         (void)weir__runfile_unname(lock->file.number, lock->path);

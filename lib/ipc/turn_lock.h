@@ -24,6 +24,6 @@ struct weir_process_lock {
  * success, 0 if another process or another struct of this process holds the lock, -1 with errno on failure. */
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name);
 /* Unlocks if this struct holds the lock.  Does nothing otherwise. */
-void weir__process_lock_give(struct weir_process_lock *lock);
+void weir__process_lock_release(struct weir_process_lock *lock);
 
 #endif

@@ -77,7 +77,7 @@ void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor,
 
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted) {
-    uint64_t target = weir__size_larger(weir__size_less(reserved, wanted), in_use + g->idle);
+    uint64_t target = weir__size_larger(weir__size_subtract(reserved, wanted), in_use + g->idle);
 
     return weir__size_larger(target, atomic_load_explicit(&g->floor, memory_order_relaxed));
 }
@@ -106,7 +106,7 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
  * bytes in use.  If reserved memory grew in the window, the program needed all of it, so the function stores the value
  * of this window.  Otherwise it keeps the smaller of the old value and the window's value. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
-    uint64_t needed = reserved - weir__size_smaller(weir__size_less(reserved, peak), g->idle);
+    uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *each = &g->decay.each, now = peak > 0 ? (double)needed / (double)peak : *each;
 
     if (grew || *each == 0 || now < *each)
@@ -121,7 +121,7 @@ static void lower_aim(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
 
     if (needed < (double)reserved)
         need = weir__size_smaller(weir__goal_target(g, 0, (uint64_t)(needed + 0.5), 0), reserved);
-    more = weir__size_less(aim, need);
+    more = weir__size_subtract(aim, need);
     g->decay.aim = more > LEAST ? aim - more / 2 : need;
 }
 
@@ -211,7 +211,7 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
-    uint64_t rest = wanted == UINT64_MAX ? wanted : weir__size_less(wanted, got);
+    uint64_t rest = wanted == UINT64_MAX ? wanted : weir__size_subtract(wanted, got);
 
     if (due == 0 || (g->has_threshold && atomic_load(&p->grown) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
@@ -268,13 +268,13 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
     int is_over = 0;
 
-    now = weir__device_since(v->device, v->device->created_ticks);
+    now = weir__device_elapsed_ns(v->device, v->device->created_ticks);
     if (g->half_life_ns > 0)
         is_over = weir__goal_record_use(g, now, in_use, &pause) && g->in_requests;
     if (g->has_threshold && r->grew && wanted_of(g) == 0)
         (void)atomic_compare_exchange_strong(
             &p->due, &due,
-            now + GROWTH_PART * weir__size_less(growth_ns(v), atomic_load(&p->grown)));
+            now + GROWTH_PART * weir__size_subtract(growth_ns(v), atomic_load(&p->grown)));
     if ((!is_over && !is_release_due(v, now)) ||
         atomic_exchange_explicit(&p->is_looking, 1, memory_order_acquire))
         return;
@@ -317,7 +317,7 @@ static void refresh_target(struct weir_reserve *v) {
     memory.free = weir__device_free(v->device);
     if (memory.free == UINT64_MAX)
         return;
-    memory.free = weir__size_less(memory.free, apart_of(v)) + weir__engine_reserve(v->engine);
+    memory.free = weir__size_subtract(memory.free, apart_of(v)) + weir__engine_reserve(v->engine);
     if (is_share) {
         p->target = weir__size_smaller(p->target, weir__size_larger(memory.free, p->least));
         return;
@@ -359,7 +359,7 @@ static void wait_for_turn(struct weir_reserve *v) {
  * replied, or if the free memory no longer grows. */
 static void wait_for_others(struct weir_reserve *v) {
     uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
-    uint64_t lacks = weir__size_less(target, weir__engine_reserve(v->engine)) + v->limit.apart;
+    uint64_t lacks = weir__size_subtract(target, weir__engine_reserve(v->engine)) + v->limit.apart;
     uint64_t began = weir__clock_ns(), now = began, moved = began;
     struct weir_answers answers;
 
@@ -394,7 +394,7 @@ static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_
     int is_left = limit < weir__limit_own(&v->limit);
 
     snprintf(text, CAUSE_BYTES, "the device has no more");
-    if (limit != UINT64_MAX && weir__size_less(limit, reserved) < unit) {
+    if (limit != UINT64_MAX && weir__size_subtract(limit, reserved) < unit) {
         snprintf(text, CAUSE_BYTES, "%s %s",
                  is_left                   ? "keep-free keeps for others"
                  : weir__limit_is_share(v) ? "the limit, a share, is"
@@ -405,7 +405,7 @@ static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_
     device_free = weir__device_free(v->device);
     if (device_free == UINT64_MAX || device_free < unit)
         return;
-    if (weir__size_less(device_free, apart) < unit)
+    if (weir__size_subtract(device_free, apart) < unit)
         snprintf(text, CAUSE_BYTES, "a share leaves %s of the device", WEIR_SHOWN(apart));
     else /* enough memory is free, but the driver could not allocate one region of this size */
         snprintf(text, CAUSE_BYTES, "the driver refused more, with %s free",
@@ -470,11 +470,11 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     lacks = after.reserved < p->least;
     if (lacks)
         status = fail_below_least(v, status, before.reserved, &after, text, text_bytes);
-    atomic_fetch_add(&counters->prealloc.ns, weir__device_since(v->device, started));
+    atomic_fetch_add(&counters->prealloc.ns, weir__device_elapsed_ns(v->device, started));
     atomic_store(&counters->prealloc.asked, p->target);
     atomic_store(&counters->prealloc.kept, after.reserved);
     weir__raise_to(&v->goal.floor, weir__size_smaller(after.reserved, p->target));
-    weir__process_lock_give(&p->lock);
+    weir__process_lock_release(&p->lock);
     if (lacks || !weir__is_failure(status))
         return status;
     weir__goal_log_preallocation(v, p->target, after.reserved, apart_of(v));
@@ -495,7 +495,7 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 
     v->engine->ops->figures(v->engine, &figures);
     *reserved = figures.reserved;
-    return weir__size_less(figures.reserved, figures.in_use);
+    return weir__size_subtract(figures.reserved, figures.in_use);
 }
 
 /* ---- grow-ahead: a turn ------------------------------------------------------------------------ */
@@ -522,7 +522,7 @@ static uint64_t stop_ahead(struct weir_ahead *a) {
 /* Grows the reserved memory by one step, and subtracts the growth from *lacks, the idle bytes that are still missing.
  * Returns E_NO_MEMORY if the limit or the device has no room for a step. */
 static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
-    uint64_t room = weir__size_less(v->limit.bytes, reserved), step = v->engine->step_bytes;
+    uint64_t room = weir__size_subtract(v->limit.bytes, reserved), step = v->engine->step_bytes;
     uint64_t device_free;
 
     if (*lacks < step)
@@ -533,7 +533,7 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
     if (step == 0 ||
         (device_free != UINT64_MAX && device_free < step + v->device->total / LEFT_PART))
         return WEIR_E_NO_MEMORY;
-    *lacks = weir__size_less(*lacks, step);
+    *lacks = weir__size_subtract(*lacks, step);
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
@@ -541,7 +541,7 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
  * `status' is the result of the last step.  `lacks' is the number of idle bytes that are still missing. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
-    double idle = (double)weir__size_less(v->goal.idle, lacks), low = (double)a->low;
+    double idle = (double)weir__size_subtract(v->goal.idle, lacks), low = (double)a->low;
     uint64_t pause = a->back_off_ns;
 
     if (status == WEIR_OK) {
@@ -685,7 +685,7 @@ void weir__goal_wake_ahead(struct weir_reserve *v) {
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
 
-    if (weir__size_less(reserved, in_use) >= mark)
+    if (weir__size_subtract(reserved, in_use) >= mark)
         return;
     if (is_played(v))
         play_turns(v, 1);
@@ -745,7 +745,7 @@ weir_status weir__goal_start(struct weir_reserve *v, uint64_t low) {
 void weir__goal_close(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
 
-    weir__process_lock_give(&v->goal.preallocation.lock);
+    weir__process_lock_release(&v->goal.preallocation.lock);
     if (!a->is_on)
         return;
     if (!is_played(v)) {

@@ -38,8 +38,8 @@ uint64_t weir__limit_weights(const struct weir_reserve *v) {
     if (v->events.peers)
         return weir__process_peers_weights(v->events.peers);
     return v->options->registry == WEIR_SWITCH_ON
-               ? own + weir__process_peers_look(v->device->driver, v->device->ordinal,
-                                                UINT64_MAX - own)
+               ? own + weir__process_peers_read_weights(v->device->driver, v->device->ordinal,
+                                                        UINT64_MAX - own)
                : own;
 }
 
@@ -77,7 +77,7 @@ static uint64_t limit_by_device(struct weir_reserve *v) {
         if (after == before)
             break;
     }
-    return weir__size_smaller(before, after) + weir__size_less(device_free, v->limit.keep_free);
+    return weir__size_smaller(before, after) + weir__size_subtract(device_free, v->limit.keep_free);
 }
 
 /* The new limit is at least the memory in use, since live blocks stay.  weir computes the limit again before it fails

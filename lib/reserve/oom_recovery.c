@@ -50,7 +50,7 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
 /* Returns the device's free memory without the bytes that weir must leave free (--keep-free).  Returns 0 if the driver
  * does not report free memory, so that weir asks other processes for as many bytes as the whole request needs. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
-    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->limit.keep_free);
+    return device_free == UINT64_MAX ? 0 : weir__size_subtract(device_free, v->limit.keep_free);
 }
 
 /* Returns 1 if the device lacks memory for the request, so that other processes can help; else 0.  `why' is the status
@@ -87,7 +87,8 @@ static int could_fit(const struct recovery *c) {
     uint64_t idle = now.reserved - now.in_use + c->above;
     uint64_t device = now.device_free == UINT64_MAX ? now.device_total : now.device_free;
 
-    return now.asked <= idle + weir__size_smaller(device, weir__size_less(now.limit, now.reserved));
+    return now.asked <=
+           idle + weir__size_smaller(device, weir__size_subtract(now.limit, now.reserved));
 }
 
 /* Flushes the idle memory of the per-stream caches and of the guard to the engine, after a wait for the device.  Does
@@ -132,7 +133,7 @@ static void poll_frees(struct recovery *c) {
     started = e->device->driver->ticks();
     pending = weir__engine_reclaim(e, &silent);
     while (weir__is_failure(c->status)) {
-        uint64_t waited = weir__device_since(e->device, started);
+        uint64_t waited = weir__device_elapsed_ns(e->device, started);
 
         if (waited >= patience_ns(c, pending > 0 || c->above > 0, silent))
             return;
@@ -184,9 +185,10 @@ static void ask_allocators(struct recovery *c) {
     for (int i = 0; i < 2 && v->lend_device && is_short(v, c->status); i++, most = UINT64_MAX) {
         now = read_failure(v, bytes);
         idle = now.reserved - now.in_use;
-        least = weir__size_less(bytes, idle + weir__size_less(now.device_free, v->limit.keep_free));
+        least = weir__size_subtract(
+            bytes, idle + weir__size_subtract(now.device_free, v->limit.keep_free));
         if (now.device_free == UINT64_MAX ||
-            bytes > idle + weir__size_less(weir__limit_own(&v->limit), now.reserved) ||
+            bytes > idle + weir__size_subtract(weir__limit_own(&v->limit), now.reserved) ||
             v->lend_device(v->lend_context, least, most, c->deadline_ns > 0) == 0)
             return;
         try_with_more(c);
@@ -199,7 +201,8 @@ static void sleep_between_rounds(uint64_t pause_ns) {
 
 /* Returns the bytes that the request needs in addition to the allocator's idle memory and the device's free memory. */
 static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
-    return weir__size_less(bytes, now->reserved - now->in_use + usable_free(v, now->device_free));
+    return weir__size_subtract(bytes,
+                               now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
 /* Returns the figures of the allocator after a failed request.  The memory in use is the sum of live blocks: the
@@ -215,9 +218,9 @@ static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
 
 /* Returns 1 if the request would fail even if all other processes released all their memory, else 0. */
 static int is_too_much(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
-    return bytes > weir__size_less(v->device->total - v->limit.keep_free, now->in_use) ||
+    return bytes > weir__size_subtract(v->device->total - v->limit.keep_free, now->in_use) ||
            bytes > now->reserved - now->in_use +
-                       weir__size_less(weir__limit_own(&v->limit), now->reserved);
+                       weir__size_subtract(weir__limit_own(&v->limit), now->reserved);
 }
 
 /* Returns 1 if weir should stop asking other processes, after a round in which none has released memory; else 0.  weir
@@ -234,7 +237,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
     if (answers->kept != UINT64_MAX) {
         *alone = 0;
         /* The request fits if the other processes release all memory except the `kept' bytes that they have in use. */
-        if (weir__size_less(most, before->in_use + bytes) >= answers->kept)
+        if (weir__size_subtract(most, before->in_use + bytes) >= answers->kept)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
         return 0;
@@ -251,7 +254,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 /* Returns the bytes that other processes of the group must release before the group's common limit allows the request.
  * */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
-    return weir__size_less(bytes + UNIT, weir__group_room(g));
+    return weir__size_subtract(bytes + UNIT, weir__group_room(g));
 }
 
 /* Asks the processes of the group for memory until the group's common limit allows the request.  Stops after a tenth
@@ -316,7 +319,7 @@ static void ask_processes(struct recovery *c) {
         figures = read_live(v, bytes);
         if (is_too_much(v, &figures, bytes))
             break;
-        missing = weir__size_less(bytes, usable_free(v, figures.device_free)) + UNIT;
+        missing = weir__size_subtract(bytes, usable_free(v, figures.device_free)) + UNIT;
         most = weir__size_larger(most, weir__size_smaller(missing, total));
         answers = weir__process_peers_ask(
             peers, (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, NULL);
@@ -399,10 +402,10 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
         steps[i](&c);
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
-    waited = weir__device_since(v->device, started);
+    waited = weir__device_elapsed_ns(v->device, started);
     /* The wait included growth of reserved memory, which has already added its own time to stall_ns. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
-    atomic_fetch_add_explicit(&counters->stall_ns, weir__size_less(waited, counted),
+    atomic_fetch_add_explicit(&counters->stall_ns, weir__size_subtract(waited, counted),
                               memory_order_relaxed);
     if (!weir__is_failure(c.status))
         return c.status;

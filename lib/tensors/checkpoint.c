@@ -209,7 +209,7 @@ static int prepare_restore(weir_tensors *t, const struct weir_tensor_pool *pool,
         if (t->map.slots[i].key && tensor->pool == pool)
             freed->block[freed->count++] = (void *)(uintptr_t)tensor->address;
     }
-    return freed->block && weir__tensors_stock(t, state->block_count) &&
+    return freed->block && weir__tensors_reserve_records(t, state->block_count) &&
            weir__map_reserve(&t->map, state->block_count);
 }
 
@@ -218,7 +218,7 @@ static void free_listed(weir_tensors *t, const struct freed_blocks *freed) {
         uintptr_t value;
         struct weir_tensor *tensor;
 
-        (void)weir__map_take(&t->map, (uintptr_t)freed->block[i], &value);
+        (void)weir__map_remove(&t->map, (uintptr_t)freed->block[i], &value);
         tensor = (struct weir_tensor *)value;
         weir__tensors_subtract(t, tensor);
         tensor->use_count = 0; /* the program guarantees that no stream still uses the block */

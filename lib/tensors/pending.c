@@ -27,7 +27,7 @@
 #include "tensors/tensors_internal.h"
 
 static void update_unsettled(weir_tensors *t) {
-    atomic_store_explicit(&t->unsettled, t->queues || t->held, memory_order_relaxed);
+    atomic_store_explicit(&t->has_pending, t->queues || t->held, memory_order_relaxed);
 }
 
 static void hold_for_retry(weir_tensors *t, struct weir_tensor *tensor) {
@@ -67,12 +67,12 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
                     : weir_free(t->allocator, block, user.stream);
     if (status != WEIR_E_STREAM)
         return status;
-    lent = weir__device_lend_context(device);
+    lent = weir__device_make_context_current(device);
     if (lent && is_its)
         status = weir_free(t->allocator, block, user.stream);
     if (status == WEIR_E_STREAM)
         status = weir_free_any(t->allocator, block);
-    weir__device_end_context(device, lent);
+    weir__device_restore_context(device, lent);
     return status;
 }
 
@@ -98,9 +98,9 @@ static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     if (may_succeed_later(status))
         return 0;
     if (tensor->is_freed)
-        weir__tensors_completed(t, tensor);
+        weir__tensors_report_completed(t, tensor);
     else /* if the block has no pool, weir__pending_free() has reported the free already */
-        weir__tensors_pend(t, tensor, -1);
+        weir__tensors_count_pending(t, tensor, -1);
     weir__tensor_drop(t, tensor);
     return 1;
 }
@@ -119,10 +119,10 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
         tensor->address = address;
         tensor->bytes = bytes;
         tensor->home = home;
-        is_held = weir__tensor_use_home(tensor);
+        is_held = weir__tensor_use_alloc_stream(tensor);
     }
     if (is_held) {
-        weir__tensors_pend(t, tensor, 1);
+        weir__tensors_count_pending(t, tensor, 1);
         hold_for_retry(t, tensor);
     } else if (tensor) {
         weir__tensor_drop(t, tensor);
@@ -215,7 +215,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     int is_entered = weir__driver_enter(device->driver, device->context, &scope) == CUDA_SUCCESS;
 
     tensor->is_freed = 1;
-    weir__tensors_pend(t, tensor, 1);
+    weir__tensors_count_pending(t, tensor, 1);
     if (tensor->pool)
         tensor->pool->pending++;
     if (!is_entered || !wait_for_all_uses(t, tensor))

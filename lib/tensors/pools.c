@@ -5,7 +5,7 @@
  * blocks in the segments by best fit.  Freed memory is reused for later requests of the stream that freed the memory.
  * A pool keeps its segments as long as the pool has users, because graphs contain the addresses.
  *
- * If the engine keeps a range of addresses for pools (weir__alloc_apart), a pool places each new segment directly
+ * If the engine keeps a range of addresses for pools (weir__alloc_separate), a pool places each new segment directly
  * after its last segment.  The two segments join: a block may lie across both.  When the pool grows, the free memory
  * at the end of the last segment becomes part of the new block.  Small blocks have segments of their own, since one
  * small block that stays live would keep large free blocks from joining.
@@ -40,7 +40,7 @@ struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
     return pool;
 }
 
-struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream) {
+struct weir_tensor_pool *weir__pool_with_route(weir_tensors *t, weir_stream stream) {
     struct weir_tensor_pool *pool = t->routed;
 
     while (pool && !pool->takes(pool->context, stream))
@@ -269,7 +269,7 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
         pool->takes = NULL;
         pool->context = NULL;
         atomic_fetch_sub_explicit(&t->routes, 1, memory_order_relaxed);
-        if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
+        if (atomic_load_explicit(&t->has_pending, memory_order_relaxed))
             weir__pending_complete(t, 0);
         end_if_unused(t, pool);
     } else {
@@ -348,7 +348,7 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
     weir_status status;
 
     weir__tensors_unlock(t);
-    status = weir__alloc_apart(t->allocator, bytes, at, &segment);
+    status = weir__alloc_separate(t->allocator, bytes, at, &segment);
     weir__tensors_lock(t);
     *out = (struct weir_tensor_segment){(uintptr_t)segment, bytes};
     return status;
@@ -360,7 +360,7 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
-    size_t lacks = end ? least - weir__part_tail(part, name, end) : least;
+    size_t lacks = end ? least - weir__part_free_tail(part, name, end) : least;
     size_t bytes = step_for(part, 0, lacks, STEP_PART_JOINED);
     weir_status status = allocate_at(t, bytes, at, out);
 
@@ -490,7 +490,7 @@ static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
         if ((old->placed.id & user.name & WEIR_TENSORS_ID) && old->stream == user.stream &&
             !old->ended) {
             old->ended = ++t->sequence;
-            pool->has_lost = 1;
+            pool->has_lost_streams = 1;
         }
     }
 }
@@ -556,13 +556,13 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     CUresult result;
 
     pool->pins++;
-    pool->has_lost = 0; /* a free during the wait may set `has_lost` again */
+    pool->has_lost_streams = 0; /* a free during the wait may set `has_lost_streams` again */
     weir__tensors_unlock(t);
     result = weir__device_wait(&t->allocator->device);
     weir__tensors_lock(t);
     pool->pins--;
     if (result != CUDA_SUCCESS) {
-        pool->has_lost = 1;
+        pool->has_lost_streams = 1;
         return;
     }
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
@@ -591,7 +591,7 @@ static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_
         return;
     if (heir && may_free_in_capture(pool, heir))
         pool->branch_freed = t->sequence;
-    pool->has_lost = 1;
+    pool->has_lost_streams = 1;
     (void)weir__placement_give(p, address, &pool->unknown, t->sequence, NULL);
 }
 
@@ -610,7 +610,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
         /* Set if the pool must not grow, or has failed to grow. */
         int is_last = lends || status != WEIR_OK;
 
-        if (may_wait && (pool->has_lost || (is_last && has_pool_segments(pool)))) {
+        if (may_wait && (pool->has_lost_streams || (is_last && has_pool_segments(pool)))) {
             may_wait = 0;
             wait_for_pool(t, pool);
         } else if (is_last) {
@@ -687,7 +687,7 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
 
     free_in_pool(t, pool, tensor->address, find_reusing_stream(t, tensor));
     pool->pending -= (size_t)tensor->is_freed;
-    weir__tensors_completed(t, tensor);
+    weir__tensors_report_completed(t, tensor);
     weir__tensor_drop(t, tensor);
 }
 
@@ -713,7 +713,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
     int given = 0;
 
     observe_part(pool, part, waited);
-    while (is_to_trim(pool, id, waited) && weir__part_take_free(t, part, &segment)) {
+    while (is_to_trim(pool, id, waited) && weir__part_remove_free(t, part, &segment)) {
         weir_status status;
 
         count_segment(t, pool, part, segment, -1, NULL, NULL);
@@ -778,7 +778,7 @@ weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
 
     if (status != WEIR_OK)
         return status;
-    if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
+    if (atomic_load_explicit(&t->has_pending, memory_order_relaxed)) {
         weir__tensors_lock(t);
         weir__pending_complete(t, 1);
         weir__tensors_unlock(t);

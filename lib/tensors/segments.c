@@ -2,9 +2,9 @@
 /* segments.c: adds segments of device memory to a private memory pool, removes segments, and finds free memory in
  * segments.
  *
- * The engine can keep a range of addresses for private memory pools only (weir__apart).  Adjacent segments in this
- * range join, so the placement (the records of free and used chunks) treats the whole range as one region.  In the
- * placement, addresses of the range without a segment are unmapped.  Each segment at another address is a region by
+ * The engine can keep a range of addresses for private memory pools only (weir__separate_addresses).  Adjacent segments
+ * in this range join, so the placement (the records of free and used chunks) treats the whole range as one region.  In
+ * the placement, addresses of the range without a segment are unmapped.  Each segment at another address is a region by
  * itself.
  *
  * The code in this file must not depend on the pools' users or on where segments come from.
@@ -143,8 +143,8 @@ static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *
     return 0;
 }
 
-int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
-                         struct weir_tensor_segment *out) {
+int weir__part_remove_free(const weir_tensors *t, struct weir_tensor_part *part,
+                           struct weir_tensor_segment *out) {
     for (size_t i = count_segments_up_to(part, out->base); i < part->count; i++) {
         if (!remove_segment(t, part, &part->segments[i]))
             continue;
@@ -186,7 +186,7 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
     return is_apart_address(t, last->base) ? last->base + last->bytes : 0;
 }
 
-size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {
+size_t weir__part_free_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {
     struct weir_placement_span span = {0};
     uint64_t last = 0; /* the end of the last chunk that is not an unmapped range */
     size_t bytes = 0;

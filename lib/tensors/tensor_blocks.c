@@ -48,8 +48,8 @@ void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream 
 
     if (__builtin_expect(!atomic_load_explicit(&t->is_watched, memory_order_relaxed), 1))
         return;
-    grown = shared_bytes(t) - t->shared_told;
-    t->shared_told += grown;
+    grown = shared_bytes(t) - t->shared_reported;
+    t->shared_reported += grown;
     if (grown > 0)
         weir__tensors_report(t, WEIR_TENSORS_SEGMENT_MAP, t->last_growth = address, (size_t)grown,
                              stream, NULL, note);
@@ -58,7 +58,7 @@ void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream 
                              NULL, note);
 }
 
-int weir__tensors_stock(weir_tensors *t, size_t count) {
+int weir__tensors_reserve_records(weir_tensors *t, size_t count) {
     for (size_t added = 0; added < count; added += RECORDS) {
         struct weir_tensor *tensor = calloc(RECORDS, sizeof *tensor);
 
@@ -75,7 +75,7 @@ int weir__tensors_stock(weir_tensors *t, size_t count) {
 struct weir_tensor *weir__tensor_new(weir_tensors *t) {
     struct weir_tensor *tensor;
 
-    if (!t->spare && !weir__tensors_stock(t, 1))
+    if (!t->spare && !weir__tensors_reserve_records(t, 1))
         return NULL;
     tensor = t->spare;
     t->spare = tensor->next;
@@ -112,7 +112,7 @@ static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     return 1;
 }
 
-int weir__tensor_use_home(struct weir_tensor *tensor) {
+int weir__tensor_use_alloc_stream(struct weir_tensor *tensor) {
     return tensor->pool || weir__name_lasts(tensor->home.name) || note_use(tensor, tensor->home);
 }
 
@@ -154,7 +154,7 @@ static void note_active_peak(weir_tensors *t) {
     }
 }
 
-void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign) {
+void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign) {
     int kind = tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1;
 
     for (int i = 0; i <= kind; i += kind) {
@@ -175,9 +175,9 @@ void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor) {
     report_block(t, WEIR_TENSORS_FREE_REQUESTED, tensor);
 }
 
-void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) {
+void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *tensor) {
     if (tensor->is_freed)
-        weir__tensors_pend(t, tensor, -1);
+        weir__tensors_count_pending(t, tensor, -1);
     report_block(t, WEIR_TENSORS_FREE_COMPLETED, tensor);
 }
 
@@ -210,7 +210,7 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
  * while it waits for the device.  So in a thread of weir, returns 0 if the lock does not become free soon. */
 static int lock_for_reclaim(weir_tensors *t) {
     if (weir__thread_is_own())
-        return weir__tensors_lock_soon(t);
+        return weir__tensors_try_lock(t);
     weir__tensors_lock(t);
     return 1;
 }
@@ -223,7 +223,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     int some = 0, lent;
 
     *pending = 0;
-    if (atomic_load_explicit(&t->unsettled, memory_order_relaxed) && lock_for_reclaim(t)) {
+    if (atomic_load_explicit(&t->has_pending, memory_order_relaxed) && lock_for_reclaim(t)) {
         before = t->pending[0].blocks;
         weir__pending_complete(t, 0);
         some = t->pending[0].blocks < before;
@@ -233,9 +233,9 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     }
     if (may_wait && atomic_load_explicit(&t->unused, memory_order_relaxed) > 0) {
         /* The program's function that frees a pool's segment may need a current CUDA context. */
-        lent = weir__device_lend_context(&t->allocator->device);
+        lent = weir__device_make_context_current(&t->allocator->device);
         some |= weir__pools_trim(t, (weir_tensors_id){0, 0});
-        weir__device_end_context(&t->allocator->device, lent);
+        weir__device_restore_context(&t->allocator->device, lent);
     }
     return some;
 }
@@ -247,7 +247,7 @@ static uint64_t reclaimable(void *tensors) {
 
     if (atomic_load_explicit(&t->unused, memory_order_relaxed) == 0)
         return 0;
-    if (weir__tensors_lock_soon(t)) {
+    if (weir__tensors_try_lock(t)) {
         atomic_store_explicit(&t->idle, weir__pools_idle(t), memory_order_relaxed);
         weir__tensors_unlock(t);
     }
@@ -270,7 +270,7 @@ static weir_status create_tensors(int device, const weir_tensors_hooks *hooks, w
     /* The first use of a biased lock may take milliseconds.  weir prepares these locks here, so that no request has
      * to wait. */
     weir__bias_prepare();
-    if (!weir__apart(t->allocator, &t->apart))
+    if (!weir__separate_addresses(t->allocator, &t->apart))
         t->apart.bytes = 0;
     if (hooks)
         t->hooks = *hooks;
@@ -315,7 +315,7 @@ weir_status weir_tensors_watch(weir_tensors *t, int on) {
     if (status != WEIR_OK)
         return status;
     weir__tensors_lock(t);
-    t->shared_told = shared_bytes(t);
+    t->shared_reported = shared_bytes(t);
     atomic_store_explicit(&t->is_watched, on && t->hooks.event, memory_order_relaxed);
     weir__tensors_unlock(t);
     return WEIR_OK;
@@ -369,12 +369,12 @@ static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_s
              weir__map_put(&t->lasting, name_by_handle(stream), WEIR_TENSORS_BOUND);
     weir__tensors_unlock(t);
     if (is_new) {
-        lent = weir__device_lend_context(device);
+        lent = weir__device_make_context_current(device);
         status = weir_bind(t->allocator, stream);
         if (status == WEIR_OK && (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE &&
             weir__device_stream_id(device, stream, &id) == CUDA_SUCCESS)
             atomic_store_explicit(&t->legacy_id, id, memory_order_relaxed);
-        weir__device_end_context(device, lent);
+        weir__device_restore_context(device, lent);
     }
     if (status != WEIR_OK)
         return;
@@ -400,12 +400,12 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
  * calling thread has none. */
 static __attribute__((noinline, cold)) weir_status
 alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
-    int lent = weir__device_lend_context(&t->allocator->device);
+    int lent = weir__device_make_context_current(&t->allocator->device);
     weir_status status = WEIR_E_STREAM;
 
     if (lent)
         status = alloc_unrouted(t, bytes, stream, block);
-    weir__device_end_context(&t->allocator->device, lent);
+    weir__device_restore_context(&t->allocator->device, lent);
     return status;
 }
 
@@ -422,7 +422,7 @@ report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status 
     weir__tensors_lock(t);
     t->figures.ooms++;
     weir__tensors_report(t, WEIR_TENSORS_OOM, free_bytes, made->bytes, made->home.stream,
-                         weir__pool_for(t, made->home.stream), made->note);
+                         weir__pool_with_route(t, made->home.stream), made->note);
     weir__tensors_unlock(t);
     if (t->allocator->device.drop_in && weir__drop_in_refused)
         weir__drop_in_refused(t->allocator, made->bytes);
@@ -453,9 +453,9 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_t
     struct weir_tensor_pool *pool;
 
     weir__tensors_lock(t);
-    if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
+    if (atomic_load_explicit(&t->has_pending, memory_order_relaxed))
         weir__pending_complete(t, 0);
-    pool = weir__pool_for(t, made->home.stream);
+    pool = weir__pool_with_route(t, made->home.stream);
     if (pool) {
         made->home.name = weir__tensors_name(t, made->home.stream, lasts);
         *status = weir__pool_alloc(t, pool, made, 0);
@@ -499,7 +499,7 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
         return WEIR_OK;
     }
     if (__builtin_expect((atomic_load_explicit(&t->routes, memory_order_relaxed) |
-                          atomic_load_explicit(&t->unsettled, memory_order_relaxed)) == 0,
+                          atomic_load_explicit(&t->has_pending, memory_order_relaxed)) == 0,
                          1) ||
         !alloc_routed(t, &made, lasts, &status))
         status = alloc_shared(t, &made, lasts);
@@ -518,7 +518,7 @@ static inline __attribute__((always_inline)) struct weir_tensor *
 find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     uintptr_t value;
 
-    if (takes ? weir__map_take(&t->map, address, &value)
+    if (takes ? weir__map_remove(&t->map, address, &value)
               : weir__map_get(&t->map, address, &value)) {
         *owner = t;
         return (struct weir_tensor *)value;
@@ -543,7 +543,7 @@ static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address
                 continue;
             if (pass == 1)
                 weir__tensors_lock(t);
-            if (pass == 1 || weir__tensors_lock_soon(t))
+            if (pass == 1 || weir__tensors_try_lock(t))
                 found = find_in(t, address, takes, owner);
             else
                 busy |= UINT64_C(1) << device;
@@ -582,7 +582,7 @@ weir_status weir_tensors_free(void *block) {
     } else {
         home = tensor->home;
         bytes = tensor->bytes;
-        weir__tensors_completed(t, tensor);
+        weir__tensors_report_completed(t, tensor);
         weir__tensor_drop(t, tensor);
         weir__tensors_unlock(t);
         return weir__pending_free(t, (uintptr_t)block, bytes, home);
@@ -613,7 +613,7 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
         use.name =
             weir__tensors_name(t, stream, weir__map_get(&t->lasting, name_by_handle(stream), NULL));
         if (!weir__use_is(tensor->home, use))
-            is_noted = weir__tensor_use_home(tensor) && note_use(tensor, use);
+            is_noted = weir__tensor_use_alloc_stream(tensor) && note_use(tensor, use);
     }
     weir__tensors_unlock(t);
     return is_noted ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);

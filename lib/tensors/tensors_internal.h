@@ -125,7 +125,7 @@ struct weir_tensor_pool {
      * record for its stream. */
     uint64_t branch_freed;
     /* Set if a stream that has been destroyed or that weir cannot identify may have freed memory of the pool. */
-    int has_lost;
+    int has_lost_streams;
     size_t pending; /* the number of freed blocks of the pool that other streams still use */
     /* A callback of the program that returns 1 if this pool allocates the blocks of the stream.  NULL if the pool
      * receives no requests. */
@@ -192,7 +192,7 @@ struct weir_tensors {
     /* a cache of CUDA events, so that weir need not create an event for each wait */
     struct weir_order events;
     /* set if the program has freed blocks that weir has not freed yet */
-    atomic_int unsettled;
+    atomic_int has_pending;
     weir_tensors_figures figures; /* the statistics that each request and each free updates */
     /* Freed blocks that other streams still use: [0] all blocks, [1] small blocks, [2] large blocks. */
     struct {
@@ -209,7 +209,7 @@ struct weir_tensors {
     int64_t pool_bytes; /* the bytes that private memory pools have reserved from the allocator */
     /* The allocator's reserved bytes outside private memory pools, as weir last reported them to the program by an
      * event. */
-    int64_t shared_told;
+    int64_t shared_reported;
     /* The address in the last event that reported growth of the memory outside private memory pools. */
     uint64_t last_growth;
 };
@@ -257,7 +257,7 @@ void weir__tensors_report(weir_tensors *t, int action, uint64_t address, size_t 
 void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note);
 /* Allocates at least `count` empty block records in advance, so that a later step cannot fail.  Returns 1 on
  * success, 0 if there is no host memory. */
-int weir__tensors_stock(weir_tensors *t, size_t count);
+int weir__tensors_reserve_records(weir_tensors *t, size_t count);
 /* Returns an empty block record.  Returns NULL if there is no host memory. */
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
 /* Makes the record of a freed block free for reuse.  If the program attached a note to the block, first calls the
@@ -275,12 +275,12 @@ void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
 /* Adds the stream for which the block was allocated to the streams that use the block.  Does nothing if this stream
  * is never destroyed, or if the block belongs to a private memory pool.  Returns 1 on success, 0 if there is no host
  * memory. */
-int weir__tensor_use_home(struct weir_tensor *tensor);
-/* weir__tensors_pend() adds a freed block that other streams still use to the statistics of such blocks if `sign` is
- * 1, and subtracts the block if `sign` is -1.  weir__tensors_completed() subtracts the block if needed, and reports
- * to the program that the free has completed. */
-void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
-void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
+int weir__tensor_use_alloc_stream(struct weir_tensor *tensor);
+/* weir__tensors_count_pending() adds a freed block that other streams still use to the statistics of such blocks if
+ * `sign` is 1, and subtracts the block if `sign` is -1.  weir__tensors_report_completed() subtracts the block if
+ * needed, and reports to the program that the free has completed. */
+void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
+void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Describes a live block in the form that weir_tensors_find and weir_tensors_visit return to the program.  `segment`
  * is the contiguous device memory that contains the block. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
@@ -322,7 +322,7 @@ static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensor
 }
 /* Tries to take the lock, for a short time only.  Returns 1 on success, 0 if another thread holds the lock for
  * longer. */
-static inline int weir__tensors_lock_soon(weir_tensors *t) {
+static inline int weir__tensors_try_lock(weir_tensors *t) {
     int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER, WEIR_BIAS_HASTY);
 
     if (taken >= 0)
@@ -337,7 +337,7 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 
 /* Returns the private memory pool that the program has chosen for the stream's requests, or NULL if there is no such
  * pool.  The caller holds the lock. */
-struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream);
+struct weir_tensor_pool *weir__pool_with_route(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
 /* Takes the lock and returns the private memory pool `id`.  The caller must release the lock.  On failure, returns
  * NULL without the lock and stores the error in *status.  It is a failure if `t` is NULL. */
@@ -384,8 +384,8 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
 /* Removes an unused segment from one part of a private memory pool and stores the segment in *out, so that the
  * caller can free the segment.  Begins the search above the old value of *out.  The caller has waited for the
  * device.  Returns 1 on success, 0 if there is no unused segment. */
-int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
-                         struct weir_tensor_segment *out);
+int weir__part_remove_free(const weir_tensors *t, struct weir_tensor_part *part,
+                           struct weir_tensor_segment *out);
 /* Returns by how much the number of contiguous ranges grows (1, 0 or -1) when the segment is added.  The statistics
  * show joined segments as one segment. */
 int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
@@ -395,7 +395,7 @@ int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part
 uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part);
 /* Returns the number of free bytes directly before the address `end` that the stream may use.  `name` identifies the
  * stream. */
-size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end);
+size_t weir__part_free_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end);
 
 /* Returns the part of the pool (small or large blocks) that contains the address.  A segment of the pool must
  * contain the address. */

@@ -61,8 +61,8 @@ TEST_EACH(WORLDS, what_a_stream_freed_is_over_before_any_has_it) {
     OK(weir_free_any(a, block));
 }
 
-/* The allocator's own stream waits on the device for A.  The host waits for that stream, since the block may be used on any
- * stream. */
+/* The allocator's own stream waits on the device for A.  The host waits for that stream, since the block may be used on
+ * any stream. */
 TEST_EACH(2, what_the_own_stream_waits_for_is_over_before_any_has_it) {
     void *block;
 
@@ -236,7 +236,7 @@ TEST_EACH(WORLDS, a_failed_driver_call_fails_the_request) {
 
         weir__model_fail(WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, k, CUDA_ERROR_UNKNOWN, 0);
         status = weir_alloc_any(a, MIB, &block);
-        met = weir__model_faults_met(NULL);
+        met = weir__model_faults_injected(NULL);
         weir__model_faults_clear();
         if (status == WEIR_OK)
             OK(weir_free_any(a, block));

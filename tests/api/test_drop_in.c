@@ -267,7 +267,7 @@ TEST_EACH(WORLDS, a_default_stream_ends) {
 static uint64_t trim_for_streams(CUstream first, CUstream second) {
     const weir_stream streams[] = {first, second};
 
-    weir__drop_in_trim(a, 0, weir__drop_in_ask(a, streams, second ? 2 : 1));
+    weir__drop_in_trim(a, 0, weir__drop_in_are_idle(a, streams, second ? 2 : 1));
     return stats_of(a).reserved;
 }
 
@@ -564,7 +564,7 @@ TEST_EACH(WORLDS, failures_are_not_said_twice) {
     for (int hushed = 0; hushed < 2; hushed++) {
         OK(weir_allocator_create(&options, &a));
         if (hushed)
-            weir__drop_in_hush(a);
+            weir__drop_in_stop_logs(a);
         ANSWERS(0, lines());
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, GIB, A, &none));
         ANSWERS(0, lines());

@@ -192,7 +192,7 @@ TEST_EACH(ROWS(caches), a_failure_leaves_things_as_they_were) {
             status = weir_ipc_open(text, NULL, &base, NULL, 0);
         if (status == WEIR_OK)
             status = weir_ipc_close(base);
-        met = weir__model_faults_met(NULL);
+        met = weir__model_faults_injected(NULL);
         weir__model_faults_clear();
         if (base && status != WEIR_OK)
             OK(weir_ipc_close(base));

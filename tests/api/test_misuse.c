@@ -497,7 +497,7 @@ TEST_EACH(3 * WORLDS, one_line_reports_a_failed_creation) {
 
         weir__model_fail_any(call, 0, result, 1);
         status = weir_allocator_create(&options, &made);
-        met = weir__model_faults_met(NULL);
+        met = weir__model_faults_injected(NULL);
         weir__model_faults_clear();
         said = lines();
         if (status == WEIR_OK) /* succeeds without the call, or with less */

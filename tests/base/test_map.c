@@ -44,7 +44,7 @@ TEST(an_empty_map_holds_nothing) {
     uintptr_t value = 7;
 
     ck_assert_int_eq(weir__map_get(&map, 256, &value), 0);
-    ck_assert_int_eq(weir__map_take(&map, 256, &value), 0);
+    ck_assert_int_eq(weir__map_remove(&map, 256, &value), 0);
     ck_assert_uint_eq(value, 7);
     ck_assert_uint_eq(map.count, 0);
     weir__map_clear(&map);
@@ -61,9 +61,9 @@ TEST(what_was_put_is_got_and_taken_once) {
         ck_assert_int_eq(weir__map_get(&map, map_key(i), &value), 1);
         ck_assert_uint_eq(value, i);
         ck_assert_int_eq(weir__map_get(&map, map_key(i), NULL), 1);
-        ck_assert_int_eq(weir__map_take(&map, map_key(i), i % 2 ? &value : NULL), 1);
+        ck_assert_int_eq(weir__map_remove(&map, map_key(i), i % 2 ? &value : NULL), 1);
         ck_assert_uint_eq(value, i);
-        ck_assert_int_eq(weir__map_take(&map, map_key(i), &value), 0);
+        ck_assert_int_eq(weir__map_remove(&map, map_key(i), &value), 0);
         ck_assert_uint_eq(map.count, 100 - i);
     }
 }
@@ -84,9 +84,9 @@ TEST(keys_and_values_may_be_anything_but_key_0) {
 
     ck_assert_int_eq(weir__map_put(&map, UINT64_MAX, 0), 1);
     ck_assert_int_eq(weir__map_put(&map, 1, UINTPTR_MAX), 1);
-    ck_assert_int_eq(weir__map_take(&map, UINT64_MAX, &value), 1);
+    ck_assert_int_eq(weir__map_remove(&map, UINT64_MAX, &value), 1);
     ck_assert_uint_eq(value, 0);
-    ck_assert_int_eq(weir__map_take(&map, 1, &value), 1);
+    ck_assert_int_eq(weir__map_remove(&map, 1, &value), 1);
     ck_assert_uint_eq(value, UINTPTR_MAX);
 }
 
@@ -168,7 +168,7 @@ TEST_EACH(4, a_long_random_run_agrees_with_an_array) {
             count += !there[i];
             there[i] = 1;
         } else if (what < 90) {
-            MUST(weir__map_take(&map, keys[i], &value) == there[i]);
+            MUST(weir__map_remove(&map, keys[i], &value) == there[i]);
             MUST(value == (there[i] ? values[i] : 12345));
             count -= there[i] != 0;
             there[i] = 0;

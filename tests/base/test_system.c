@@ -309,11 +309,11 @@ static void expect_lock(const char *where) {
     ANSWERS(1, weir__process_lock_try(&one, lock_name));
     ANSWERS(0, access(path, F_OK));
     ANSWERS(0, weir__process_lock_try(&other, lock_name));
-    weir__process_lock_give(&one);
+    weir__process_lock_release(&one);
     ANSWERS(-1, access(path, F_OK)); /* the owner removes the file */
     ANSWERS(1, weir__process_lock_try(&other, lock_name));
     ANSWERS(0, access(path, F_OK));
-    weir__process_lock_give(&other);
+    weir__process_lock_release(&other);
     ANSWERS(-1, access(path, F_OK));
 }
 
@@ -340,7 +340,7 @@ TEST(many_take_it_in_turn) {
             sched_yield();
             if (unlink(turn) != 0)
                 _exit(2);
-            weir__process_lock_give(&own);
+            weir__process_lock_release(&own);
         }
         if (pid[i] == 0)
             _exit(0);
@@ -362,10 +362,10 @@ TEST(a_lock_file_of_the_next_owner_stays) {
     ANSWERS(1, weir__process_lock_try(&one, lock_name));
     ANSWERS(0, unlink(path));
     ANSWERS(1, weir__process_lock_try(&other, lock_name));
-    weir__process_lock_give(&one);
+    weir__process_lock_release(&one);
     ANSWERS(0, weir__process_lock_try(&third, lock_name));
-    weir__process_lock_give(&third);
-    weir__process_lock_give(&other);
+    weir__process_lock_release(&third);
+    weir__process_lock_release(&other);
     ANSWERS(-1, access(path, F_OK));
 }
 
@@ -404,7 +404,7 @@ TEST_EACH(2, one_lock_serves_every_environment) {
         _exit(is_set != 0 ? 10 : weir__process_lock_try(&other, lock_name));
     }
     ANSWERS(pid, waitpid(pid, &status, 0));
-    weir__process_lock_give(&one);
+    weir__process_lock_release(&one);
     ANSWERS(0, status);
 }
 
@@ -422,7 +422,7 @@ TEST(a_lock_file_of_another_user_is_not_used) {
         struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
 
         ANSWERS(1, weir__process_lock_try(&own, lock_name));
-        weir__process_lock_give(&own);
+        weir__process_lock_release(&own);
     }
     expect_lock("/tmp");
     ANSWERS(0, access(path, F_OK)); /* another user's file stays */
@@ -444,10 +444,10 @@ TEST(a_lock_fails_cleanly_if_a_call_is_denied) {
             got = weir__process_lock_try(&own, lock_name);
             all = deny_none();
             MUST(got == 1 || (got == -1 && (errno == EIO || errno == EPERM)));
-            weir__process_lock_give(&own);
+            weir__process_lock_release(&own);
             ANSWERS(files, files_open());
             ANSWERS(1, weir__process_lock_try(&own, lock_name));
-            weir__process_lock_give(&own);
+            weir__process_lock_release(&own);
         }
     deny("flock", 1, 0, EINTR); /* only a caller that waits retries */
     {
@@ -456,7 +456,7 @@ TEST(a_lock_fails_cleanly_if_a_call_is_denied) {
         ANSWERS(0, weir__process_lock_try(&own, lock_name));
         MUST_EQ(deny_none(), 1);
         ANSWERS(1, weir__process_lock_try(&own, lock_name));
-        weir__process_lock_give(&own);
+        weir__process_lock_release(&own);
     }
 }
 #endif

@@ -89,7 +89,7 @@ static uint64_t held_beside(struct weir_caches *cache,
     const struct weir_engine_ops ops = {.visit = tell};
     struct teller teller = {.e = {.ops = &ops}, .wholes = wholes};
 
-    return weir__held(&teller.e, weir__caches_live, cache, most);
+    return weir__pinned_bytes(&teller.e, weir__caches_live, cache, most);
 }
 
 static struct weir_extent piece_at(uint64_t base, size_t bytes) {
@@ -157,10 +157,10 @@ TEST_EACH(ENGINES, what_is_held_stays) {
         free_live(block[i], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    uint64_t held = weir__held(a->reserve.engine, weir__caches_live, a->caches, UINT64_MAX);
+    uint64_t held = weir__pinned_bytes(a->reserve.engine, weir__caches_live, a->caches, UINT64_MAX);
     MUST_EQ(held, stats_of(a).reserved);
     /* without the caches no block is known */
-    MUST_EQ(weir__held(a->reserve.engine, weir__caches_live, NULL, UINT64_MAX), 0);
+    MUST_EQ(weir__pinned_bytes(a->reserve.engine, weir__caches_live, NULL, UINT64_MAX), 0);
 }
 
 /* A large block needs growth.  weir queries the stream's id once.  An engine that queries the stream's work before it

@@ -260,20 +260,20 @@ TEST(planned_calls_of_any_entry_fail) {
     CUdeviceptr block;
     int count;
 
-    ck_assert_uint_eq(weir__model_faults_met(&last), 0);
+    ck_assert_uint_eq(weir__model_faults_injected(&last), 0);
     ck_assert_int_eq(last, WEIR_ENTRY_COUNT);
     weir__model_fail_any(2, 3, CUDA_ERROR_UNKNOWN, 0);
     OK(d->cuDeviceGetCount(&count));
     EXPECT(CUDA_ERROR_UNKNOWN, d->cuMemAlloc(&block, 1));
     OK(d->cuMemAlloc(&block, 1));
     OK(d->cuMemFree(block));
-    ck_assert_uint_eq(weir__model_faults_met(NULL), 1);
+    ck_assert_uint_eq(weir__model_faults_injected(NULL), 1);
     EXPECT(CUDA_ERROR_UNKNOWN, d->cuDeviceGetCount(&count));
-    ck_assert_uint_eq(weir__model_faults_met(&last), 2);
+    ck_assert_uint_eq(weir__model_faults_injected(&last), 2);
     ck_assert_int_eq(last, WEIR_ENTRY_cuDeviceGetCount);
     OK(d->cuDeviceGetCount(&count));
     weir__model_faults_clear();
-    ck_assert_uint_eq(weir__model_faults_met(NULL), 0);
+    ck_assert_uint_eq(weir__model_faults_injected(NULL), 0);
 
     weir__model_fail_any(4, 0, CUDA_ERROR_UNKNOWN, 1);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 2, CUDA_ERROR_OUT_OF_MEMORY, 0);

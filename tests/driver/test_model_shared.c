@@ -23,7 +23,7 @@ static void remove_shared_file(void) {
 }
 
 static int take_shared(uint64_t bytes) {
-    return weir__model_shared_join() == 0 && weir__model_shared_take(0, CAPACITY, bytes) == 0;
+    return weir__model_shared_join() == 0 && weir__model_shared_alloc(0, CAPACITY, bytes) == 0;
 }
 
 /* Expects that memory of killed processes is free within a second. */
@@ -45,9 +45,9 @@ TEST(test_all_processes_share_one_capacity) {
     ck_assert_uint_eq(device_free(), CAPACITY);
     other = holder(take_shared, 600 * MIB);
     ck_assert_uint_eq(device_free(), 400 * MIB);
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 401 * MIB), -1);
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 400 * MIB), 0);
-    weir__model_shared_give(0, 400 * MIB);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 401 * MIB), -1);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 400 * MIB), 0);
+    weir__model_shared_free(0, 400 * MIB);
     end_holder(other, SIGKILL);
     expect_free(CAPACITY);
 }
@@ -70,8 +70,8 @@ TEST(test_a_stopped_one_keeps_and_holds_up_nobody) {
     other = holder(take_shared, 600 * MIB);
     ck_assert_int_eq(kill(other, SIGSTOP), 0);
     ck_assert_uint_eq(device_free(), 400 * MIB);
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 400 * MIB), 0);
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 1), -1);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 400 * MIB), 0);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 1), -1);
     end_holder(other, SIGKILL);
     expect_free(CAPACITY);
 }
@@ -126,14 +126,14 @@ TEST(test_many_processes_never_exceed_the_capacity) {
         for (int i = 0; i < ROUNDS; i++) {
             uint64_t bytes = (uint64_t)(200 + 37 * ((i + p) % 7)) * MIB;
 
-            if (weir__model_shared_take(0, CAPACITY, bytes) != 0)
+            if (weir__model_shared_alloc(0, CAPACITY, bytes) != 0)
                 continue;
             if (atomic_fetch_add(sum, bytes) + bytes > CAPACITY)
                 _exit(3);
             if (i % 64 == 0)
                 sleep_for_ns(1000);
             atomic_fetch_sub(sum, bytes);
-            weir__model_shared_give(0, bytes);
+            weir__model_shared_free(0, bytes);
         }
         _exit(0);
     }
@@ -143,7 +143,7 @@ TEST(test_many_processes_never_exceed_the_capacity) {
     }
     start_model(CAPACITY);
     expect_free(CAPACITY);
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, CAPACITY), 0);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, CAPACITY), 0);
 }
 
 TEST(test_no_model_opens_without_its_file) {

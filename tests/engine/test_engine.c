@@ -108,15 +108,15 @@ TEST(waits_whose_memory_stays) {
     CU(weir__device_wait(&device));
     MUST_LE(now + 10 * MS, weir__model_now_ns());
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAlloc), before + 1);
-    weir__device_end_waits(&device);
+    weir__device_free_wait_block(&device);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
     ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
-    weir__device_end_waits(&device);
+    weir__device_free_wait_block(&device);
     MUST_EQ(device_free(), GIB);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
     ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
-    weir__device_end_waits(&device); /* the context's end frees the memory */
+    weir__device_free_wait_block(&device); /* the context's end frees the memory */
 }
 
 /* On a full device the wait uses host memory, whose free is tried twice. */
@@ -227,7 +227,7 @@ TEST(a_local_peer_leaves_after_its_last_holder) {
     MUST(one == &local_peer[0] && other == one);
     ANSWERS(0, pthread_create(&thread, NULL, leave_first, &has_left));
     nanosleep(&(struct timespec){0, 20000000}, NULL);
-    weir__local_peers_let_go(one);
+    weir__local_peers_release(one);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     MUST(!atomic_load(&has_left));
     MUST(weir__local_peers_next(&local_peer[1], other) == NULL);

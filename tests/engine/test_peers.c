@@ -442,7 +442,7 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_with_the_rest) {
     for (uint64_t k = 1; met > 0; k++) {
         weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, k, CUDA_ERROR_OUT_OF_MEMORY, 0);
         weir_status status = weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE);
-        met = weir__model_faults_met(NULL);
+        met = weir__model_faults_injected(NULL);
         weir__model_faults_clear();
         MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
         failed += status != WEIR_OK;
@@ -538,7 +538,7 @@ TEST_EACH(WORLDS, all_allocators_are_created_or_none) {
         MUST(++k < 400);
         weir__model_fail_any(k, 0, CUDA_ERROR_OUT_OF_MEMORY, 0);
         weir_status status = weir_allocators_create(&options, NULL, 3, all);
-        met = weir__model_faults_met(NULL);
+        met = weir__model_faults_injected(NULL);
         weir__model_faults_clear();
         for (int i = 0; i < 3; i++)
             if (status == WEIR_OK) { /* a preallocation may be retried, or be less */

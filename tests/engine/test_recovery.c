@@ -599,7 +599,7 @@ TEST(a_finding_holds_for_one_request_only) {
     for (int i = 0; i < 2; i++) {
         weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
         expect_alloc_status(WEIR_E_NO_MEMORY, 128 * MIB, A);
-        tries[i] = weir__model_faults_met(NULL);
+        tries[i] = weir__model_faults_injected(NULL);
         weir__model_faults_clear();
     }
     MUST(tries[0] > 0);

@@ -356,7 +356,7 @@ TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_goes_later) {
     CU(driver->cuCtxSynchronize());
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(weir__model_faults_met(NULL), 1);
+    MUST_EQ(weir__model_faults_injected(NULL), 1);
     MUST_EQ(stats_of(a).kept_out, 70000);
     ANSWERS(0, live_ranges());
     OK(weir_trim(a, 0, NULL));
@@ -378,7 +378,7 @@ TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_is_waited_for) {
     weir__model_fail(WEIR_ENTRY_cuMemsetD8Async, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_alloc(a, 90 * MIB, A, &none));
-    MUST_EQ(weir__model_faults_met(NULL), 2);
+    MUST_EQ(weir__model_faults_injected(NULL), 2);
     weir__model_faults_clear();
     MUST_EQ(stats_of(a).kept_out, 90 * MIB);
     next = alloc_in_world(80 * MIB, B);

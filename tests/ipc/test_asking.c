@@ -182,7 +182,7 @@ TEST(devices_without_a_name) {
     weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
     MUST(!weir__process_peers_device(driver, 0, name));
     weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
-    ANSWERS(0, weir__process_peers_look(driver, 0, UINT64_MAX));
+    ANSWERS(0, weir__process_peers_read_weights(driver, 0, UINT64_MAX));
     MUST(weir__process_peers_device(driver, 0, name));
 }
 
@@ -476,12 +476,12 @@ static void has_told(void) {
     own = join_registry(driver, 0);
     comes(0, 10, 0);
     has_allocator();
-    weir__process_peers_note(own, &noted, 20);
+    weir__process_peers_publish_reserved(own, &noted, 20);
 }
 
 static void grow_while_asking(void) {
     atomic_store(&has_reserve, 50);
-    weir__process_peers_note(own, &noted, 50);
+    weir__process_peers_publish_reserved(own, &noted, 50);
 }
 
 /* The allocator grows after the thread has read its memory and before the thread publishes. */
@@ -505,7 +505,7 @@ TEST(growth_that_was_seen_counts_once) {
     while (own_entry().reserved != 50)
         sleep_for_ms(1);
     sleep_for_ms(20);
-    weir__process_peers_note(own, &noted, 50);
+    weir__process_peers_publish_reserved(own, &noted, 50);
     MUST_EQ(own_entry().reserved, 50);
     weir__local_peers_leave(&local_peer);
     leave_registry(own);
@@ -566,14 +566,14 @@ TEST(a_step_is_counted_once_by_the_allocator_and_the_thread) {
 
     own = join_registry(driver, 0);
     comes(0, 0, 0);
-    weir__process_peers_note(own, &shown, 100);
+    weir__process_peers_publish_reserved(own, &shown, 100);
     MUST_EQ(own_entry().reserved, 100);
     atomic_store(&has_reserve, 20);
     has_allocator();
     weir__registry_ring(&other[0]);
     while (own_entry().reserved != 20)
         sleep_for_ms(1);
-    weir__process_peers_note(own, &shown, 30);
+    weir__process_peers_publish_reserved(own, &shown, 30);
     MUST_LE(own_entry().reserved, 30);
     leave_registry(own);
     weir__local_peers_leave(&local_peer);
@@ -655,7 +655,7 @@ static void *note_and_stick(void *unused) {
     static _Atomic uint64_t shown;
 
     meanwhile = stick_at_write;
-    weir__process_peers_note(own, &shown, 1);
+    weir__process_peers_publish_reserved(own, &shown, 1);
     return unused;
 }
 

@@ -276,7 +276,7 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
             if (write(ready[1], &child, sizeof child) != sizeof child ||
                 read(forgets[0], &byte, 1) != 1)
                 _exit(1);
-            weir__group_forget(&g);
+            weir__group_close_in_child(&g);
             if (write(ready[1], &child, sizeof child) != sizeof child)
                 _exit(1);
             (void)!read(gone[0], &byte, 1); /* waits for the end of the test */
@@ -339,7 +339,7 @@ static void *go_on_ending(void *group) {
 
     while (!weir__process_is_ending(getpid(), start))
         sched_yield();
-    weir__slot_file_forget(&g->shared);
+    weir__slot_file_close_in_child(&g->shared);
     if (write(left_by[1], "r", 1) != 1)
         _exit(1);
     (void)!read(leave_by[0], &byte, 1);

@@ -97,8 +97,8 @@ static void free_source_segment(void *context, void *segment) {
 }
 
 /* Fills a private pool of tensors with one block, frees the block while the stream still works, and closes the pool.
- * Kind "used": the pool keeps its user.  Kind "live": the block stays live.  Kind "source": the pool's memory comes from
- * alloc_source_segment(). */
+ * Kind "used": the pool keeps its user.  Kind "live": the block stays live.  Kind "source": the pool's memory comes
+ * from alloc_source_segment(). */
 static weir_status fill_tensor_pool(const char *engine, size_t bytes, const char *kind) {
     const weir_tensors_source source = {NULL, alloc_source_segment, free_source_segment, NULL};
     const weir_tensors_id id = {0, 7};
@@ -295,7 +295,7 @@ static void obey_line(const char *line) {
         weir_options options = options_of(KIND_POOL, "model", 0);
         struct weir_admission admission = {0};
         uint64_t began = now_ms();
-        int any = weir__drop_in_ask_on(driver, 0, &options, &admission);
+        int any = weir__drop_in_ask_for_context_on(driver, 0, &options, &admission);
 
         printf("%d %llu\n", any, (unsigned long long)(now_ms() - began));
     } else if (strcmp(line, "share\n") == 0) { /* creates an allocator with a share */
@@ -399,7 +399,7 @@ static void open_as_a_program(void) {
     if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
         return;
     printf("CUDA_ERROR_OUT_OF_MEMORY\n");
-    while (weir__drop_in_ask_on(driver, 0, &options, &admission))
+    while (weir__drop_in_ask_for_context_on(driver, 0, &options, &admission))
         if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
             return;
     must(0); /* there is no room for the context */

@@ -146,7 +146,7 @@ static void be_silent(uint64_t capacity) {
     entry = (struct weir_registry_entry){
         .reserved = capacity - 128 * MIB, .idle = capacity - 128 * MIB, .command = "silent"};
     weir__registry_publish(&registry, &entry);
-    ck_assert_int_eq(weir__model_shared_take(0, capacity, capacity - 128 * MIB), 0);
+    ck_assert_int_eq(weir__model_shared_alloc(0, capacity, capacity - 128 * MIB), 0);
 }
 
 CASE("silent", 60, set_up_peers, tear_down_peers);
@@ -277,20 +277,20 @@ TEST_EACH(2, test_who_is_ending_has_too_little) {
     start_child_that_ends(&ending, 64, NULL);
     start(&needy, "0");
     enough = (device_free() - others) / MIB + 1024; /* weir assumes a context of 1 GiB */
-    ck_assert_int_eq(weir__model_shared_take(0, LARGE * MIB, others), 0);
+    ck_assert_int_eq(weir__model_shared_alloc(0, LARGE * MIB, others), 0);
     snprintf(words, sizeof words, "take %llu",
              (unsigned long long)(_i == 0 ? enough + 65 : enough));
     began = now_ms();
     send_line(&needy, words);
     if (_i == 1) {
         sleep_for_ms(200);
-        weir__model_shared_give(0, others);
+        weir__model_shared_free(0, others);
     }
     hear(&needy);
     ck_assert_str_eq(needy.reply, _i == 0 ? "WEIR_E_NO_MEMORY" : "WEIR_OK");
     if (_i == 0) {
         ck_assert_uint_lt(now_ms() - began, 1000);
-        weir__model_shared_give(0, others);
+        weir__model_shared_free(0, others);
     }
     end_by(&ending, SIGKILL);
 }
@@ -395,10 +395,10 @@ TEST(test_room_is_measured) {
 
     start_model(CAPACITY);
     start(&c, "0 keep-free 256MiB");
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 512 * MIB), 0);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 512 * MIB), 0);
     expect(&c, "take 128", "WEIR_OK");
     expect(&c, "take 256", "WEIR_E_LIMIT");
-    weir__model_shared_give(0, 512 * MIB);
+    weir__model_shared_free(0, 512 * MIB);
     expect(&c, "take 256", "WEIR_OK");
 }
 

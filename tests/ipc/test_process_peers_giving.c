@@ -221,13 +221,13 @@ TEST(test_a_request_waits_until_its_timeout) {
     start(&one, "0");
     start(&needy, "0 recovery-timeout 200ms");
     expect(&one, "take 64", "WEIR_OK");
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 768 * MIB), 0);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 768 * MIB), 0);
     began = now_ms();
     expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
     ck_assert_uint_ge(now_ms() - began, 20);
     ck_assert_uint_eq(figures_of(&needy).reclaims, 1); /* all retries count as one */
     ck_assert_uint_eq(figures_of(&needy).received_mib, 0);
-    weir__model_shared_give(0, 768 * MIB);
+    weir__model_shared_free(0, 768 * MIB);
     expect(&needy, "take 256", "WEIR_OK");
 }
 
@@ -239,10 +239,10 @@ TEST(test_until_what_fits_is_free) {
     start_each("0 cache off", &one, &needy);
     peer_allocates(&one, 8, 64);
     ck_assert_uint_eq(figures_of(&one).in_use, 512);
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 256 * MIB), 0);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 256 * MIB), 0);
     send_line(&needy, "take 512");
     sleep_for_ms(100);
-    weir__model_shared_give(0, 256 * MIB);
+    weir__model_shared_free(0, 256 * MIB);
     hears(&needy, "WEIR_OK");
 }
 
@@ -270,7 +270,7 @@ TEST(test_who_waits_asks_for_what_it_needs) {
     start_model(CAPACITY);
     start_each("0 cache off", &one, &needy);
     peer_allocates(&one, 13, 64);
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 128 * MIB), 0);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 128 * MIB), 0);
     send_line(&needy, "take 128"); /* 64 MiB are free */
     sleep_for_ms(100);
     expect(&one, "give", "WEIR_OK");
@@ -290,7 +290,7 @@ TEST_EACH(2, test_who_is_refused_has_asked_little) {
         start(&one, "0 cache off");
         peer_allocates(&one, 13, 64);
     } else {
-        ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 832 * MIB), 0);
+        ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 832 * MIB), 0);
     }
     expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
     ck_assert_uint_ge(asked_by(&needy), _i == 0 ? 64 : 2 * 64);

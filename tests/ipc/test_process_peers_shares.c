@@ -139,7 +139,7 @@ TEST(test_a_share_asks_when_its_turn_has_come) {
     start_peer(&two, "0 prealloc share");
     sleep_for_ms(300); /* the process waits for its turn */
     expect(&full, "give", "WEIR_OK");
-    weir__process_lock_give(&lock);
+    weir__process_lock_release(&lock);
     hears(&two, "ready");
     ck_assert_uint_eq(figures_of(&two).reserved, 480);
 }
@@ -198,7 +198,7 @@ TEST(test_a_peer_that_grows_again_is_not_asked_for_ever) {
     struct child one, two;
 
     start_model(CAPACITY);
-    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 700 * MIB), 0);
+    ck_assert_int_eq(weir__model_shared_alloc(0, CAPACITY, 700 * MIB), 0);
     start(&one, "3 work %s/turns 96 96", folder);
     start(&two, "0 prealloc share");
     look_at_registry(&registry);
@@ -209,7 +209,7 @@ TEST(test_a_peer_that_grows_again_is_not_asked_for_ever) {
     ck_assert_uint_ge(two_says.asked, 64 * MIB);
     ck_assert_uint_le(two_says.asked, 1024 * MIB);
     weir__registry_close(&registry);
-    weir__model_shared_give(0, 700 * MIB);
+    weir__model_shared_free(0, 700 * MIB);
 }
 
 /* Keep-free memory is not part of a share, and memory that others freed for a share counts.  The mapped engine frees

@@ -397,7 +397,7 @@ TEST_EACH(WORLDS, whatever_fails_on_the_way) {
         alloc_pieces(rich, PIECES);
         weir__model_fail_any(k, 0, CUDA_ERROR_OUT_OF_MEMORY, 0);
         weir_status status = weir_alloc(poor, 2 * GIB, B, &block);
-        met = weir__model_faults_met(NULL);
+        met = weir__model_faults_injected(NULL);
         weir__model_faults_clear();
         MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
         served += status == WEIR_OK;

@@ -184,14 +184,14 @@ TEST(the_lock_excludes) {
     path_in(folder, path);
     MUST(stat(path, &is) == 0);
     ck_assert_uint_eq(is.st_mode & 07777, 0600);
-    weir__process_lock_give(&one);
+    weir__process_lock_release(&one);
     ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
-    weir__process_lock_give(&other);
-    weir__process_lock_give(&other);
+    weir__process_lock_release(&other);
+    weir__process_lock_release(&other);
     ck_assert_int_eq(weir__process_lock_try(&one, "other"), 1);
     ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
-    weir__process_lock_give(&one);
-    weir__process_lock_give(&other);
+    weir__process_lock_release(&one);
+    weir__process_lock_release(&other);
 }
 
 /* The program has closed weir's file descriptor and opened its own file there. weir does not close that file. */
@@ -205,9 +205,9 @@ TEST_EACH(2, a_file_at_a_lost_descriptor_is_not_closed) {
     MUST(flock(number, LOCK_EX | LOCK_NB) == 0);
     if (_i == 1)
         ck_assert_int_eq(weir__process_lock_try(&other, "test"), 0);
-    weir__process_lock_give(&one);
+    weir__process_lock_release(&one);
     ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
-    weir__process_lock_give(&other);
+    weir__process_lock_release(&other);
     MUST(own_file_is_whole(number));
 }
 
@@ -219,9 +219,9 @@ TEST(a_child_of_fork_does_not_keep_it) {
         pause();
         _exit(0);
     }
-    weir__process_lock_give(&one);
+    weir__process_lock_release(&one);
     ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
-    weir__process_lock_give(&other);
+    weir__process_lock_release(&other);
     MUST(kill(child, SIGKILL) == 0);
     MUST(waitpid(child, NULL, 0) == child);
 }
@@ -256,7 +256,7 @@ TEST_EACH(3, a_link_is_not_followed_nor_a_pipe_waited_for) {
     ck_assert_str_eq(lock.path, made);
     ck_assert_int_eq(stat(target, &is), -1);
     MUST(lstat(path, &is) == 0);
-    weir__process_lock_give(&lock);
+    weir__process_lock_release(&lock);
     MUST(remove(path) == 0);
     ck_assert_int_eq(lstat(made, &is), -1);
 }

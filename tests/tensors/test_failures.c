@@ -128,7 +128,7 @@ TEST_EACH(3, a_story_survives_each_failure_of_the_driver) {
         free_failed = 0;
         weir__model_fail_any(++k, 0, results[_i], 0);
         story();
-        met = weir__model_faults_met(NULL);
+        met = weir__model_faults_injected(NULL);
         weir__model_faults_clear();
         all_is_back();
     } while (met > 0 && k < 2000);
@@ -157,7 +157,8 @@ TEST_EACH(2, a_story_survives_each_failure_of_host_memory) {
     end_tensors();
 }
 
-/* The free of a branch of a capture lacks host memory for the stream's record.  Another branch does not get the memory. */
+/* The free of a branch of a capture lacks host memory for the stream's record.  Another branch does not get the
+ * memory. */
 TEST(a_branch_frees_without_host_memory) {
     void *block, *another;
 

@@ -60,10 +60,10 @@ static void plant_mistake(int mistake, const void *small) {
         weir__lock_give(&lock);
         break;
     case 10: /* a process uses a slot that no file has */
-        (void)weir__slot_place(&file, WEIR_SLOTS + 1);
+        (void)weir__slot_offset(&file, WEIR_SLOTS + 1);
         break;
     case 11: /* an allocator of this process is released twice */
-        weir__local_peers_let_go(&a->local_peer);
+        weir__local_peers_release(&a->local_peer);
         break;
     default:
         plant_in_placement(heap->placement[WEIR_HEAP_COMMON], mistake);

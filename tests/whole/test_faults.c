@@ -213,7 +213,7 @@ static void plan(const struct fault *fault) {
 
 /* Ends the plan.  Returns the number of faults that occurred. */
 static uint64_t end_of_plan(void) {
-    uint64_t met = weir__model_faults_met(&now.last);
+    uint64_t met = weir__model_faults_injected(&now.last);
 
     weir__model_faults_clear();
 #ifdef CAN_REFUSE_HOST_MEMORY

@@ -311,7 +311,7 @@ static int has_failed(void) {
     if (was_refused)
         return 1;
 #endif
-    return weir__model_faults_met(NULL) > 0;
+    return weir__model_faults_injected(NULL) > 0;
 }
 
 /* Requests more than the limit leaves, so that OOM recovery must find the stranded memory. */

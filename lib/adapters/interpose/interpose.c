@@ -125,7 +125,7 @@ BARE static void note_passed(const char *name) {
 
 /* Finds libc's dlsym when this library is loaded, so that the program sees no error of this search in dlerror(). */
 static __attribute__((constructor)) void find_real_dlsym(void) {
-    weir__variables_note();
+    weir__variables_store();
     (void)real_dlsym();
     (void)dlerror();
 }

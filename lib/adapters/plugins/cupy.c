@@ -12,7 +12,7 @@ void *weir_cupy_malloc(void *param, size_t bytes, int device) {
     void *block = NULL;
     weir_status status;
 
-    weir__adapter_settle();
+    weir__adapter_retry_frees();
     status = weir_device_allocator(device, &a);
     if (status == WEIR_OK)
         status = stream ? weir_alloc(a, bytes, stream, &block) : weir_alloc_any(a, bytes, &block);

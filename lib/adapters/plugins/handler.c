@@ -21,7 +21,7 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     weir_allocator *a;
     weir_status status;
 
-    weir__adapter_settle();
+    weir__adapter_retry_frees();
     status = find_handler_allocator(ctx, NULL, stream, &a);
     if (status == WEIR_OK)
         status = weir_alloc(a, bytes, stream, block);

@@ -20,7 +20,7 @@ void *weir_onnx_alloc(size_t bytes) {
     void *block = NULL;
     weir_status status;
 
-    weir__adapter_settle();
+    weir__adapter_retry_frees();
     status = weir_stream_allocator(stream, &a);
     if (status == WEIR_OK)
         status = stream ? weir_alloc(a, bytes, stream, &block) : weir_alloc_any(a, bytes, &block);
@@ -42,7 +42,7 @@ void weir_onnx_empty_cache(void) {
     weir_stream stream = atomic_load_explicit(&the_stream, memory_order_acquire);
     weir_allocator *a;
 
-    weir__adapter_settle();
+    weir__adapter_retry_frees();
     if (weir_stream_allocator(stream, &a) == WEIR_OK)
         (void)weir_trim(a, 0, NULL);
 }

@@ -204,7 +204,7 @@ static __attribute__((noinline)) void free_kept(void) {
     }
 }
 
-void weir__adapter_settle(void) {
+void weir__adapter_retry_frees(void) {
     if (atomic_load_explicit(&is_any_kept, memory_order_relaxed))
         free_kept();
 }
@@ -214,7 +214,7 @@ weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void 
     struct kept k = {
         .who = who, .allocator = allocator, .block = block, .stream = stream, .order = order};
 
-    weir__adapter_settle();
+    weir__adapter_retry_frees();
     return free_or_keep(&k);
 }
 

@@ -31,7 +31,7 @@ enum weir__adapter_order { WEIR__ADAPTER_STREAM, WEIR__ADAPTER_ANY };
 weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void *block,
                                enum weir__adapter_order order, weir_stream stream);
 /* Repeats the frees that were not possible before.  Each adapter calls this function before it allocates memory. */
-void weir__adapter_settle(void);
+void weir__adapter_retry_frees(void);
 
 /* Stores the weir_allocator that contains the block in *allocator.  If no allocator contains the block, stores the
  * allocator of the stream's device. */

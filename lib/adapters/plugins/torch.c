@@ -58,7 +58,7 @@ void *weir_torch_alloc(size_t bytes, int device, weir_stream stream) {
     void *block = NULL;
     weir_status status;
 
-    weir__adapter_settle();
+    weir__adapter_retry_frees();
     status = weir_device_allocator(device, &a);
     if (status == WEIR_OK)
         status = weir_alloc(a, bytes, stream, &block);
@@ -81,7 +81,7 @@ void weir_torch_init(int device_count) {
 }
 
 void weir_torch_reset(void) {
-    weir__adapter_settle();
+    weir__adapter_retry_frees();
     for (int device = 0; device < 64; device++) {
         weir_allocator *a;
 

@@ -84,7 +84,7 @@ struct weir_served {
     /* set if the allocator writes a profile (weir run --profile) when the process ends */
     int learns;
     /* set if the preload library must record each block, because the allocator has no page map */
-    int needs_notes;
+    int needs_records;
     int needs_sums; /* set if the preload library must sum the sizes of live blocks */
     struct weir_pool_kind kind;
     _Atomic int state;
@@ -124,7 +124,7 @@ struct weir_pool {
     struct weir_pool_kind kind;
     /* Set while the program forbids that a stream reuses memory which another stream has freed (opportunistic
      * reuse).  A reset of the device does not clear this field.  A mutex in preload_pools.c guards this field. */
-    int keeps_apart;
+    int forbids_opportunistic;
     _Atomic int state;
     /* the reason why the driver allocates the pool's memory (enum weir_left) */
     _Atomic int left;
@@ -246,7 +246,7 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 int weir__stream_is_seen(CUstream stream);
 /* Makes all allocators query the driver about the capture state of every stream from now on.  The caller has found
  * that the program can begin captures without weir's notice. */
-void weir__streams_distrust(void);
+void weir__streams_query_all(void);
 /* Prevents other threads from querying streams while the caller ends a context.  Returns 1 on success.  Returns 0 if
  * a query has not ended after a second because the driver does not answer.  The caller passes the result to
  * weir__streams_resume() afterwards. */
@@ -348,7 +348,7 @@ struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
 /* Records an event for a failed request of `bytes` bytes. */
-void weir__trace_refused(const struct weir_served *s, size_t bytes);
+void weir__trace_record_failure(const struct weir_served *s, size_t bytes);
 /* Ends the recording of events, and writes all events to the file that an option of `weir run` names.  Called before
  * weir__show_end(). */
 void weir__trace_end(void);
@@ -363,9 +363,9 @@ struct weir_found {
 
 /* The number of the allocator that contains the block which this thread allocated or freed last. */
 extern _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
-/* weir__blocks_noted is set once the preload library has recorded a block, because the block's allocator has no page
+/* weir__blocks_recorded is set once the preload library has recorded a block, because the block's allocator has no page
  * map.  weir__blocks_numbered is set once the preload library has given a block an id for the program. */
-extern atomic_int weir__blocks_noted, weir__blocks_numbered;
+extern atomic_int weir__blocks_recorded, weir__blocks_numbered;
 
 /* Finds the live block of weir that contains the address, and describes the block in *found.  Returns 1 on success,
  * 0 if there is no such block. */
@@ -472,7 +472,7 @@ static inline int begin_serving(void) {
         return 0;
     weir__inside = 1;
     if (__builtin_expect(weir__interposed_passes(), 0))
-        weir__streams_distrust();
+        weir__streams_query_all();
     return 1;
 }
 

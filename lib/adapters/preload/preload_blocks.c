@@ -22,7 +22,7 @@ static struct weir_map noted;
 /* Maps the address of a block to the id that the program gets for CU_POINTER_ATTRIBUTE_BUFFER_ID. */
 static struct weir_map numbers;
 /* each is set once a block was added to its map */
-atomic_int weir__blocks_noted, weir__blocks_numbered;
+atomic_int weir__blocks_recorded, weir__blocks_numbered;
 static uint64_t last_number; /* guarded by `lock` */
 
 /* weir's block ids begin here, because the driver's ids of its own blocks begin at 1. */
@@ -48,7 +48,7 @@ static int find_noted(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
 
-    if (!atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) ||
+    if (!atomic_load_explicit(&weir__blocks_recorded, memory_order_acquire) ||
         REAL(cuMemGetAddressRange_v2)(&found->base, &found->bytes, address) != CUDA_SUCCESS)
         return 0;
     pthread_mutex_lock(&lock);
@@ -92,7 +92,7 @@ static int note_block(struct weir_served *s, CUdeviceptr block) {
     pthread_mutex_lock(&lock);
     done = weir__map_put(&noted, block, (uintptr_t)s);
     pthread_mutex_unlock(&lock);
-    atomic_store_explicit(&weir__blocks_noted, 1, memory_order_release);
+    atomic_store_explicit(&weir__blocks_recorded, 1, memory_order_release);
     return done;
 }
 
@@ -107,7 +107,7 @@ static void add_use(struct weir_served *s, size_t bytes) {
 }
 
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes) {
-    if (s->needs_notes && !note_block(s, block))
+    if (s->needs_records && !note_block(s, block))
         return 0;
     if (s->needs_sums)
         add_use(s, bytes);
@@ -120,18 +120,18 @@ void weir__block_ended(const struct weir_found *found) {
 }
 
 void weir__block_end(const struct weir_found *found) {
-    int any = atomic_load_explicit(&weir__blocks_noted, memory_order_acquire);
+    int any = atomic_load_explicit(&weir__blocks_recorded, memory_order_acquire);
 
     if (!any && !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire))
         return;
     pthread_mutex_lock(&lock);
-    (void)weir__map_take(&numbers, found->base, NULL);
-    (void)weir__map_take(&noted, found->base, NULL);
+    (void)weir__map_remove(&numbers, found->base, NULL);
+    (void)weir__map_remove(&noted, found->base, NULL);
     pthread_mutex_unlock(&lock);
 }
 
 void weir__block_restore(const struct weir_found *found) {
-    if (found->by->needs_notes)
+    if (found->by->needs_records)
         /* This cannot fail, because the entry was removed from the map before and its room is still free. */
         (void)note_block(found->by, found->base);
 }

@@ -43,8 +43,8 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
         if (!weir__drop_in_ask_for_context(device, &admission))
             break;
     if (!may && *group)
-        weir__drop_in_tell_group(*group, device, "a context (an estimate)",
-                                 WEIR_GROUP_CONTEXT_BYTES);
+        weir__drop_in_log_group(*group, device, "a context (an estimate)",
+                                WEIR_GROUP_CONTEXT_BYTES);
     end_serving();
     return may;
 }
@@ -69,7 +69,7 @@ static struct weir_group *take_counted(CUcontext context) {
     uintptr_t group = 0;
 
     pthread_mutex_lock(&counted_lock);
-    (void)weir__map_take(&counted, (uintptr_t)context, &group);
+    (void)weir__map_remove(&counted, (uintptr_t)context, &group);
     pthread_mutex_unlock(&counted_lock);
     return (struct weir_group *)group;
 }

@@ -99,7 +99,7 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
 /* Returns 1 if all blocks of weir can be found in the page maps of their allocators, so that preload_blocks.c has
  * recorded none.  Returns 0 otherwise. */
 static inline int has_no_block_records(void) {
-    return !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
+    return !atomic_load_explicit(&weir__blocks_recorded, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 

@@ -265,7 +265,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
     p->group = weir__drop_in_group(p->device, &refused);
     may = p->group ? reserve_in_group(p) : !refused;
     if (!may && p->group)
-        weir__drop_in_tell_group(p->group, p->device, weir__group_kind_word(kind), bytes);
+        weir__drop_in_log_group(p->group, p->device, weir__group_kind_word(kind), bytes);
     if (!may)
         write_failure_statistics();
     end_serving();
@@ -305,7 +305,7 @@ static void delete_reused_record(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
 
-    if (!weir__map_take(map, key, &found))
+    if (!weir__map_remove(map, key, &found))
         return;
     old = (struct weir_plain_record *)found;
     old->references = old->releasing;
@@ -394,7 +394,7 @@ struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     if (!is_noted_here())
         return NULL;
     pthread_mutex_lock(&lock);
-    (void)weir__map_take(&blocks, key, &found);
+    (void)weir__map_remove(&blocks, key, &found);
     pthread_mutex_unlock(&lock);
     return (struct weir_plain_record *)found;
 }
@@ -422,7 +422,7 @@ struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle han
     (void)weir__map_get(&handles, handle, &found);
     r = (struct weir_plain_record *)found;
     if (r && ++r->releasing == r->references)
-        (void)weir__map_take(&handles, handle, NULL);
+        (void)weir__map_remove(&handles, handle, NULL);
     pthread_mutex_unlock(&lock);
     return r;
 }
@@ -498,7 +498,7 @@ void weir__plain_unmapped(uint64_t address, size_t bytes) {
     if (!is_noted_here())
         return;
     pthread_mutex_lock(&lock);
-    while (address < end && weir__map_take(&mappings, address, &found)) {
+    while (address < end && weir__map_remove(&mappings, address, &found)) {
         struct mapping *m = (struct mapping *)found;
 
         address += m->bytes;
@@ -555,7 +555,7 @@ static void delete_records_of_context(CUcontext context, CUdevice device) {
 
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
             /* the removal may move another entry into this slot, so the loop checks the slot again */
-            (void)weir__map_take(&blocks, slot->key, NULL);
+            (void)weir__map_remove(&blocks, slot->key, NULL);
             delete_record(r);
         } else {
             i++;

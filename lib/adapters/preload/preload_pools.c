@@ -128,7 +128,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
     if (!p && (p = free_record(bucket_of(handle)))) {
         p->device = device;
         p->kind = kind;
-        p->keeps_apart = 0;
+        p->forbids_opportunistic = 0;
         atomic_fetch_add_explicit(&p->generation, 1, memory_order_relaxed);
         atomic_store_explicit(&p->state, state, memory_order_relaxed);
         atomic_store_explicit(&p->left, (int)left, memory_order_relaxed);
@@ -327,21 +327,21 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
         goto fail;
     weir__drop_in_begin(s->allocator, weir__stream_is_seen);
     if (is_told)
-        weir__drop_in_hush(s->allocator);
+        weir__drop_in_stop_logs(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
     /* The allocator has its own reference to this context, so the context is not destroyed. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
-    s->needs_notes = !weir__drop_in_knows_blocks(s->allocator);
+    s->needs_records = !weir__drop_in_knows_blocks(s->allocator);
     s->needs_sums = !weir__drop_in_knows_peak(s->allocator);
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* A thread in weir__streams_distrust() may have read the table before this allocator was added, and so missed
+    /* A thread in weir__streams_query_all() may have read the table before this allocator was added, and so missed
      * the allocator. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__interposed_passes())
-        weir__drop_in_distrust(s->allocator);
+        weir__drop_in_query_all(s->allocator);
     if (known == 0) {
         weir__show_begin();
         weir__trace_begin();
@@ -450,7 +450,7 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
             s->kind.decompresses != kind.decompresses ||
             !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
             continue;
-        weir__drop_in_keep_apart(s->allocator, 0);
+        weir__drop_in_forbid_opportunistic(s->allocator, 0);
         weir__served_restart_peak(s);
         weir__served_restart_reserve(s);
         return s;
@@ -473,9 +473,9 @@ void weir__pool_allow_reuse(struct weir_pool *p, int may) {
     pthread_mutex_lock(&lock);
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     state = atomic_load_explicit(&p->state, memory_order_relaxed);
-    p->keeps_apart = !may;
+    p->forbids_opportunistic = !may;
     if (s) {
-        weir__drop_in_keep_apart(s->allocator, !may);
+        weir__drop_in_forbid_opportunistic(s->allocator, !may);
     } else if (state == WEIR_POOL_LEFT && may &&
                atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE) {
         atomic_store_explicit(&p->left, WEIR_LEFT_NOT, memory_order_relaxed);
@@ -646,7 +646,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
     lock_for_creation();
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     is_open = !s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN;
-    if (is_open && p->keeps_apart) {
+    if (is_open && p->forbids_opportunistic) {
         leave_pool_to_driver(p, WEIR_LEFT_REUSE);
     } else if (is_open) {
         s = find_served(p, &state);

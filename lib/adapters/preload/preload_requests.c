@@ -129,7 +129,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
         status = record_served_block(s, address, bytes, stream);
     if (__builtin_expect(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT, 0)) {
         weir__report_oom(s);
-        weir__trace_refused(s, bytes);
+        weir__trace_record_failure(s, bytes);
         weir__report_failure();
     }
     switch (status) {

@@ -50,13 +50,13 @@ int weir__stream_is_seen(CUstream stream) {
     return is;
 }
 
-void weir__streams_distrust(void) {
+void weir__streams_query_all(void) {
     static atomic_int is_done;
 
     if (atomic_load_explicit(&is_done, memory_order_relaxed) || atomic_exchange(&is_done, 1))
         return;
     for (unsigned i = 0; i < weir__served_known(); i++)
-        weir__drop_in_distrust(weir__served_at(i)->allocator);
+        weir__drop_in_query_all(weir__served_at(i)->allocator);
 }
 
 __attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) {
@@ -139,7 +139,7 @@ int weir__streams_are_idle(const struct weir_served *s) {
     if (atomic_load_explicit(&weir__captures, memory_order_acquire) == 0 &&
         (streams = list_seen(s->device, &count))) {
         is_idle =
-            weir__drop_in_ask(s->allocator, streams, count) &&
+            weir__drop_in_are_idle(s->allocator, streams, count) &&
             !(atomic_load_explicit(&ended_at_work, memory_order_relaxed) & device_bit(s->device));
         free(streams);
     }
@@ -159,7 +159,7 @@ void weir__streams_forget_device(int device) {
     atomic_fetch_and_explicit(&ended_at_work, ~device_bit(device), memory_order_relaxed);
     weir__lock_take(&lock);
     for (size_t i = 0; streams && i < count; i++)
-        if (weir__map_take(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
+        if (weir__map_remove(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
     /* Without host memory for the list, remove the records of all streams.  Then weir queries the driver about these
      * streams at each request. */
@@ -246,7 +246,7 @@ CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
         weir__inside = 1;
         pthread_mutex_lock(&asking);
         weir__lock_take(&lock);
-        is_seen = weir__map_take(&seen, (uintptr_t)stream, &value);
+        is_seen = weir__map_remove(&seen, (uintptr_t)stream, &value);
         weir__lock_give(&lock);
         note_unfinished_work(is_seen ? unpack_device(value) : current_context_device(), stream);
         pthread_mutex_unlock(&asking);

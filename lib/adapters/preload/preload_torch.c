@@ -125,7 +125,7 @@ static void report_refused(weir_allocator *allocator, size_t bytes) {
         if (s->allocator != allocator)
             continue;
         weir__report_oom(s);
-        weir__trace_refused(s, bytes);
+        weir__trace_record_failure(s, bytes);
         weir__report_failure();
     }
     weir__inside = before;

@@ -129,7 +129,7 @@ static void *run_trace_thread(void *unused) {
     return unused;
 }
 
-void weir__trace_refused(const struct weir_served *s, size_t bytes) {
+void weir__trace_record_failure(const struct weir_served *s, size_t bytes) {
     if (!atomic_load_explicit(&is_on, memory_order_relaxed))
         return;
     pthread_mutex_lock(&lock);

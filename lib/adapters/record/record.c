@@ -432,7 +432,7 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
 
     store_current_device(device);
     if (__builtin_expect(weir__record_callers, 0))
-        weir__record_who(&who.place, &who.range);
+        weir__record_caller_names(&who.place, &who.range);
     made = begin_event();
     put_event(&made, what, address, bytes, (uintptr_t)stream, who);
 }

@@ -19,11 +19,11 @@ WEIR_RECORD_EXPORT void weir_mark(const char *label);
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
 /* weir__record_callers is 1 if weir records the names of the code that makes requests (`weir record --callers`),
- * else 0. weir__record_who() finds two names for the present request of this thread, and stores their numbers: in
- * *place for the place in the program's code, in *range for the innermost NVTX range.  A number is 0 if there is no
+ * else 0. weir__record_caller_names() finds two names for the present request of this thread, and stores their numbers:
+ * in *place for the place in the program's code, in *range for the innermost NVTX range.  A number is 0 if there is no
  * name. */
 extern int weir__record_callers;
-void weir__record_who(uint64_t *place, uint64_t *range);
+void weir__record_caller_names(uint64_t *place, uint64_t *range);
 /* Returns the name of this thread's innermost open NVTX range that has a name, or NULL if there is none. */
 const char *weir__record_range(void);
 /* Sends a name and its number to the process `weir record`. */

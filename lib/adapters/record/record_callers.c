@@ -228,7 +228,7 @@ static uint64_t find_native_place(void) {
 
 /* ---- the two names of a request ---- */
 
-void weir__record_who(uint64_t *place, uint64_t *range) {
+void weir__record_caller_names(uint64_t *place, uint64_t *range) {
     char name[256]; /* weir__record_name() cuts a longer name */
     const char *open = weir__record_range();
 

@@ -50,7 +50,7 @@ static int slab_make(const struct slab_size *size) {
     return size->slab->base ? 0 : -1;
 }
 
-void *weir__model_slab_take(struct model_slab *slab, uint64_t id) {
+void *weir__model_slab_alloc(struct model_slab *slab, uint64_t id) {
     struct model_slot *slot = slab->spare;
 
     if (slot)
@@ -66,7 +66,7 @@ void *weir__model_slab_take(struct model_slab *slab, uint64_t id) {
     return slot;
 }
 
-void weir__model_slab_give(struct model_slab *slab, void *slot) {
+void weir__model_slab_free(struct model_slab *slab, void *slot) {
     struct model_slot *freed = slot;
 
     atomic_store_explicit(&freed->id, 0, memory_order_release);
@@ -150,7 +150,7 @@ struct model_thread *weir__model_thread(void) {
     return own_state;
 }
 
-struct model_thread *weir__model_join(void) {
+struct model_thread *weir__model_ensure_thread(void) {
     uint64_t state = atomic_load_explicit(&weir__model.state, memory_order_acquire);
 
     if (!own_state || own_state->state != usual_state(state))
@@ -161,7 +161,7 @@ struct model_thread *weir__model_join(void) {
 /* ---- The clock ---- */
 
 _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
-_Thread_local struct model_aside weir__model_aside WEIR_FAST_TLS;
+_Thread_local struct model_background weir__model_background WEIR_FAST_TLS;
 
 uint64_t weir__model_now_ns(void) {
     return weir__model_now();
@@ -175,8 +175,8 @@ void weir__model_advance(uint64_t ns) {
 void weir__model_wait_until(uint64_t ns) {
     uint64_t now = weir__model_now();
 
-    if (weir__model_aside.on) {
-        weir__model_aside.ns += now < ns ? ns - now : 0;
+    if (weir__model_background.on) {
+        weir__model_background.ns += now < ns ? ns - now : 0;
         return;
     }
     while (now < ns &&
@@ -235,7 +235,7 @@ static CUresult planned_fault(enum weir_driver_entry entry) {
     if (result == CUDA_SUCCESS)
         result = any;
     if (result != CUDA_SUCCESS) {
-        weir__model.faults_met++;
+        weir__model.faults_injected++;
         weir__model.last_fault = entry;
     }
     return weir__model_unlocked(result);
@@ -353,7 +353,7 @@ WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 /* Returns the time in ns that the measurement of one driver call takes, but does not itself contain: parts of the two
  * clock readings and of the addition.  Returns the least of several rounds, because a round may be interrupted.  The
  * function may change host_ns, since no measurement runs yet. */
-static uint64_t measuring_cost(void) {
+static uint64_t measurement_overhead(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;
     int round, i;
@@ -388,7 +388,7 @@ static void charge(struct weir_driver_charge *out) {
     if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
         weir__model_lock();
         if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
-            weir__model.measure_ns = measuring_cost();
+            weir__model.measure_ns = measurement_overhead();
             atomic_fetch_or(&weir__model.state, MODEL_MEASURED);
         }
         weir__model_unlock();
@@ -400,7 +400,7 @@ static void charge(struct weir_driver_charge *out) {
 /* Begins or ends a period in which this thread does work for which a real system would use another thread.  Adds the
  * real time of the period to the time inside the model, because on a real system it would not delay the caller. */
 static uint64_t aside(int begins) {
-    struct model_aside *a = &weir__model_aside;
+    struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
 
     /* Adds this thread's pending time to the shared clock, or to the clock of the period that ends. */
@@ -412,7 +412,7 @@ static uint64_t aside(int begins) {
         if (real > inside)
             atomic_fetch_add_explicit(&weir__model.host_ns, real - inside, memory_order_relaxed);
     }
-    *a = (struct model_aside){.on = begins};
+    *a = (struct model_background){.on = begins};
     if (begins && (atomic_load(&weir__model.state) & MODEL_MEASURED)) {
         a->start_ns = weir__clock_ns();
         a->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
@@ -449,11 +449,11 @@ void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_go
     weir__model_unlock();
 }
 
-uint64_t weir__model_faults_met(enum weir_driver_entry *last) {
+uint64_t weir__model_faults_injected(enum weir_driver_entry *last) {
     uint64_t met;
 
     weir__model_lock();
-    met = weir__model.faults_met;
+    met = weir__model.faults_injected;
     if (last && met > 0)
         *last = weir__model.last_fault;
     weir__model_unlock();
@@ -463,7 +463,7 @@ uint64_t weir__model_faults_met(enum weir_driver_entry *last) {
 void weir__model_faults_clear(void) {
     weir__model_lock();
     memset(weir__model.faults, 0, sizeof weir__model.faults);
-    weir__model.faults_met = 0;
+    weir__model.faults_injected = 0;
     update_fault_bit();
     weir__model_unlock();
 }
@@ -611,7 +611,7 @@ static void drop_everything(void) {
         slab_clear(slabs[s].slab);
     memset(weir__model.devices, 0, sizeof weir__model.devices);
     memset(weir__model.faults, 0, sizeof weir__model.faults);
-    weir__model.faults_met = 0;
+    weir__model.faults_injected = 0;
     memset(weir__model.retired_calls, 0, sizeof weir__model.retired_calls);
     for (thread = weir__model.threads; thread; thread = thread->next)
         for (i = 0; i < WEIR_ENTRY_COUNT; i++)
@@ -659,7 +659,7 @@ static int make_model(const struct weir_model_setup *setup, struct weir_driver_f
     make_devices(setup);
     atomic_store(&weir__model.clock_ns, 0);
     weir__model_owed_ns = 0;
-    weir__model_aside = (struct model_aside){.on = 0};
+    weir__model_background = (struct model_background){.on = 0};
     atomic_store(&weir__model.host_ns, 0);
     state = (state & (MODEL_INITIALISED | ~(uint64_t)(MODEL_GENERATION - 1))) + MODEL_GENERATION;
     atomic_store(&weir__model.state, state);

@@ -69,7 +69,7 @@ void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_go
 /* Returns the number of calls that have failed because of weir__model_fail or weir__model_fail_any, since the last
  * reset or the last weir__model_faults_clear().  Sets *last to the driver function that failed last, if there was
  * one.  `last` may be NULL. */
-uint64_t weir__model_faults_met(enum weir_driver_entry *last);
+uint64_t weir__model_faults_injected(enum weir_driver_entry *last);
 void weir__model_faults_clear(void);
 /* Returns how often all threads have called this driver function since the last reset, including calls that failed. */
 uint64_t weir__model_calls(enum weir_driver_entry entry);

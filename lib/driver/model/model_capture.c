@@ -98,7 +98,7 @@ static void drop_branch(struct model_branch *branch) {
     atomic_store_explicit(&branch->stream->capture_status, CU_STREAM_CAPTURE_STATUS_NONE,
                           memory_order_release);
     count_blocking(branch->stream, -1);
-    weir__model_forget_all(&branch->after);
+    weir__model_orders_clear(&branch->after);
     free(branch);
 }
 
@@ -198,13 +198,13 @@ CUresult weir__model_capture_enter(struct model_stream *stream, struct model_bra
     return CUDA_SUCCESS;
 }
 
-CUresult weir__model_capture_asks(struct model_stream *stream) {
+CUresult weir__model_capture_check_stream(struct model_stream *stream) {
     if (stream->branch)
         return break_capture(stream->branch->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     return check_legacy(stream);
 }
 
-CUresult weir__model_capture_asks_event(const struct model_event *event) {
+CUresult weir__model_capture_check_event(const struct model_event *event) {
     struct model_capture *capture = find_capture(event->capture_id);
 
     if (capture)
@@ -212,13 +212,13 @@ CUresult weir__model_capture_asks_event(const struct model_event *event) {
     return event->capture_id ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;
 }
 
-CUresult weir__model_capture_asks_context(const struct model_context *context) {
+CUresult weir__model_capture_check_context(const struct model_context *context) {
     return break_captures_of(context, 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 /* CUDA forbids some calls, such as cuMemAlloc, while a stream is being captured.  Whether the call fails and
  * invalidates the capture depends on the modes of the capture and of the thread (cuThreadExchangeStreamCaptureMode). */
-CUresult weir__model_capture_unsafe(void) {
+CUresult weir__model_capture_check_unsafe(void) {
     const struct model_thread *self = weir__model_thread();
     CUresult result = CUDA_SUCCESS;
     struct model_capture *capture;
@@ -257,8 +257,8 @@ CUresult weir__model_capture_add(struct model_branch *branch, const struct model
 void weir__model_capture_record(struct model_branch *branch, struct model_event *event) {
     event->capture_id = branch->capture->id;
     event->after.count = 0;
-    weir__model_learn(&event->after, weir__model_stream_id(branch->stream), branch->steps);
-    weir__model_learn_all(&event->after, &branch->after);
+    weir__model_orders_add(&event->after, weir__model_stream_id(branch->stream), branch->steps);
+    weir__model_orders_add_all(&event->after, &branch->after);
 }
 
 CUresult weir__model_capture_wait(struct model_stream *stream, struct model_branch *branch,
@@ -285,7 +285,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
         branch = add_branch(capture, stream);
     if (!branch)
         return break_capture(capture, CUDA_ERROR_OUT_OF_MEMORY);
-    weir__model_learn_all(&branch->after, &event->after);
+    weir__model_orders_add_all(&branch->after, &event->after);
     return CUDA_SUCCESS;
 }
 

@@ -156,12 +156,12 @@ struct model_context *weir__model_current(CUresult *why) {
 static CUresult make_context(struct model_context *context) {
     struct model_device *device = &weir__model.devices[context->device];
 
-    if (weir__model_take(device, device->context_bytes) != 0)
+    if (weir__model_physical_alloc(device, device->context_bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->legacy = weir__model_stream_make(context, CU_STREAM_DEFAULT);
     if (context->legacy)
         return CUDA_SUCCESS;
-    weir__model_give(device, device->context_bytes);
+    weir__model_physical_free(device, device->context_bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -199,7 +199,8 @@ CUresult weir__model_cuDevicePrimaryCtxRelease(CUdevice device) {
         weir__model_host_drop(&weir__model.devices[device]);
         weir__model_streams_drop(context);
         context->legacy = NULL;
-        weir__model_give(&weir__model.devices[device], weir__model.devices[device].context_bytes);
+        weir__model_physical_free(&weir__model.devices[device],
+                                  weir__model.devices[device].context_bytes);
     }
     return weir__model_unlocked(result);
 }
@@ -266,7 +267,7 @@ CUresult weir__model_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *f
 
 /* Returns 1 if `device` can access the memory of device `other`, because they are equal or are peers in the profile;
  * else 0. */
-int weir__model_reaches(int device, int other) {
+int weir__model_has_peer_access(int device, int other) {
     uint64_t together = weir__model.profile.peers;
 
     if (weir__model_device_check(device) != CUDA_SUCCESS ||
@@ -284,7 +285,7 @@ CUresult weir__model_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice p
     if (result == CUDA_SUCCESS)
         result = weir__model_device_check(peer);
     if (result == CUDA_SUCCESS)
-        *can = device != peer && weir__model_reaches(device, peer);
+        *can = device != peer && weir__model_has_peer_access(device, peer);
     return result;
 }
 

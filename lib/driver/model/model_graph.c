@@ -149,7 +149,7 @@ static void allocate(struct model_graph_block *block) {
     block->allocated = 1;
     block->holders++;
     block->device->graph_used += block->mapped;
-    weir__model_block_enter(&block->block, block->device->context.device);
+    weir__model_block_insert(&block->block, block->device->context.device);
 }
 
 void weir__model_graph_block_free(struct model_block *freed, const struct model_stream *stream) {
@@ -177,7 +177,7 @@ CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     device = &weir__model.devices[number];
     weir__model_lock();
     if (device->graph_end_ns <= weir__model_now()) {
-        weir__model_give(device, device->graph_bytes - device->graph_used);
+        weir__model_physical_free(device, device->graph_bytes - device->graph_used);
         device->graph_bytes = device->graph_used;
     }
     weir__model_unlock();
@@ -283,7 +283,7 @@ CUresult weir__model_graph_free(struct model_branch *branch, CUdeviceptr address
 
 CUgraph weir__model_graph_make(struct model_plan *plan) {
     struct model_graph *graph =
-        weir__model_slab_take(&weir__model.graphs, weir__model.next_object_id++);
+        weir__model_slab_alloc(&weir__model.graphs, weir__model.next_object_id++);
 
     if (graph)
         graph->plan = plan;
@@ -318,7 +318,7 @@ CUresult weir__model_cuGraphDestroy(CUgraph handle) {
     graph = weir__model_slab_find(&weir__model.graphs, handle);
     if (graph) {
         weir__model_plan_drop(graph->plan);
-        weir__model_slab_give(&weir__model.graphs, graph);
+        weir__model_slab_free(&weir__model.graphs, graph);
     }
     weir__model_unlock();
     return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -331,7 +331,7 @@ static CUresult instantiate(struct model_plan *plan, unsigned long long flags,
 
     if (plan->has_memory && plan->executable > 0)
         return CUDA_ERROR_INVALID_VALUE;
-    exec = weir__model_slab_take(&weir__model.execs, weir__model.next_object_id++);
+    exec = weir__model_slab_alloc(&weir__model.execs, weir__model.next_object_id++);
     if (!exec)
         return CUDA_ERROR_OUT_OF_MEMORY;
     exec->graph.plan = plan;
@@ -365,7 +365,7 @@ CUresult weir__model_cuGraphExecDestroy(CUgraphExec handle) {
     if (exec) {
         exec->graph.plan->executable--;
         weir__model_plan_drop(exec->graph.plan);
-        weir__model_slab_give(&weir__model.execs, exec);
+        weir__model_slab_free(&weir__model.execs, exec);
     }
     weir__model_unlock();
     return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -420,8 +420,8 @@ static CUresult take_memory(const struct model_plan *plan) {
 
         lacks[i] = most > left ? most - left : 0;
         if (lacks[i] > 0)
-            weir__model_direct_settle(device);
-        if (weir__model_take(device, lacks[i]) != 0)
+            weir__model_direct_free_completed(device);
+        if (weir__model_physical_alloc(device, lacks[i]) != 0)
             break;
     }
     if (i == weir__model.device_count) {
@@ -430,7 +430,7 @@ static CUresult take_memory(const struct model_plan *plan) {
         return CUDA_SUCCESS;
     }
     while (i-- > 0)
-        weir__model_give(&weir__model.devices[i], lacks[i]);
+        weir__model_physical_free(&weir__model.devices[i], lacks[i]);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -120,8 +120,8 @@ struct model_slab {
 
 /* Allocates a slot for an object with this id.  Returns the slot, whose other bytes are zero, or NULL if all slots
  * are in use. */
-void *weir__model_slab_take(struct model_slab *slab, uint64_t id);
-void weir__model_slab_give(struct model_slab *slab, void *slot);
+void *weir__model_slab_alloc(struct model_slab *slab, uint64_t id);
+void weir__model_slab_free(struct model_slab *slab, void *slot);
 /* Returns the existing object with this handle, or NULL if there is none.  The caller need not hold the lock. */
 void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
@@ -281,7 +281,7 @@ struct model {
     _Atomic uint64_t clock_ns;
     /* The real time that threads have spent in driver calls, while it is measured. */
     _Atomic uint64_t host_ns;
-    /* The overhead of measuring one call in ns (measuring_cost() in model.c), which is added to host_ns for each
+    /* The overhead of measuring one call in ns (measurement_overhead() in model.c), which is added to host_ns for each
      * call. */
     uint64_t measure_ns;
     struct model_profile profile; /* the sizes and times of the device; changes only at a reset */
@@ -309,7 +309,7 @@ struct model {
     uint64_t retired_calls[WEIR_ENTRY_COUNT];
     /* The planned failures of each driver function, and last the planned failures of any driver function. */
     struct model_fault faults[WEIR_ENTRY_COUNT + 1];
-    uint64_t faults_met;
+    uint64_t faults_injected;
     /* The driver function whose call failed last because of a plan. */
     enum weir_driver_entry last_fault;
 };
@@ -333,25 +333,26 @@ extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 
 /* A period in which this thread does work for which a real system would use another thread at the same time.  In the
  * period, the thread's driver calls do not advance the shared virtual clock. */
-struct model_aside {
+struct model_background {
     int on;
     uint64_t ns; /* the virtual time of the thread's calls in the period */
     /* The real time when the period began, or 0 if real time is not measured. */
     uint64_t start_ns;
     uint64_t host_ns; /* the real time inside driver calls of all threads when the period began */
 };
-extern _Thread_local struct model_aside weir__model_aside WEIR_FAST_TLS;
+extern _Thread_local struct model_background weir__model_background WEIR_FAST_TLS;
 
 static inline uint64_t weir__model_now(void) {
     if (weir__model_owed_ns) {
-        if (weir__model_aside.on)
-            weir__model_aside.ns += weir__model_owed_ns;
+        if (weir__model_background.on)
+            weir__model_background.ns += weir__model_owed_ns;
         else
             atomic_fetch_add_explicit(&weir__model.clock_ns, weir__model_owed_ns,
                                       memory_order_relaxed);
         weir__model_owed_ns = 0;
     }
-    return atomic_load_explicit(&weir__model.clock_ns, memory_order_relaxed) + weir__model_aside.ns;
+    return atomic_load_explicit(&weir__model.clock_ns, memory_order_relaxed) +
+           weir__model_background.ns;
 }
 static inline void weir__model_charge(uint64_t ns) {
     weir__model_owed_ns += ns;
@@ -363,7 +364,7 @@ void weir__model_wait_until(uint64_t ns);
 struct model_thread *weir__model_thread(void);
 /* Returns the model's data of the calling thread, and makes it if necessary.  Returns NULL if there is no host
  * memory.  Called by functions that tests call directly, such as weir__model_kernel(). */
-struct model_thread *weir__model_join(void);
+struct model_thread *weir__model_ensure_thread(void);
 
 /* Returns the current context of the calling thread, or NULL with the error code in *why. */
 struct model_context *weir__model_current(CUresult *why);
@@ -377,9 +378,9 @@ struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
  * not free. */
 uint64_t weir__model_room(const struct model_device *device);
 /* Marks bytes of a device as allocated.  Returns 0 on success, -1 if fewer bytes are free. */
-int weir__model_take(struct model_device *device, uint64_t bytes);
+int weir__model_physical_alloc(struct model_device *device, uint64_t bytes);
 /* Marks bytes of a device as free. */
-void weir__model_give(struct model_device *device, uint64_t bytes);
+void weir__model_physical_free(struct model_device *device, uint64_t bytes);
 
 static inline uint64_t weir__model_stream_id(const struct model_stream *stream) {
     return atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
@@ -401,11 +402,11 @@ int weir__model_stream_is_blocking(const struct model_stream *stream);
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
 /* Adds the operations of stream `id` up to number `seq` to the list.  If the list contains the stream already, keeps
  * the larger number. */
-void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq);
-void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from);
-void weir__model_forget_all(struct model_orders *orders);
+void weir__model_orders_add(struct model_orders *orders, uint64_t id, uint64_t seq);
+void weir__model_orders_add_all(struct model_orders *orders, const struct model_orders *from);
+void weir__model_orders_clear(struct model_orders *orders);
 /* Removes all streams from the list that are not in the list `named`. */
-void weir__model_keep_named(struct model_orders *orders, const struct model_orders *named);
+void weir__model_orders_keep_streams(struct model_orders *orders, const struct model_orders *named);
 /* Removes elements from all lists of orders that can have no effect any more (see model_orders.c).  Does nothing if
  * few streams were created since the last time. */
 void weir__model_orders_collect(void);
@@ -415,12 +416,12 @@ void weir__model_orders_collect(void);
  * and the caller runs the operation. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
 /* Check whether the host may query, or wait for, a stream, an event or a context while streams are being captured. */
-CUresult weir__model_capture_asks(struct model_stream *stream);
-CUresult weir__model_capture_asks_event(const struct model_event *event);
-CUresult weir__model_capture_asks_context(const struct model_context *context);
+CUresult weir__model_capture_check_stream(struct model_stream *stream);
+CUresult weir__model_capture_check_event(const struct model_event *event);
+CUresult weir__model_capture_check_context(const struct model_context *context);
 /* Checks whether a call that CUDA forbids during captures, such as cuMemAlloc, is allowed now.  If the call has a
  * stream, the caller has already checked that this stream is not being captured. */
-CUresult weir__model_capture_unsafe(void);
+CUresult weir__model_capture_check_unsafe(void);
 struct model_plan *weir__model_capture_plan(const struct model_branch *branch);
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step);
 void weir__model_capture_record(struct model_branch *branch, struct model_event *event);
@@ -462,7 +463,7 @@ enum { MODEL_ACCESSIBLE = PROT_WRITE };
 char *weir__model_map_pages(size_t bytes, int protection);
 
 /* Frees the blocks of cuMemAlloc which cuMemFreeAsync has freed and whose earlier work is completed now. */
-void weir__model_direct_settle(struct model_device *device);
+void weir__model_direct_free_completed(struct model_device *device);
 void weir__model_direct_drop(void);
 void weir__model_direct_drop_device(struct model_device *device);
 /* Frees all page-locked host memory, because the device's context is destroyed. */
@@ -481,15 +482,15 @@ void weir__model_pools_synchronised(int device);
  * streams cannot reuse blocks before this time that were freed on the stream before the launch. */
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns);
 /* Tells all pools that stream `id` was destroyed. */
-void weir__model_pools_forget(uint64_t id);
+void weir__model_pools_end_stream(uint64_t id);
 /* Adds all streams to the list `named` on which a pool has frees that are not completed. */
-void weir__model_pools_name(struct model_orders *named);
+void weir__model_pools_list_streams(struct model_orders *named);
 void weir__model_pool_free_now(struct model_block *block);
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream);
 void weir__model_pools_drop(void);
 
 /* Adds a newly allocated block to the tree of blocks, and gives it a unique id. */
-void weir__model_block_enter(struct model_block *block, int device);
+void weir__model_block_insert(struct model_block *block, int device);
 /* Returns the allocated block that contains all of [address, address + bytes), or NULL if there is none. */
 const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
 /* Returns 1 if the driver version of the profile accepts this `usage` of memory (such as decompression), else 0. */
@@ -498,7 +499,7 @@ CUmemoryPool weir__model_pool_handle(const struct model_pool *pool);
 int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access);
 
 /* Returns 1 if `device` can access the memory of device `other`, else 0.  A device can access its own memory. */
-int weir__model_reaches(int device, int other);
+int weir__model_has_peer_access(int device, int other);
 /* Returns 1 if work on the device may access all of [address, address + bytes), else 0.  The bytes must lie in one
  * allocated block to which the device has access, or in adjacent mappings of physical allocations. */
 int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access);
@@ -540,13 +541,13 @@ void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 /* Records that the host has observed the completion of the work of stream `id` up to operation `seq`, and of all
  * operations in the list `after`. */
-void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after);
+void weir__model_oracle_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
 /* Records that the host has observed the completion of all work of a device. */
-void weir__model_oracle_seen_device(int device);
+void weir__model_oracle_observe_device(int device);
 /* Removes all recorded uses of memory whose completion the host has observed.  Adds the streams of the remaining uses
  * to the list `named`. */
 void weir__model_oracle_collect(struct model_orders *named);
-void weir__model_oracle_forget(uint64_t address, uint64_t bytes);
+void weir__model_oracle_remove(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);
 
 /* ---- Memory that several processes share (model_ipc.c) ---- */

@@ -77,17 +77,17 @@ uint64_t weir__model_room(const struct model_device *device) {
     return room > others ? room - others : 0;
 }
 
-int weir__model_take(struct model_device *device, uint64_t bytes) {
+int weir__model_physical_alloc(struct model_device *device, uint64_t bytes) {
     if (device->capacity - device->physical < bytes ||
-        weir__model_shared_take(device->context.device, device->capacity, bytes) != 0)
+        weir__model_shared_alloc(device->context.device, device->capacity, bytes) != 0)
         return -1;
     device->physical += bytes;
     return 0;
 }
 
-void weir__model_give(struct model_device *device, uint64_t bytes) {
+void weir__model_physical_free(struct model_device *device, uint64_t bytes) {
     device->physical -= bytes;
-    weir__model_shared_give(device->context.device, bytes);
+    weir__model_shared_free(device->context.device, bytes);
 }
 
 /* ---- Pages of small blocks ---- */
@@ -123,14 +123,14 @@ static struct model_page *make_page(struct model_device *device) {
     size_t bytes = weir__model.profile.page_bytes;
     struct model_page *page;
 
-    if (weir__model_take(device, bytes) != 0)
+    if (weir__model_physical_alloc(device, bytes) != 0)
         return NULL;
     page = calloc(1, sizeof *page);
     if (page)
         page->base = weir__model_map_pages(bytes, MODEL_ACCESSIBLE);
     if (!page || !page->base) {
         free(page);
-        weir__model_give(device, bytes);
+        weir__model_physical_free(device, bytes);
         return NULL;
     }
     page->free_grains = bytes / GRAIN;
@@ -142,7 +142,7 @@ static struct model_page *make_page(struct model_device *device) {
 static void drop_page(struct model_device *device, struct model_page *page) {
     MODEL_LIST_REMOVE(device->pages, page);
     munmap(page->base, weir__model.profile.page_bytes);
-    weir__model_give(device, weir__model.profile.page_bytes);
+    weir__model_physical_free(device, weir__model.profile.page_bytes);
     device->page_count--;
     free(page);
 }
@@ -184,11 +184,11 @@ static int place_large(struct model_direct *direct, uint64_t bytes) {
     if (bytes > direct->device->capacity)
         return -1;
     mapped = (bytes + page - 1) & ~(page - 1);
-    if (weir__model_take(direct->device, mapped) != 0)
+    if (weir__model_physical_alloc(direct->device, mapped) != 0)
         return -1;
     direct->base = weir__model_map_pages(mapped, MODEL_ACCESSIBLE);
     if (!direct->base) {
-        weir__model_give(direct->device, mapped);
+        weir__model_physical_free(direct->device, mapped);
         return -1;
     }
     direct->mapped = mapped;
@@ -210,12 +210,12 @@ static void release_direct(struct model_direct *direct) {
             drop_page(device, page);
     } else {
         munmap(direct->base, direct->mapped);
-        weir__model_give(device, direct->mapped);
+        weir__model_physical_free(device, direct->mapped);
     }
     free(direct);
 }
 
-void weir__model_direct_settle(struct model_device *device) {
+void weir__model_direct_free_completed(struct model_device *device) {
     struct model_direct *direct = device->pending_frees, *next;
 
     for (; direct; direct = next) {
@@ -273,7 +273,7 @@ const char *weir__model_direct_check(const struct model_device *device, uint64_t
     return live > small ? "pages hold more small blocks than there are" : NULL;
 }
 
-void weir__model_block_enter(struct model_block *block, int device) {
+void weir__model_block_insert(struct model_block *block, int device) {
     block->device = device;
     block->id = weir__model.next_object_id++;
     weir__model_tree_insert(&weir__model.blocks, &block->node);
@@ -314,7 +314,7 @@ static CUresult alloc_direct(struct model_device *device, size_t bytes, void *ad
 
     if (!direct)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    weir__model_direct_settle(device);
+    weir__model_direct_free_completed(device);
     direct->device = device;
     failed = small ? place_small(direct, (bytes + GRAIN - 1) / GRAIN, &fresh)
                    : place_large(direct, bytes);
@@ -326,7 +326,7 @@ static CUresult alloc_direct(struct model_device *device, size_t bytes, void *ad
     }
     direct->block.bytes = bytes;
     direct->block.node.key = (uintptr_t)direct->base;
-    weir__model_block_enter(&direct->block, device->context.device);
+    weir__model_block_insert(&direct->block, device->context.device);
     MODEL_LIST_ADD(device->blocks, direct);
     *(CUdeviceptr *)address = (uintptr_t)direct->base;
     return CUDA_SUCCESS;
@@ -346,7 +346,7 @@ static CUresult alloc_in_context(CUresult (*alloc)(struct model_device *device, 
     if (!context)
         return result;
     weir__model_lock();
-    result = weir__model_capture_unsafe();
+    result = weir__model_capture_check_unsafe();
     if (result == CUDA_SUCCESS)
         result = alloc(&weir__model.devices[context->device], bytes, address);
     return weir__model_unlocked(result);
@@ -379,7 +379,7 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     }
     if (!stream) {
         weir__model_wait_until(device->work_end_ns);
-        weir__model_oracle_seen_device(device->context.device);
+        weir__model_oracle_observe_device(device->context.device);
     }
     release_direct(direct);
 }
@@ -401,7 +401,7 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
     if (!block->pool && !stream)
         /* cuMemFree of a cuMemAlloc block waits for all uses of the block.  So the oracle, which checks the order of
          * uses, need not check them. */
-        weir__model_oracle_forget(address, block->bytes);
+        weir__model_oracle_remove(address, block->bytes);
     else
         weir__model_oracle_freed(address, block->bytes, stream);
     if (!block->pool)
@@ -419,7 +419,7 @@ CUresult weir__model_cuMemFree(CUdeviceptr address) {
     if (address == 0)
         return CUDA_SUCCESS;
     weir__model_lock();
-    result = weir__model_capture_unsafe();
+    result = weir__model_capture_check_unsafe();
     if (result == CUDA_SUCCESS)
         result = free_block(address, NULL);
     return weir__model_unlocked(result);
@@ -437,7 +437,7 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     weir__model_lock();
     why = weir__model_capture_enter(stream, &branch);
     if (why == CUDA_SUCCESS && !branch)
-        why = weir__model_capture_unsafe();
+        why = weir__model_capture_check_unsafe();
     if (branch)
         why = weir__model_graph_free(branch, address);
     else if (why == CUDA_SUCCESS)
@@ -474,7 +474,7 @@ CUresult weir__model_cuMemGetInfo(size_t *free_bytes, size_t *total) {
         return why;
     device = &weir__model.devices[context->device];
     weir__model_lock();
-    weir__model_direct_settle(device);
+    weir__model_direct_free_completed(device);
     *free_bytes = weir__model_room(device);
     *total = device->capacity;
     weir__model_unlock();
@@ -656,7 +656,7 @@ static CUresult free_host(struct model_device *device, const void *host) {
     if (!*link)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_wait_until(device->work_end_ns);
-    weir__model_oracle_seen_device(device->context.device);
+    weir__model_oracle_observe_device(device->context.device);
     release_host(link);
     return CUDA_SUCCESS;
 }
@@ -672,7 +672,7 @@ CUresult weir__model_cuMemFreeHost(void *host) {
     if (!context)
         return result;
     weir__model_lock();
-    result = weir__model_capture_unsafe();
+    result = weir__model_capture_check_unsafe();
     if (result == CUDA_SUCCESS)
         result = free_host(&weir__model.devices[context->device], host);
     return weir__model_unlocked(result);

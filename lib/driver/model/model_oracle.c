@@ -130,11 +130,11 @@ static int has_seen(uint64_t id, uint64_t seq) {
     return weir__model_order(&oracle.seen, id) >= seq;
 }
 
-void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after) {
+void weir__model_oracle_observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
     if (!oracle.shares && !oracle.touched)
         return;
-    weir__model_learn(&oracle.seen, id, seq);
-    weir__model_learn_all(&oracle.seen, after);
+    weir__model_orders_add(&oracle.seen, id, seq);
+    weir__model_orders_add_all(&oracle.seen, after);
 }
 
 /* ---- Histories ---- */
@@ -148,7 +148,7 @@ static struct model_share *share_from(uint64_t address) {
 
 static void drop_from(struct model_node **tree, struct model_share *share) {
     weir__model_tree_remove(tree, &share->node);
-    weir__model_forget_all(&share->uses);
+    weir__model_orders_clear(&share->uses);
     free(share);
 }
 static void drop_share(struct model_share *share) {
@@ -183,7 +183,7 @@ static void cut_at(uint64_t address) {
         return;
     right = add_share(address, left->node.key + left->bytes - address, left->owner);
     if (right)
-        weir__model_learn_all(&right->uses, &left->uses);
+        weir__model_orders_add_all(&right->uses, &left->uses);
     left->bytes = address - left->node.key;
 }
 
@@ -268,8 +268,8 @@ static void store_access_fault(const struct model_stream *stream, uint64_t addre
 static void learn_use(struct model_share *share, const struct model_stream *stream) {
     uint64_t id = weir__model_stream_id(stream);
 
-    weir__model_learn(&oracle.homes, id, (uint64_t)stream->context->device + 1);
-    weir__model_learn(&share->uses, id, stream->seq);
+    weir__model_orders_add(&oracle.homes, id, (uint64_t)stream->context->device + 1);
+    weir__model_orders_add(&share->uses, id, stream->seq);
 }
 
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
@@ -340,7 +340,7 @@ void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
     check_lost_mappings(address, bytes, "access taken before the host saw its uses done");
 }
 
-void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
+void weir__model_oracle_remove(uint64_t address, uint64_t bytes) {
     struct model_share *share;
 
     cut_at(address);
@@ -367,7 +367,7 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
                 weir__model_order(&oracle.homes, use.id) == (uint64_t)(device + 1))
                 continue;
             uses->item[kept++] = use;
-            weir__model_learn(named, use.id, use.seq);
+            weir__model_orders_add(named, use.id, use.seq);
         }
         uses->count = kept;
         next = first_from(*tree, share->node.key + 1);
@@ -382,7 +382,7 @@ static void forget_completed(int device, struct model_orders *named) {
     drop_completed(&oracle.shares, device, named);
     drop_completed(&oracle.touched, device, named);
     oracle.seen.count = 0;
-    weir__model_keep_named(&oracle.homes, named);
+    weir__model_orders_keep_streams(&oracle.homes, named);
 }
 
 void weir__model_oracle_collect(struct model_orders *named) {
@@ -391,14 +391,14 @@ void weir__model_oracle_collect(struct model_orders *named) {
 
 /* Records that the host has observed the completion of all work of the device.  This includes work on other devices
  * for which streams of the device have waited. */
-void weir__model_oracle_seen_device(int device) {
+void weir__model_oracle_observe_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};
 
     for (; stream && (oracle.shares || oracle.touched); stream = stream->next)
-        weir__model_learn_all(&oracle.seen, &stream->after);
+        weir__model_orders_add_all(&oracle.seen, &stream->after);
     forget_completed(device, &named);
-    weir__model_forget_all(&named);
+    weir__model_orders_clear(&named);
 }
 
 void weir__model_oracle_reset(void) {
@@ -406,8 +406,8 @@ void weir__model_oracle_reset(void) {
         drop_share(share_from(0));
     while (oracle.touched)
         drop_from(&oracle.touched, first_from(oracle.touched, 0));
-    weir__model_forget_all(&oracle.seen);
-    weir__model_forget_all(&oracle.homes);
+    weir__model_orders_clear(&oracle.seen);
+    weir__model_orders_clear(&oracle.homes);
     oracle.uses = 0;
     oracle.fault[0] = '\0';
 }

@@ -43,7 +43,7 @@ uint64_t weir__model_order(const struct model_orders *orders, uint64_t id) {
     return at < orders->count && orders->item[at].id == id ? orders->item[at].seq : 0;
 }
 
-void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq) {
+void weir__model_orders_add(struct model_orders *orders, uint64_t id, uint64_t seq) {
     size_t at = position_of(orders, id), room = orders->room ? 2 * orders->room : 4;
     struct model_order *item;
 
@@ -65,20 +65,21 @@ void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq) {
     orders->item[at] = (struct model_order){id, seq};
 }
 
-void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from) {
+void weir__model_orders_add_all(struct model_orders *orders, const struct model_orders *from) {
     size_t i;
 
     orders->lost |= from->lost;
     for (i = 0; i < from->count; i++)
-        weir__model_learn(orders, from->item[i].id, from->item[i].seq);
+        weir__model_orders_add(orders, from->item[i].id, from->item[i].seq);
 }
 
-void weir__model_forget_all(struct model_orders *orders) {
+void weir__model_orders_clear(struct model_orders *orders) {
     free(orders->item);
     memset(orders, 0, sizeof *orders);
 }
 
-void weir__model_keep_named(struct model_orders *orders, const struct model_orders *named) {
+void weir__model_orders_keep_streams(struct model_orders *orders,
+                                     const struct model_orders *named) {
     size_t i, kept = 0;
 
     if (named->lost)
@@ -97,10 +98,10 @@ static void collect_in(struct model_context *context, const struct model_orders 
     struct model_event *event;
 
     for (stream = context->streams; stream; stream = stream->next)
-        weir__model_keep_named(&stream->after, named);
+        weir__model_orders_keep_streams(&stream->after, named);
     for (event = context->events; event; event = event->next)
         if (!event->capture_id)
-            weir__model_keep_named(&event->after, named);
+            weir__model_orders_keep_streams(&event->after, named);
 }
 
 void weir__model_orders_collect(void) {
@@ -110,11 +111,11 @@ void weir__model_orders_collect(void) {
     if (weir__model.next_stream_id < weir__model.collect_at_id)
         return;
     weir__model_oracle_collect(&named);
-    weir__model_pools_name(&named);
+    weir__model_pools_list_streams(&named);
     for (i = 0; i < weir__model.device_count; i++) {
         collect_in(&weir__model.devices[i].context, &named);
         collect_in(&weir__model.devices[i].green, &named);
     }
     weir__model.collect_at_id = weir__model.next_stream_id + COLLECT_AFTER + named.count;
-    weir__model_forget_all(&named);
+    weir__model_orders_clear(&named);
 }

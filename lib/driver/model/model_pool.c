@@ -85,7 +85,7 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
     if ((properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && !is_managed) ||
         !weir__model_usage_is_known(properties->usage))
         return CUDA_ERROR_INVALID_VALUE;
-    if (properties->maxSize != 0 && !weir__model_can(WEIR_CAP_POOL_MAX_SIZE))
+    if (properties->maxSize != 0 && !weir__model_has_capability(WEIR_CAP_POOL_MAX_SIZE))
         return CUDA_ERROR_INVALID_VALUE;
     for (; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
@@ -106,7 +106,7 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
 static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_pool *pool =
-        weir__model_slab_take(&weir__model.pools, weir__model.next_object_id++);
+        weir__model_slab_alloc(&weir__model.pools, weir__model.next_object_id++);
     uint64_t unit = profile->unit_bytes, room;
 
     if (!pool)
@@ -120,7 +120,7 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     room = (pool->device->capacity / unit + 1) * unit * profile->room_factor;
     if (weir__model_range_open(&pool->range, room, unit,
                                properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE) != 0) {
-        weir__model_slab_give(&weir__model.pools, pool);
+        weir__model_slab_free(&weir__model.pools, pool);
         return NULL;
     }
     pool->most_units = properties->maxSize ? (properties->maxSize - 1) / unit + 1 : UINT64_MAX;
@@ -134,13 +134,13 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
 }
 
 void weir__model_pool_drop(struct model_pool *pool) {
-    weir__model_give(pool->device, weir__model_pool_reserved(pool));
+    weir__model_physical_free(pool->device, weir__model_pool_reserved(pool));
     weir__model_range_close(&pool->range);
     if (pool->import)
         weir__model_import_close(pool->import);
     MODEL_LIST_REMOVE(weir__model.live_pools, pool);
     pool->gone_after = weir__model.handles_made + 1;
-    weir__model_slab_give(&weir__model.pools, pool);
+    weir__model_slab_free(&weir__model.pools, pool);
 }
 
 void weir__model_pools_drop(void) {
@@ -324,7 +324,7 @@ int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAcce
 
 static CUresult check_access(const struct model_pool *pool, const CUmemAccessDesc *access) {
     if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        !weir__model_reaches(access->location.id, pool->device->context.device))
+        !weir__model_has_peer_access(access->location.id, pool->device->context.device))
         return CUDA_ERROR_INVALID_DEVICE;
     if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
         access->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
@@ -381,20 +381,20 @@ CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
 
 /* ---- freeing memory to the device ---- */
 
-void weir__model_pools_forget(uint64_t id) {
+void weir__model_pools_end_stream(uint64_t id) {
     struct model_pool *pool;
 
     for (pool = weir__model.live_pools; pool; pool = pool->next)
-        weir__model_range_forget(&pool->range, id, weir__model_now());
+        weir__model_range_end_stream(&pool->range, id, weir__model_now());
 }
 
-void weir__model_pools_name(struct model_orders *named) {
+void weir__model_pools_list_streams(struct model_orders *named) {
     const struct model_pool *pool;
     const struct model_queue *queue;
 
     for (pool = weir__model.live_pools; pool; pool = pool->next)
         for (queue = pool->range.queues; queue; queue = queue->next)
-            weir__model_learn(named, queue->stream_id, 1);
+            weir__model_orders_add(named, queue->stream_id, 1);
 }
 
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns) {
@@ -412,7 +412,7 @@ void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_ord
 
         for (; queue; queue = next) {
             next = queue->next;
-            weir__model_range_settle_seq(
+            weir__model_range_free_up_to(
                 &pool->range, queue,
                 queue->stream_id == id ? seq : weir__model_order(after, queue->stream_id));
         }
@@ -428,7 +428,7 @@ void weir__model_pools_observe_device(int device) {
         for (; queue; queue = next) {
             next = queue->next;
             if (queue->device == device)
-                weir__model_range_settle(&pool->range, queue, UINT64_MAX);
+                weir__model_range_free_completed(&pool->range, queue, UINT64_MAX);
         }
     }
 }
@@ -440,7 +440,7 @@ static void shrink_to(struct model_pool *pool, uint64_t keep) {
     if (pool->range.units <= keep)
         return;
     released = weir__model_range_shrink(&pool->range, pool->range.units - keep);
-    weir__model_give(pool->device, released * pool->range.unit);
+    weir__model_physical_free(pool->device, released * pool->range.unit);
     weir__model_charge(weir__model_curve(&weir__model.profile.pool_trim_ns, released));
 }
 
@@ -458,7 +458,7 @@ CUresult weir__model_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
 
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
-    result = weir__model_capture_unsafe();
+    result = weir__model_capture_check_unsafe();
     if (result == CUDA_SUCCESS && !pool->is_shared)
         shrink_to(pool, keep ? (keep - 1) / pool->range.unit + 1 : 0);
     return weir__model_unlocked(result);
@@ -513,7 +513,7 @@ static int is_attribute(CUmemPool_attribute attribute) {
     uint64_t version = weir__model.profile.driver_version;
     CUmemPool_attribute last = version >= 13040   ? CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID
                                : version >= 13020 ? CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED
-                               : weir__model_can(WEIR_CAP_POOL_FIGURES)
+                               : weir__model_has_capability(WEIR_CAP_POOL_FIGURES)
                                    ? CU_MEMPOOL_ATTR_USED_MEM_HIGH
                                    : CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
 
@@ -599,7 +599,7 @@ CUresult weir__model_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attrib
 
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
-    result = weir__model_capture_unsafe();
+    result = weir__model_capture_check_unsafe();
     if (result == CUDA_SUCCESS)
         get_attribute(pool, attribute, value);
     return weir__model_unlocked(result);
@@ -689,7 +689,7 @@ CUresult weir__model_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool h
         block = weir__model_import_add(pool->import, data, &before);
     if (block) {
         block->pool = pool;
-        weir__model_block_enter(block, pool->device->context.device);
+        weir__model_block_insert(block, pool->device->context.device);
         pool->live++;
         *address = block->node.key + before;
     }

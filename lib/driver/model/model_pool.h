@@ -53,7 +53,7 @@ static inline uint64_t weir__model_pool_reserved(const struct model_pool *pool) 
 }
 
 /* Returns 1 if the simulated driver version has the capability, else 0. */
-static inline int weir__model_can(unsigned capability) {
+static inline int weir__model_has_capability(unsigned capability) {
     return (weir__driver_capabilities((int)weir__model.profile.driver_version) & capability) != 0;
 }
 

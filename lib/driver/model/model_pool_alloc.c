@@ -36,7 +36,7 @@ static void settle_all(struct model_pool *pool) {
 
     for (; queue; queue = next) {
         next = queue->next;
-        weir__model_range_settle(&pool->range, queue, weir__model_now());
+        weir__model_range_free_completed(&pool->range, queue, weir__model_now());
     }
 }
 
@@ -118,7 +118,9 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
  * units.  In a child of fork() the number is 0. */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
-    return is_child() ? 0 : weir__model_range_movable(&pool->range, span, bytes) + units_left(pool);
+    return is_child()
+               ? 0
+               : weir__model_range_movable_units(&pool->range, span, bytes) + units_left(pool);
 }
 
 static int is_before(const struct model_span *a, const struct model_span *b) {
@@ -133,25 +135,26 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_span *backed = weir__model_range_fit(range->backed, bytes);
     uint64_t lacks, moved, added, most;
 
-    while (span && weir__model_range_lacks(range, span, bytes) > units_for(pool, span, bytes))
+    while (span &&
+           weir__model_range_missing_units(range, span, bytes) > units_for(pool, span, bytes))
         span = (struct model_span *)(void *)weir__model_tree_ceiling(
             range->partial, span->block.node.key, span->block.node.tie + 1);
     if (backed && (!span || is_before(backed, span)))
-        return weir__model_range_take(range, backed, bytes);
+        return weir__model_range_cut(range, backed, bytes);
     if (!span)
         return NULL;
-    lacks = weir__model_range_lacks(range, span, bytes);
-    most = weir__model_range_movable(range, span, bytes);
+    lacks = weir__model_range_missing_units(range, span, bytes);
+    most = weir__model_range_movable_units(range, span, bytes);
     most = lacks > most ? lacks - most : 0;
-    if (weir__model_take(pool->device, most * range->unit) != 0)
+    if (weir__model_physical_alloc(pool->device, most * range->unit) != 0)
         return NULL;
     block = weir__model_range_grow(range, span, bytes, &moved);
     if (!block) {
-        weir__model_give(pool->device, most * range->unit);
+        weir__model_physical_free(pool->device, most * range->unit);
         return NULL;
     }
     added = lacks - moved;
-    weir__model_give(pool->device, (most - added) * range->unit);
+    weir__model_physical_free(pool->device, (most - added) * range->unit);
     count_growth(pool, moved, added);
     return block;
 }
@@ -174,8 +177,8 @@ static struct model_span *cut_pending_span(struct model_pool *pool, struct model
         return NULL;
     if (stream->end_ns < best->end_ns)
         stream->end_ns = best->end_ns;
-    weir__model_learn(&stream->after, best->queue->stream_id, best->seq);
-    return weir__model_range_take(&pool->range, best, bytes);
+    weir__model_orders_add(&stream->after, best->queue->stream_id, best->seq);
+    return weir__model_range_cut(&pool->range, best, bytes);
 }
 
 static struct model_span *allocate_span(struct model_pool *pool, struct model_stream *stream,
@@ -185,7 +188,7 @@ static struct model_span *allocate_span(struct model_pool *pool, struct model_st
     if (!span)
         span = select_from_others(pool, stream, bytes);
     if (span)
-        return weir__model_range_take(&pool->range, span, bytes);
+        return weir__model_range_cut(&pool->range, span, bytes);
     if (pool->opportunistic)
         settle_all(pool);
     span = grow(pool, bytes);
@@ -204,10 +207,10 @@ static void fail_pool_request(struct model_pool *pool, uint64_t bytes) {
     uint64_t units = units_left(pool), taken = units * pool->range.unit;
 
     weir__model_charge(weir__model_curve(&weir__model.profile.pool_refuse_ns, units));
-    if (units == 0 || weir__model_take(pool->device, taken) != 0)
+    if (units == 0 || weir__model_physical_alloc(pool->device, taken) != 0)
         return;
     if (weir__model_range_add(&pool->range, bytes, units) != 0)
-        weir__model_give(pool->device, taken);
+        weir__model_physical_free(pool->device, taken);
     note_reserve(pool);
 }
 
@@ -218,10 +221,10 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     uint64_t stream_id = weir__model_stream_id(stream);
     struct model_span *span = NULL;
 
-    weir__model_direct_settle(pool->device);
+    weir__model_direct_free_completed(pool->device);
     weir__model_stream_touch(stream);
-    if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0) {
-        weir__model_range_meet(&pool->range, stream_id, stream->context->device);
+    if (bytes <= pool->range.bytes && weir__model_range_allocate_spares(&pool->range) == 0) {
+        weir__model_range_add_stream(&pool->range, stream_id, stream->context->device);
         span = allocate_span(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
     }
     if (!span) {
@@ -237,7 +240,7 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     span->block.pool = pool;
     span->block.node.key = (uintptr_t)pool->range.base + span->offset;
     span->block.node.tie = 0;
-    weir__model_block_enter(&span->block, pool->device->context.device);
+    weir__model_block_insert(&span->block, pool->device->context.device);
     return span;
 }
 
@@ -250,7 +253,7 @@ static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, u
     struct model_span *span;
 
     if (result == CUDA_SUCCESS && !branch)
-        result = weir__model_capture_unsafe();
+        result = weir__model_capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
     if (bytes == 0) {
@@ -354,7 +357,7 @@ void weir__model_pool_free_on(struct model_block *block, struct model_stream *st
         return;
     }
     span = remove_allocated_block(block);
-    if (weir__model_range_provide(&pool->range) != 0) {
+    if (weir__model_range_allocate_spares(&pool->range) != 0) {
         weir__model_wait_until(stream->end_ns);
         weir__model_range_free(&pool->range, span);
     } else {

@@ -82,8 +82,8 @@ static void clear_if(struct slot *slot, uint64_t owner) {
     atomic_store(&slot->owner, 0);
 }
 
-/* Clears the slots of ended processes.  Does nothing if the last check was less than OWNER_CHECK_NS ago, since a check is
- * expensive. */
+/* Clears the slots of ended processes.  Does nothing if the last check was less than OWNER_CHECK_NS ago, since a check
+ * is expensive. */
 static void clear_ended_slots(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();
@@ -212,7 +212,7 @@ static void pause_for_others(void) {
     nanosleep(&now, NULL);
 }
 
-int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
+int weir__model_shared_alloc(int device, uint64_t capacity, uint64_t bytes) {
     struct slot *own = shared.own;
     int fits = 0, may_fit = 1;
 
@@ -235,7 +235,7 @@ int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
     return fits ? 0 : -1;
 }
 
-void weir__model_shared_give(int device, uint64_t bytes) {
+void weir__model_shared_free(int device, uint64_t bytes) {
     if (shared.own)
         atomic_fetch_sub(&shared.own->bytes[device], bytes);
 }

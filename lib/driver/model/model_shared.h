@@ -26,7 +26,7 @@ uint64_t weir__model_shared_key(void);
 uint64_t weir__model_shared_others(int device);
 /* Allocates bytes of a device with this capacity for this process.  Returns 0 on success, -1 if all processes
  * together would have more than the capacity. */
-int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes);
-void weir__model_shared_give(int device, uint64_t bytes);
+int weir__model_shared_alloc(int device, uint64_t capacity, uint64_t bytes);
+void weir__model_shared_free(int device, uint64_t bytes);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* model_span.c: the spans and units of a pool's address range; model_span.h has the rules R1 to R7 of placement.
  *
- * weir__model_range_provide allocates all structs that an operation may need.  An operation maps memory first, and only
- * this step may fail, so no operation fails halfway.  The node of a used span is in the caller's tree of blocks, sorted
- * by address.  The node of a free span is in a tree of free spans, and the node of a pending span is in the tree of its
- * queue.  Both trees are sorted by (size, turn).
+ * weir__model_range_allocate_spares allocates all structs that an operation may need.  An operation maps memory first,
+ * and only this step may fail, so no operation fails halfway.  The node of a used span is in the caller's tree of
+ * blocks, sorted by address.  The node of a free span is in a tree of free spans, and the node of a pending span is in
+ * the tree of its queue.  Both trees are sorted by (size, turn).
  *
  * This file must not depend on devices, costs or pool attributes.  Of a stream it uses only the id.
  */
@@ -18,7 +18,7 @@
 
 /* ---- Structs ---- */
 
-int weir__model_range_provide(struct model_range *range) {
+int weir__model_range_allocate_spares(struct model_range *range) {
     if (!range->spare_spans || !range->spare_spans->next) {
         struct model_span *span = calloc(1, sizeof *span);
 
@@ -173,7 +173,7 @@ static struct model_queue *queue_for(struct model_range *range, uint64_t stream_
     return queue;
 }
 
-void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device) {
+void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device) {
     queue_for(range, stream_id, device);
 }
 
@@ -272,7 +272,7 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
     range->bytes = bytes;
     range->unit = unit;
     range->has_memory = calloc(bytes / unit, 1);
-    if (!range->has_memory || weir__model_range_provide(range) != 0 ||
+    if (!range->has_memory || weir__model_range_allocate_spares(range) != 0 ||
         (is_shared && back_by_file(range) != 0)) {
         weir__model_range_close(range);
         return -1;
@@ -344,8 +344,8 @@ static void make_used(struct model_range *range, struct model_span *span) {
         drop_queue_if_done(range, queue);
 }
 
-struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
-                                          uint64_t bytes) {
+struct model_span *weir__model_range_cut(struct model_range *range, struct model_span *span,
+                                         uint64_t bytes) {
     struct model_span *part = span, *next;
 
     for (uint64_t rest = bytes, cut; rest > 0; rest -= cut, part = next) {
@@ -363,8 +363,8 @@ struct model_span *weir__model_range_take(struct model_range *range, struct mode
     return span;
 }
 
-uint64_t weir__model_range_lacks(const struct model_range *range, const struct model_span *span,
-                                 uint64_t bytes) {
+uint64_t weir__model_range_missing_units(const struct model_range *range,
+                                         const struct model_span *span, uint64_t bytes) {
     uint64_t unit, count = 0;
 
     for (unit = span->offset / range->unit; unit * range->unit < span->offset + bytes; unit++)
@@ -372,8 +372,8 @@ uint64_t weir__model_range_lacks(const struct model_range *range, const struct m
     return count;
 }
 
-uint64_t weir__model_range_movable(const struct model_range *range, const struct model_span *span,
-                                   uint64_t bytes) {
+uint64_t weir__model_range_movable_units(const struct model_range *range,
+                                         const struct model_span *span, uint64_t bytes) {
     return range->loose - count_loose(range, span) +
            count_memory(range, span->offset + bytes, span->offset + span->size);
 }
@@ -447,7 +447,8 @@ static void note_memory(struct model_range *range, uint64_t from, uint64_t to) {
  * Afterwards all units of the rest may have memory, which changes its tree. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved) {
-    uint64_t lacks = weir__model_range_lacks(range, span, bytes), end = span->offset + bytes;
+    uint64_t lacks = weir__model_range_missing_units(range, span, bytes),
+             end = span->offset + bytes;
     struct model_span *rest;
 
     if (map_missing(range, span->offset, end) != 0)
@@ -471,7 +472,7 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
     struct model_span *span = weir__model_range_fit(range->partial, bytes);
     uint64_t end, left = units;
 
-    if (!span || weir__model_range_lacks(range, span, bytes) <= units)
+    if (!span || weir__model_range_missing_units(range, span, bytes) <= units)
         return -1;
     for (end = span->offset / range->unit; left > 0; end++)
         left -= end >= range->top || !range->has_memory[end];
@@ -568,8 +569,8 @@ static void free_pending_from(struct model_range *range, struct model_queue *que
     drop_queue_if_done(range, queue);
 }
 
-void weir__model_range_settle(struct model_range *range, struct model_queue *queue,
-                              uint64_t now_ns) {
+void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
+                                      uint64_t now_ns) {
     struct model_span *span = queue->newest;
 
     while (span && span->end_ns > now_ns)
@@ -577,7 +578,7 @@ void weir__model_range_settle(struct model_range *range, struct model_queue *que
     free_pending_from(range, queue, span);
 }
 
-void weir__model_range_settle_seq(struct model_range *range, struct model_queue *queue,
+void weir__model_range_free_up_to(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq) {
     struct model_span *span = queue->newest;
 
@@ -586,11 +587,11 @@ void weir__model_range_settle_seq(struct model_range *range, struct model_queue 
     free_pending_from(range, queue, span);
 }
 
-void weir__model_range_forget(struct model_range *range, uint64_t stream_id, uint64_t now_ns) {
+void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id, uint64_t now_ns) {
     struct model_queue *queue = find_queue(range, stream_id);
 
     if (queue) {
-        weir__model_range_settle(range, queue, now_ns);
+        weir__model_range_free_completed(range, queue, now_ns);
         queue->is_gone = 1;
         drop_queue_if_done(range, queue);
     }

@@ -101,21 +101,21 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
 void weir__model_range_close(struct model_range *range);
 /* Allocates the structs that the next operation on the range may need, so that the operation cannot fail halfway.
  * Returns 0 on success, -1 if there is no host memory. */
-int weir__model_range_provide(struct model_range *range);
+int weir__model_range_allocate_spares(struct model_range *range);
 
 /* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL if there is none. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
 /* Cuts a block of `bytes` bytes from the start of `span`.  If the span is smaller, also uses the adjacent spans
  * behind it.  All memory of the block must be physical memory already.  Returns the span of the block. */
-struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
-                                          uint64_t bytes);
+struct model_span *weir__model_range_cut(struct model_range *range, struct model_span *span,
+                                         uint64_t bytes);
 /* Returns the number of units without physical memory in a block of `bytes` bytes at the start of `span`. */
-uint64_t weir__model_range_lacks(const struct model_range *range, const struct model_span *span,
-                                 uint64_t bytes);
+uint64_t weir__model_range_missing_units(const struct model_range *range,
+                                         const struct model_span *span, uint64_t bytes);
 /* Returns the number of units in free spans whose physical memory could move into a block of `bytes` bytes at the
  * start of `span`. */
-uint64_t weir__model_range_movable(const struct model_range *range, const struct model_span *span,
-                                   uint64_t bytes);
+uint64_t weir__model_range_movable_units(const struct model_range *range,
+                                         const struct model_span *span, uint64_t bytes);
 /* Cuts a block from a free span that lacks physical memory.  Moves memory of other free units to the block, and adds
  * new memory for the rest.  Sets *moved to the number of moved units.  If the process cannot map the memory, returns
  * NULL and changes nothing. */
@@ -138,18 +138,18 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
                              uint64_t begin_ns);
 /* Makes spans of a stream's queue free whose work is completed at the time `now_ns`: the newest such span and all
  * older spans.  Removes the queue if it is then empty and its stream was destroyed. */
-void weir__model_range_settle(struct model_range *range, struct model_queue *queue,
-                              uint64_t now_ns);
+void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
+                                      uint64_t now_ns);
 /* Makes all spans of a stream's queue free that were freed up to operation `seq`.  Removes the queue if it is then
  * empty and its stream was destroyed. */
-void weir__model_range_settle_seq(struct model_range *range, struct model_queue *queue,
+void weir__model_range_free_up_to(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
 /* Records the first request of a stream, because a request tries the freed memory of other streams in the order of
  * their first requests.  Does nothing if the stream is recorded already. */
-void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device);
+void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device);
 /* Handles the destruction of a stream: makes the spans free that were freed on it and whose work is completed.  The
  * queue of the stream is removed once it is empty. */
-void weir__model_range_forget(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
+void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
 /* Returns the physical memory of up to `units` free units to the device, highest address first.  Returns the number
  * of units that have lost their memory. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);

@@ -34,8 +34,8 @@ int weir__model_stream_is_blocking(const struct model_stream *stream) {
 static void order_stream_after(struct model_stream *stream, const struct model_stream *other) {
     if (stream->end_ns < other->end_ns)
         stream->end_ns = other->end_ns;
-    weir__model_learn(&stream->after, weir__model_stream_id(other), other->seq);
-    weir__model_learn_all(&stream->after, &other->after);
+    weir__model_orders_add(&stream->after, weir__model_stream_id(other), other->seq);
+    weir__model_orders_add_all(&stream->after, &other->after);
 }
 
 void weir__model_stream_touch(struct model_stream *stream) {
@@ -67,7 +67,7 @@ struct model_stream *weir__model_stream_make(struct model_context *context, unsi
     struct model_stream *stream;
 
     weir__model_orders_collect();
-    stream = weir__model_slab_take(&weir__model.streams, weir__model.next_stream_id);
+    stream = weir__model_slab_alloc(&weir__model.streams, weir__model.next_stream_id);
     if (!stream)
         return NULL;
     weir__model.next_stream_id++;
@@ -79,16 +79,16 @@ struct model_stream *weir__model_stream_make(struct model_context *context, unsi
 
 void weir__model_stream_drop(struct model_stream *stream) {
     weir__model_capture_drop_stream(stream);
-    weir__model_pools_forget(weir__model_stream_id(stream));
+    weir__model_pools_end_stream(weir__model_stream_id(stream));
     MODEL_LIST_REMOVE(stream->context->streams, stream);
-    weir__model_forget_all(&stream->after);
-    weir__model_slab_give(&weir__model.streams, stream);
+    weir__model_orders_clear(&stream->after);
+    weir__model_slab_free(&weir__model.streams, stream);
 }
 
 static void drop_event(struct model_event *event) {
     MODEL_LIST_REMOVE(event->context->events, event);
-    weir__model_forget_all(&event->after);
-    weir__model_slab_give(&weir__model.events, event);
+    weir__model_orders_clear(&event->after);
+    weir__model_slab_free(&weir__model.events, event);
 }
 
 void weir__model_streams_drop(struct model_context *context) {
@@ -177,16 +177,16 @@ CUresult weir__model_cuStreamDestroy(CUstream handle) {
 /* Checks whether the host may query or wait for the stream.  CUDA forbids both while another stream is being captured
  * in this mode. */
 static CUresult check_host_wait(struct model_stream *stream) {
-    CUresult why = weir__model_capture_asks(stream);
+    CUresult why = weir__model_capture_check_stream(stream);
 
-    return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
+    return why == CUDA_SUCCESS ? weir__model_capture_check_unsafe() : why;
 }
 
 /* Records that the host has waited for the work of stream `id` up to operation `seq`, so that pools may reuse memory.
  * A query of the stream does not call this function, because it has no effect on pools (measured). */
 static void record_host_wait(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
-    weir__model_oracle_seen(id, seq, after);
+    weir__model_oracle_observe(id, seq, after);
 }
 
 /* Clears what the streams of a context wait for, because the host has observed the completion of all their work. */
@@ -224,7 +224,7 @@ CUresult weir__model_cuStreamQuery(CUstream handle) {
     if (why == CUDA_SUCCESS && stream->end_ns > weir__model_now())
         why = CUDA_ERROR_NOT_READY;
     else if (why == CUDA_SUCCESS)
-        weir__model_oracle_seen(weir__model_stream_id(stream), stream->seq, &stream->after);
+        weir__model_oracle_observe(weir__model_stream_id(stream), stream->seq, &stream->after);
     return weir__model_unlocked(why);
 }
 
@@ -235,11 +235,11 @@ CUresult weir__model_cuCtxSynchronize(void) {
     if (!context)
         return why;
     weir__model_lock();
-    why = weir__model_capture_asks_context(context);
+    why = weir__model_capture_check_context(context);
     if (why == CUDA_SUCCESS) {
         weir__model_wait_until(weir__model.devices[context->device].work_end_ns);
         weir__model_pools_observe_device(context->device);
-        weir__model_oracle_seen_device(context->device);
+        weir__model_oracle_observe_device(context->device);
         forget_orders(context);
         weir__model_pools_synchronised(context->device);
     }
@@ -257,7 +257,7 @@ static CUresult find_queried(CUstream handle, const void *out, struct model_stre
     if (*stream && atomic_load_explicit(&(*stream)->capture_status, memory_order_acquire) !=
                        CU_STREAM_CAPTURE_STATUS_NONE) {
         weir__model_lock();
-        return weir__model_unlocked(weir__model_capture_asks(*stream));
+        return weir__model_unlocked(weir__model_capture_check_stream(*stream));
     }
     return why;
 }
@@ -336,7 +336,7 @@ static CUresult launch(CUstream handle, const struct model_step *step) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream;
 
-    if (!weir__model_join())
+    if (!weir__model_ensure_thread())
         return CUDA_ERROR_OUT_OF_MEMORY;
     stream = weir__model_stream(handle, &why);
     if (!stream)
@@ -398,7 +398,7 @@ CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
     if (!context)
         return why;
     weir__model_lock();
-    event = weir__model_slab_take(&weir__model.events, weir__model.next_object_id++);
+    event = weir__model_slab_alloc(&weir__model.events, weir__model.next_object_id++);
     if (event) {
         event->context = context;
         event->flags = flags;
@@ -416,7 +416,7 @@ static void record(struct model_event *event, struct model_stream *stream) {
     event->end_ns = stream->end_ns > weir__model_now() ? stream->end_ns : weir__model_now();
     event->capture_id = 0;
     event->after.count = 0;
-    weir__model_learn_all(&event->after, &stream->after);
+    weir__model_orders_add_all(&event->after, &stream->after);
 }
 
 CUresult weir__model_cuEventRecord(CUevent handle, CUstream stream_handle) {
@@ -445,13 +445,13 @@ CUresult weir__model_cuEventQuery(CUevent handle) {
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
     weir__model_lock();
-    result = weir__model_capture_asks_event(event);
+    result = weir__model_capture_check_event(event);
     if (result == CUDA_SUCCESS)
-        result = weir__model_capture_unsafe();
+        result = weir__model_capture_check_unsafe();
     if (result == CUDA_SUCCESS && event->stream_id && event->end_ns > weir__model_now())
         result = CUDA_ERROR_NOT_READY;
     else if (result == CUDA_SUCCESS && event->stream_id)
-        weir__model_oracle_seen(event->stream_id, event->seq, &event->after);
+        weir__model_oracle_observe(event->stream_id, event->seq, &event->after);
     return weir__model_unlocked(result);
 }
 
@@ -462,9 +462,9 @@ CUresult weir__model_cuEventSynchronize(CUevent handle) {
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
     weir__model_lock();
-    result = weir__model_capture_asks_event(event);
+    result = weir__model_capture_check_event(event);
     if (result == CUDA_SUCCESS)
-        result = weir__model_capture_unsafe();
+        result = weir__model_capture_check_unsafe();
     if (result == CUDA_SUCCESS && event->stream_id) {
         weir__model_wait_until(event->end_ns);
         record_host_wait(event->stream_id, event->seq, &event->after);
@@ -506,8 +506,8 @@ static void wait_for(struct model_stream *stream, const struct model_event *even
     if (event->stream_id) {
         if (stream->end_ns < event->end_ns)
             stream->end_ns = event->end_ns;
-        weir__model_learn(&stream->after, event->stream_id, event->seq);
-        weir__model_learn_all(&stream->after, &event->after);
+        weir__model_orders_add(&stream->after, event->stream_id, event->seq);
+        weir__model_orders_add_all(&stream->after, &event->after);
     }
 }
 

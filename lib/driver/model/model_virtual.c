@@ -199,16 +199,16 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
                             int is_shared, CUmemGenericAllocationHandle *handle) {
     struct model_memory *memory;
 
-    weir__model_direct_settle(device);
-    if (weir__model_take(device, bytes) != 0)
+    weir__model_direct_free_completed(device);
+    if (weir__model_physical_alloc(device, bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    memory = weir__model_slab_take(&weir__model.memories, weir__model.next_object_id++);
+    memory = weir__model_slab_alloc(&weir__model.memories, weir__model.next_object_id++);
     if (memory)
         memory->file = is_shared ? weir__model_ipc_file(bytes) : -1;
     if (!memory || (is_shared ? memory->file < 0 : extend_file(bytes) != 0)) {
         if (memory)
-            weir__model_slab_give(&weir__model.memories, memory);
-        weir__model_give(device, bytes);
+            weir__model_slab_free(&weir__model.memories, memory);
+        weir__model_physical_free(device, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memory->device = device;
@@ -234,9 +234,9 @@ static void drop_unused_memory(struct model_memory *memory) {
     else
         close(memory->file);
     if (!memory->belongs_to_other)
-        weir__model_give(memory->device, memory->bytes);
+        weir__model_physical_free(memory->device, memory->bytes);
     weir__model_charge(by_gib(memory->bytes, weir__model.profile.virtual_release_gib_ns));
-    weir__model_slab_give(&weir__model.memories, memory);
+    weir__model_slab_free(&weir__model.memories, memory);
 }
 
 static struct model_memory *find_memory(CUmemGenericAllocationHandle handle) {
@@ -278,12 +278,12 @@ static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
         return CUDA_ERROR_INVALID_VALUE;
     memory = find_identity(&identity);
     if (!memory) {
-        memory = weir__model_slab_take(&weir__model.memories, weir__model.next_object_id++);
+        memory = weir__model_slab_alloc(&weir__model.memories, weir__model.next_object_id++);
         if (!memory)
             return CUDA_ERROR_OUT_OF_MEMORY;
         memory->file = weir__file_copy(file);
         if (memory->file < 0) {
-            weir__model_slab_give(&weir__model.memories, memory);
+            weir__model_slab_free(&weir__model.memories, memory);
             return CUDA_ERROR_OPERATING_SYSTEM;
         }
         memory->device = &weir__model.devices[device];
@@ -435,7 +435,7 @@ static CUresult check_mapping_access(uint64_t address, uint64_t bytes, CUdevice 
         return CUDA_ERROR_INVALID_VALUE;
     for (uint64_t at = address; at < address + bytes; at = mapping_end(mapping)) {
         mapping = mapping_from(at);
-        if (!weir__model_reaches(device, mapping->memory->device->context.device))
+        if (!weir__model_has_peer_access(device, mapping->memory->device->context.device))
             return CUDA_ERROR_INVALID_DEVICE;
     }
     return CUDA_SUCCESS;
