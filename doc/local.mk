@@ -32,11 +32,11 @@ nobase_dist_doc_DATA = \
 	doc/jax.md \
 	doc/multi-gpu.md \
 	doc/out-of-memory.md \
+	doc/patterns.md \
 	doc/pytorch.md \
 	doc/reserved.svg \
 	doc/results.md \
 	doc/reuse.md \
-	doc/settings.md \
 	doc/sharing.md
 
 # Made from the files in bench/results, and committed; tests/tree/check-figures and check-readme tell when they are out
