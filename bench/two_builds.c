@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* two_builds.c: compares the speed of two builds of the library.
  *
- *     bench/two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]
+ *     bench/two_builds OLD/libweir.so.1 NEW/libweir.so.1 [cuda[:N] [PROCESSES [ROUNDS]]]
  *
  * Each process loads both builds.  The builds do equal work alternately, for about a millisecond each, so that
  * changes of the machine's speed affect both.  The speed of a library also depends on where it is in memory.
@@ -333,7 +333,7 @@ int main(int count, char **words) {
         strncmp(device, "cuda", 4) != 0) {
         fprintf(
             stderr,
-            "usage: two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]\n"
+            "usage: two_builds OLD/libweir.so.1 NEW/libweir.so.1 [cuda[:N] [PROCESSES [ROUNDS]]]\n"
             "PROCESSES: an even number, 2 to %d; 8 by default.  ROUNDS: 1 to %d; 31 by default.\n",
             MOST_PROCESSES, MOST_ROUNDS);
         return 2;

@@ -251,12 +251,14 @@ lib_libweir_la_LIBADD = lib/libweir-core.la
 #   2. functions added, removed or changed:        CURRENT + 1, REVISION = 0
 #   3. functions only added, none changed:         AGE + 1
 #   4. functions removed or changed:               AGE = 0
-# New functions also enter lib/libweir.map, in a new node once 1.0 is out.
+# New functions also enter lib/libweir.map, in a new node once 1.0 is out.  Until then its one node is WEIR_N, where N is
+# the number of the soname, so that a process can have two versions of the library.
 #
 #   release   version-info   why
 #   0.1.0     0:0:0          first release
+#   0.2.0     1:0:0          functions, constants and fields of structs are gone or have other names
 # Its threads, and what it does at the end, may outlast a dlclose.
-lib_libweir_la_LDFLAGS = -version-info 0:0:0 -no-undefined -Wl,-z,nodelete
+lib_libweir_la_LDFLAGS = -version-info 1:0:0 -no-undefined -Wl,-z,nodelete
 EXTRA_lib_libweir_la_DEPENDENCIES =
 if HAVE_VERSION_SCRIPT
 # packaging/wheel/weir_wheel.py names another file.

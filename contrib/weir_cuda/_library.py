@@ -14,7 +14,7 @@ import os
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TREES = (_HERE, os.path.normpath(os.path.join(_HERE, "../../../..")))
-_LIBRARY = "libweir.so.0"
+_LIBRARY = "libweir.so.1"
 _ADAPTERS = "libweir-adapters.so"
 
 # In the order of weir_statistics in weir/stats.h.

@@ -42,7 +42,7 @@ typedef struct CUstream_st *weir_stream;
 /* An allocator of memory on one device. */
 typedef struct weir_allocator weir_allocator;
 
-/* Returns the version of the library, such as "0.1.0".  The text is static.  Thread-safe, never blocks. */
+/* Returns the version of the library, such as "0.2.0".  The text is static.  Thread-safe, never blocks. */
 WEIR_API const char *weir_version(void);
 
 /* Creates an allocator on one device.  On success writes the allocator to *allocator.  The caller later destroys it
@@ -191,7 +191,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
 
 /* Allocates a block as weir_alloc does.  Returns the address of the block, or the weir_status of a failure, which is
  * negative.  The function is for languages in which an output argument is slow, such as Python with ctypes.  Since
- * 0.1. */
+ * 0.2. */
 WEIR_API WEIR_CHECK_RESULT intptr_t weir_alloc_address(weir_allocator *allocator, size_t bytes,
                                                        weir_stream stream);
 
@@ -421,7 +421,7 @@ typedef struct weir_process_memory {
  *
  * Returns OK, a status of weir_trim, or one of these statuses.
  * E_INVALID: `out` is NULL, or out->size is 0.
- * E_FORKED: the call came from a child of fork().  Since 0.1. */
+ * E_FORKED: the call came from a child of fork().  Since 0.2. */
 WEIR_API weir_status weir_process_trim(weir_process_memory *out);
 
 /* Releases idle memory to the device that options.decay_ms or a finite options.release_threshold no longer protects.

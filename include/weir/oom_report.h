@@ -206,7 +206,7 @@ enum { WEIR_OOM_REPORT_AS_TEXT = 0, WEIR_OOM_REPORT_AS_JSON = 1 };
  *
  * Returns OK or one of these statuses.
  * E_INVALID: an argument is NULL, out->size is 0, or no request of this thread has failed in this allocator.
- * E_DEVICE_LOST, E_FORKED: see weir_status(3).  Since 0.1. */
+ * E_DEVICE_LOST, E_FORKED: see weir_status(3).  Since 0.2. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_last_oom_report(weir_allocator *allocator,
                                                             weir_oom_report *out);
 
@@ -217,12 +217,12 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_last_oom_report(weir_allocator *allo
  *
  * Returns the length of the whole text, without the NUL.  A buffer of 4096 bytes is always large enough.  Returns 0 if
  * `oom_report` is NULL, if its size is less than that of version 1, or if the format does not exist.  Allocates no
- * memory, takes no lock, and never blocks.  Thread-safe.  Since 0.1. */
+ * memory, takes no lock, and never blocks.  Thread-safe.  Since 0.2. */
 WEIR_API size_t weir_oom_report_text(const weir_oom_report *oom_report, int format, char *text,
                                      size_t text_bytes);
 
 /* Returns the word for a cause, such as "limit", or "unknown" for any other number.  The text is static.  Thread-safe,
- * never blocks.  Since 0.1. */
+ * never blocks.  Since 0.2. */
 WEIR_API const char *weir_oom_report_cause_word(int cause);
 
 #ifdef __cplusplus

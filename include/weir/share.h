@@ -52,7 +52,7 @@ extern "C" {
  * E_NOT_OWNED: no live block contains the address, or the block belongs to a graph.
  * E_HOST_MEMORY: the host has no memory, or the process has no file descriptor left.  In the second case, raise the
  * limit (ulimit -n).
- * E_DRIVER, E_DEVICE_LOST, E_FORKED: see weir_status(3).  Since 0.1. */
+ * E_DRIVER, E_DEVICE_LOST, E_FORKED: see weir_status(3).  Since 0.2. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_ipc_make(weir_allocator *allocator, const void *address,
                                                      char *text, size_t text_bytes, size_t *needed,
                                                      size_t *offset);
@@ -79,7 +79,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_ipc_make(weir_allocator *allocator, 
  * E_NO_DEVICE: the device is not visible to this process, or there is no driver.
  * E_NO_MEMORY: no addresses are left.
  * E_HOST_MEMORY: the host has no memory, or the process has no file descriptor left.
- * E_DRIVER, E_FORKED: see weir_status(3).  Since 0.1. */
+ * E_DRIVER, E_FORKED: see weir_status(3).  Since 0.2. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_ipc_open(const char *text, int *device, void **base,
                                                      char *message, size_t message_bytes);
 
@@ -91,7 +91,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_ipc_open(const char *text, int *devi
  * E_NO_MEMORY: the wait needs a little memory, and neither the device nor the host has this memory.  Nothing has
  * changed.
  * E_DRIVER, E_DEVICE_LOST: see weir_status(3).  Nothing has changed.
- * E_FORKED: see weir_status(3).  Since 0.1. */
+ * E_FORKED: see weir_status(3).  Since 0.2. */
 WEIR_API weir_status weir_ipc_close(void *base);
 
 #ifdef __cplusplus

@@ -230,7 +230,7 @@ WEIR_API const char *weir_event_cause_word(int cause);
  * Set out->size to sizeof(*out) before the call, as for weir_stats.  Thread-local, never blocks.
  *
  * Returns OK or this status.
- * E_INVALID: `out` is NULL, or out->size is 0.  Since 0.1. */
+ * E_INVALID: `out` is NULL, or out->size is 0.  Since 0.2. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_last_failure(weir_failure *out);
 
 #ifdef __cplusplus

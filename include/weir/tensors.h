@@ -35,7 +35,7 @@
  * a pool, other streams can reuse the block after a wait for the device.
  *
  * All functions are thread-safe.  A function returns E_INVALID if an argument is NULL and the function's comment does
- * not allow NULL.  A function returns E_FORKED in a child of fork().  Since 0.1. */
+ * not allow NULL.  A function returns E_FORKED in a child of fork().  Since 0.2. */
 #ifndef WEIR_TENSORS_H
 #define WEIR_TENSORS_H
 

@@ -3,7 +3,7 @@
 
 pkgs.stdenv.mkDerivation {
   pname = "weir";
-  version = "0.1.0";
+  version = "0.2.0";
   src = ../..;
 
   nativeBuildInputs = [ pkgs.autoreconfHook pkgs.pkg-config pkgs.makeWrapper ];

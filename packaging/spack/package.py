@@ -8,8 +8,8 @@ class Weir(AutotoolsPackage):
 
     license("MIT")
 
-    # Built in the unpacked tarball: spack dev-build weir@0.1.0.  For a release add url and sha256.
-    version("0.1.0")
+    # Built in the unpacked tarball: spack dev-build weir@0.2.0.  For a release add url and sha256.
+    version("0.2.0")
 
     variant("program", default=True, description="Build the program weir")
     variant("python", default=True, description="Build the package for Python and the adapters of frameworks")

@@ -223,7 +223,7 @@ class Build:
         shared = f"{PACKAGE}-{fields['version']}.data/data/share"
         line = f"{fields['name']} {fields['version']} ({tag(self.arch)})\n"
         entries = [(f"{PACKAGE}/share/weir/wheel", line, False), (f"{PACKAGE}/bin/weir", f"{root}/bin/weir", True)]
-        entries.append((f"{PACKAGE}/lib/libweir.so.0", os.path.realpath(f"{root}/lib/libweir.so.0"), True))
+        entries.append((f"{PACKAGE}/lib/libweir.so.1", os.path.realpath(f"{root}/lib/libweir.so.1"), True))
         for path in glob.glob(f"{root}/lib/weir/*.so"):
             entries.append((f"{PACKAGE}/lib/weir/{os.path.basename(path)}", path, True))
         for folder, into in (
