@@ -263,7 +263,10 @@ int weir__caches_settle(struct weir_caches *f) {
 
 /* Flushes memory of the cache, as take_idle() chooses it, if the cache serves the stream.  This call is on the stream,
  * whose id was just queried.  Memory that goes to the engine counts as freed on the stream, and an event on the stream
- * covers the remote frees. */
+ * covers the remote frees.
+ *
+ * The caller holds `lock`, so that OOM recovery and statistics of other threads find the memory in the cache or in the
+ * engine.  With is_straight `lock` is released while the driver frees the memory. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -274,12 +277,10 @@ static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream
     weir__bias_give(&c->lock, taken);
     if (!h.spans && !h.remotes)
         return;
-    pthread_mutex_lock(&f->lock);
     complete_some(f);
     weir__caches_give(f, h.spans, id, c, stream);
     if (h.remotes && weir__order_defer(&f->order, stream, NULL, (uintptr_t)h.remotes) != WEIR_OK)
         weir__caches_strand(f, NULL, h.remotes);
-    pthread_mutex_unlock(&f->lock);
 }
 
 /* Maintains a cache in a call on its stream, whose id was just queried: adapts the cap, and flushes memory above the
@@ -301,11 +302,11 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     if (expired)
         c->looked_ticks = now;
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
-    pthread_mutex_unlock(&f->lock);
     /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
         keep = most - most / 4;
     flush_cache(f, c, stream, id, keep, expired, WEIR_CACHE_REMOTES);
+    pthread_mutex_unlock(&f->lock);
 }
 
 void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
@@ -637,11 +638,11 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
         f->default_streams += bindings == 1 && is_default(stream);
         last = bindings == 1 && c->serves;
     }
-    pthread_mutex_unlock(&f->lock);
-    if (last) { /* the stream may end now: an event covers the memory of the stream */
+    if (last) /* the stream may end now: an event covers the memory of the stream */
         flush_cache(f, c, stream, id, 0, 0, 1);
+    pthread_mutex_unlock(&f->lock);
+    if (last)
         weir__engine_maintain(f->engine, stream, id);
-    }
     return status;
 }
 
@@ -658,9 +659,9 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends) {
         return;
     pthread_mutex_lock(&f->lock);
     c = weir__cache_find(f, key_of(stream, id));
-    pthread_mutex_unlock(&f->lock);
     if (c)
         flush_cache(f, c, stream, id, 0, 0, 1);
+    pthread_mutex_unlock(&f->lock);
     if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
     (void)weir__engine_ask(f->engine, stream, id); /* weir cannot query the stream after its end */

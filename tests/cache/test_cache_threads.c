@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* test_cache_threads.c: threads and streams that come and go, and the figures of their caches. */
+#include <dlfcn.h>
+
+#include "cache/stream_cache.h"
 #include "tests/fixtures/caches.h"
+#include "tests/fixtures/refuse.h"
 
 /* ---- threads and streams that come and go ---------------------------------------------------- */
 
@@ -208,6 +212,57 @@ static void come_and_go(int kind, int pairs) {
 TEST_EACH(ENGINES * 2, past_streams_leave_no_memory_behind) {
     come_and_go(_i / 2, _i % 2 ? 200 : 4);
 }
+
+/* ---- memory on its way from a cache to the engine -------------------------------------------- */
+
+CASE("on its way", 60, start_device, end_cached_if_there);
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+static void request_most(void) {
+    free_live(alloc_live(200 * MIB, A), A);
+}
+
+/* Fills the cache of B, which is bound, with 128 MiB of idle slabs. */
+static void fill_cache_of_b(void) {
+    enum { COUNT = 256 };
+    void *block[COUNT];
+
+    OK(weir_bind(a, B));
+    for (int i = 0; i < COUNT; i++)
+        block[i] = alloc_live(512 * KIB, B);
+    for (int i = 0; i < COUNT; i++)
+        free_live(block[i], B);
+    MUST_LE(120 * MIB, stats_of(a).cache_idle);
+}
+
+/* The number of takes of the caches' lock by this thread until the one that request_most() precedes, or 0. */
+static _Thread_local int takes_left;
+
+#pragma GCC visibility push(default)
+int pthread_mutex_lock(pthread_mutex_t *mutex) {
+    int (*next)(pthread_mutex_t *) =
+        (int (*)(pthread_mutex_t *))(uintptr_t)dlsym(RTLD_NEXT, "pthread_mutex_lock");
+
+    if (takes_left > 0 && mutex == &a->caches->lock && --takes_left == 0)
+        elsewhere(request_most);
+    return next(mutex);
+}
+#pragma GCC visibility pop
+
+/* While a cache flushes, another thread's request finds the idle memory, wherever it is. */
+TEST_WHERE(0, ENGINES, has_inbox, no_request_fails_beside_a_flush) {
+    int takes = 0;
+
+    make_cached(_i, "limit=256MiB cache-limit=200MiB");
+    do {
+        fill_cache_of_b();
+        takes_left = ++takes;
+        OK(weir_unbind(a, B));
+    } while (takes_left == 0);
+    MUST_LE(2, takes);
+    takes_left = 0;
+}
+#endif
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
