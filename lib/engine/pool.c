@@ -459,11 +459,13 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
 }
 
 /* Frees the memory of a superblock that the caller has removed from the list.  If the driver fails, adds the
- * superblock to the list again.  Returns 1 on success, else 0. */
+ * superblock to the list again.  Returns 1 on success, else 0.  The superblock counts as idle until the driver has freed
+ * it, so that OOM recovery in another thread waits for the memory. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
 
+    atomic_fetch_sub_explicit(&p->superblocks.idle, superblock->bytes, memory_order_relaxed);
     if (is_freed)
         free(superblock);
     else

@@ -32,16 +32,6 @@ void weir__superblocks_close(struct weir_superblocks *list) {
     pthread_mutex_destroy(&list->lock);
 }
 
-/* Removes the superblock *at, which has no slab, from the list, and returns it.  The caller holds `lock`. */
-static struct weir_superblock *remove_superblock(struct weir_superblocks *list,
-                                                 struct weir_superblock **at) {
-    struct weir_superblock *superblock = *at;
-
-    *at = superblock->next;
-    atomic_fetch_sub_explicit(&list->idle, superblock->bytes, memory_order_relaxed);
-    return superblock;
-}
-
 /* Returns the pointer in the list that points to the superblock which contains the address, or the pointer at the end
  * of the list, which is NULL.  The caller holds `lock`. */
 static struct weir_superblock **link_around(struct weir_superblocks *list, uint64_t address) {
@@ -157,21 +147,24 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
                 superblock->stream = WEIR_ENGINE_UNKNOWN;
         }
         if (superblock->used == 0 && ((superblock->stream == id && id != WEIR_ENGINE_UNKNOWN) ||
-                                      is_observed(list, superblock)))
-            *empty = remove_superblock(list, at);
+                                      is_observed(list, superblock))) {
+            *at = superblock->next;
+            *empty = superblock;
+        }
     }
     pthread_mutex_unlock(&list->lock);
     return pages > 0;
 }
 
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done) {
-    struct weir_superblock **at = &list->first, *superblock = NULL;
+    struct weir_superblock **at = &list->first, *superblock;
 
     pthread_mutex_lock(&list->lock);
     while (*at && ((*at)->used > 0 || !(all_done || is_observed(list, *at))))
         at = &(*at)->next;
-    if (*at)
-        superblock = remove_superblock(list, at);
+    superblock = *at;
+    if (superblock)
+        *at = superblock->next;
     pthread_mutex_unlock(&list->lock);
     return superblock;
 }

@@ -43,7 +43,8 @@ struct weir_superblocks {
     struct weir_device *device;
     pthread_mutex_t lock; /* guards the fields below */
     struct weir_superblock *first;
-    /* the bytes of pages that are in no slab; threads read this field without the lock */
+    /* The bytes of pages that are in no slab, including those of superblocks that were removed from the list and that
+     * the driver has not freed yet.  Threads read this field without the lock. */
     _Atomic uint64_t idle;
 };
 
@@ -66,12 +67,13 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
 /* Frees a slab in a call on the stream with this id, or with OBSERVED if all work on the slab has completed.  If the
  * superblock has no more slabs and the caller may free its memory, removes the superblock from the list and sets
  * *empty to it; otherwise sets *empty to NULL.  The caller frees the memory and the record of *empty, or adds *empty
- * to the list again if the driver fails to free the memory.  Returns 1 on success, 0 if no slab starts at the address.
- * */
+ * to the list again if the driver fails to free the memory.  In both cases the caller first subtracts the superblock's
+ * size from `idle`.  Returns 1 on success, 0 if no slab starts at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
 /* Removes a superblock without slabs from the list and returns it, if all work on it has completed.  `all_done` is 1
- * if the caller has waited for all work of the device.  Returns NULL if there is no such superblock. */
+ * if the caller has waited for all work of the device.  Returns NULL if there is no such superblock.  The caller
+ * continues as after weir__superblocks_put(). */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
 /* Returns 1 if only a wait for the device would allow weir to free a superblock without slabs, because another stream
  * has freed one of its slabs; else 0. */

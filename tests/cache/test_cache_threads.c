@@ -264,6 +264,65 @@ TEST_WHERE(0, ENGINES, has_inbox, no_request_fails_beside_a_flush) {
 }
 #endif
 
+/* The state of the free of a superblock, and of the request beside the free. */
+static struct {
+    atomic_int has_begun, is_freed;
+    atomic_int waits, has_ended;
+} beside_free;
+
+static void *request_beside_free(void *unused) {
+    CU(driver->cuCtxPushCurrent(primary));
+    free_live(alloc_live(24 * MIB, A), A);
+    beside_free.has_ended = 1;
+    return unused;
+}
+
+static CUresult free_after_request_begins(CUdeviceptr block, CUstream stream) {
+    static pthread_t thread;
+    CUresult result;
+
+    if (stream != B || beside_free.has_begun)
+        return driver->cuMemFreeAsync(block, stream);
+    beside_free.has_begun = 1;
+    MUST(pthread_create(&thread, NULL, request_beside_free, NULL) == 0);
+    while (!beside_free.waits && !beside_free.has_ended)
+        sched_yield();
+    result = driver->cuMemFreeAsync(block, stream);
+    beside_free.is_freed = 1;
+    MUST(pthread_join(thread, NULL) == 0);
+    return result;
+}
+
+static void sleep_until_freed(uint64_t ns) {
+    beside_free.waits = 1;
+    while (beside_free.has_begun && !beside_free.is_freed)
+        sched_yield();
+    driver->sleep_ns(ns);
+}
+
+/* While weir frees a superblock of the pool engine, OOM recovery in another thread waits for its memory. */
+TEST(oom_recovery_waits_for_a_superblock) {
+    enum { COUNT = 56 };
+    weir_options options = plain(KIND_POOL);
+    void *block[COUNT];
+
+    copy_driver();
+    table.cuMemFreeAsync = free_after_request_begins;
+    table.sleep_ns = sleep_until_freed;
+    apply_settings(&options, "limit=1GiB cache-limit=200MiB");
+    make_with_on(&table, &options);
+    OK(weir_bind(a, B));
+    for (int i = 0; i < COUNT; i++)
+        block[i] = alloc_live(512 * KIB, B);
+    void *rest = alloc_live(992 * MIB, C);
+    for (int i = 0; i < COUNT; i++)
+        free_live(block[i], B);
+    MUST(!beside_free.has_begun);
+    OK(weir_unbind(a, B));
+    MUST(beside_free.has_begun);
+    free_live(rest, C);
+}
+
 /* ---- figures --------------------------------------------------------------------------------- */
 
 CASE("amounts", 300, start_device, end_cached_if_there);
