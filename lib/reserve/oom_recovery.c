@@ -160,9 +160,12 @@ static void flush_and_trim(struct recovery *c) {
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
         return;
     keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
-    if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
-        (released > 0 || c->trim_waits))
-        retry_request(c);
+    if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) != WEIR_OK)
+        return;
+    /* Retries even if this trim has released nothing, since another thread's trim may have released the memory.  The
+     * statistics then do not report the attempt as a retry. */
+    c->tries += released > 0 || c->trim_waits;
+    c->status = weir__reserve_try(c->v, c->r);
 }
 
 /* ---- steps outside the allocator ---------------------------------------------------------------- */

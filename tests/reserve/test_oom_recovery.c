@@ -644,4 +644,51 @@ TEST_EACH(WORLDS, it_is_asked_behind_shelves) {
     destroy();
 }
 
+/* ---- beside a trim --------------------------------------------------------------------------- */
+
+static int refusals;
+
+/* Refuses a block for which the pool's idle memory would have to go back to the device first. */
+static CUresult alloc_beside_idle(CUdeviceptr *at, size_t bytes, CUmemoryPool pool,
+                                  CUstream stream) {
+    uint64_t reserved = 0;
+
+    CU(driver->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    if (reserved + bytes <= 4 * GIB)
+        return driver->cuMemAllocFromPoolAsync(at, bytes, pool, stream);
+    refusals++;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void *trim_beside(void *unused) {
+    CU(driver->cuCtxPushCurrent(primary));
+    OK(weir_trim(a, 0, NULL));
+    return unused;
+}
+
+static CUresult trim_before_query(size_t *free_bytes, size_t *total) {
+    if (refusals == 1) {
+        refusals = 2;
+        run_in_thread(trim_beside, NULL);
+    }
+    return driver->cuMemGetInfo(free_bytes, total);
+}
+
+CASE("beside a trim", 60, start_recovery_device, end_if_made);
+
+/* Another thread's trim releases all idle memory first, so that the trim of OOM recovery releases nothing. */
+TEST(a_request_is_retried_after_another_threads_trim) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+
+    options.recovery_timeout_ms = UINT32_MAX;
+    copy_driver();
+    table.cuMemAllocFromPoolAsync = alloc_beside_idle;
+    table.cuMemGetInfo = trim_before_query;
+    make_with_on(&table, &options);
+    free_live(alloc_live(GIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    free_live(alloc_live(3 * GIB + 512 * MIB, A), A);
+    MUST_EQ(refusals, 2);
+}
+
 SUITE("OOM recovery", CK_FORK_GETENV);
