@@ -137,6 +137,16 @@ TEST(small_blocks_find_room_elsewhere) {
     MUST_EQ(check_identities(a).reserved, GIB + 128 * MIB);
 }
 
+/* Above the release threshold, a large block goes among the small requests.  A block for which their addresses have no
+ * room is served among the large ones. */
+TEST(a_block_that_may_last_finds_room_elsewhere) {
+    copy_driver();
+    few_addresses(16 * GIB); /* small requests have 1 GiB */
+    make_engine_on(&table, KIND_MAPPED, 0, "cache=off release-threshold=0 recovery-timeout=0");
+    alloc_live(GIB + 512 * MIB, A);
+    alloc_live(512 * MIB, A);
+}
+
 /* The arena skips handles that the driver fails to unmap, and one that it unmaps but fails to release. */
 TEST(what_cannot_be_unmapped_is_gone_round_still) {
     uint64_t all = device_free();
