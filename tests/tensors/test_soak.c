@@ -92,15 +92,18 @@ static void alloc_live_block(struct thread *h) {
         h->count++;
 }
 
-/* Another stream, of this or another thread, gets the handle. */
+/* Another stream gets the handle.  While the handle means no stream, no thread frees a block of the stream, since the
+ * free would query the handle: this thread frees its own blocks, and other threads free under exchange_lock. */
 static void renew_passing(struct thread *h) {
     if (h->ends++ >= MOST_ENDS)
         return;
     for (size_t i = 0; i < h->count; i++)
         if (h->blocks[i].stream == h->passing)
             h->blocks[i].stream = NULL;
+    pthread_mutex_lock(&exchange_lock);
     CU(driver->cuStreamDestroy(h->passing));
     CU(driver->cuStreamCreate(&h->passing, CU_STREAM_NON_BLOCKING));
+    pthread_mutex_unlock(&exchange_lock);
 }
 
 /* Allocates and frees like another framework that shares the allocator. */
@@ -140,8 +143,8 @@ static void pass_on(struct thread *h, struct block b) {
     pthread_mutex_lock(&exchange_lock);
     there = *slot;
     *slot = b;
-    pthread_mutex_unlock(&exchange_lock);
     OK(weir_tensors_free(there.at));
+    pthread_mutex_unlock(&exchange_lock);
 }
 
 /* ---- pools -------------------------------------------------------------------------------------- */
@@ -289,8 +292,10 @@ static void *run_soak_thread(void *context) {
 
     CU(driver->cuCtxPushCurrent(primary));
     h->self = pthread_self();
+    pthread_mutex_lock(&exchange_lock); /* no other thread gets the handle that a thread renews */
     CU(driver->cuStreamCreate(&h->captured, CU_STREAM_NON_BLOCKING));
     CU(driver->cuStreamCreate(&h->passing, CU_STREAM_NON_BLOCKING));
+    pthread_mutex_unlock(&exchange_lock);
     CU(driver->cuEventCreate(&h->event, CU_EVENT_DISABLE_TIMING));
     for (int i = 0; i < steps && !weir__model_fault(); i++)
         run_soak_step(h);
