@@ -446,14 +446,15 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
 }
 
 /* Counts the free of a block that no cache keeps: in the cache `c`, or in `loose` if the lock of `c` is biased to
- * another thread.  Returns 1 if the cache that counts the free has deferred work, else 0. */
+ * another thread.  Takes the lock as a guest, since a thread that only frees must not get the bias.  Returns 1 if the
+ * cache that counts the free has deferred work, else 0. */
 static int count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                            size_t in_use) {
     int taken, has_work;
 
     if (weir__bias_is_anothers(&c->lock))
         c = f->loose;
-    taken = weir__bias_take(&c->lock);
+    taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST);
     count_free(c, requested, in_use);
     has_work = c->serves && !c->is_ready;
     weir__bias_give(&c->lock, taken);

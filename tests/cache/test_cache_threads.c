@@ -213,6 +213,29 @@ TEST_EACH(ENGINES * 2, past_streams_leave_no_memory_behind) {
     come_and_go(_i / 2, _i % 2 ? 200 : 4);
 }
 
+/* ---- who has a cache's bias ------------------------------------------------------------------ */
+
+CASE("a bias", 60, start_device, end_cached_if_there);
+
+enum { LARGE = 100 };
+static void *large[LARGE];
+
+static void free_large_on_a(void) {
+    for (int i = 0; i < LARGE; i++)
+        free_live(large[i], A);
+}
+
+/* A thread that only frees large blocks of the pool does not get the bias of the stream's cache. */
+TEST(large_frees_do_not_move_a_bias) {
+    make_cached(KIND_POOL, "");
+    OK(weir_bind(a, A));
+    for (int i = 0; i < LARGE; i++)
+        large[i] = alloc_live(MIB, B);
+    elsewhere(free_large_on_a);
+    MUST(!weir__bias_is_anothers(&weir__cache_find(a->caches, (uintptr_t)A)->lock));
+    OK(weir_unbind(a, A));
+}
+
 /* ---- memory on its way from a cache to the engine -------------------------------------------- */
 
 CASE("on its way", 60, start_device, end_cached_if_there);
