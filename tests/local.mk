@@ -49,7 +49,7 @@ unit_tests = \
 	tests/tensors/test_tensors \
 	tests/tensors/test_failures \
 	tests/tensors/test_oom \
-	tests/tensors/test_order \
+	tests/tensors/test_tensor_order \
 	tests/tensors/test_pools \
 	tests/tensors/test_soak \
 	tests/tensors/test_streams \
@@ -420,7 +420,7 @@ generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/t
 	tests/reserve/test_ahead tests/reserve/test_ahead_played tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
 	tests/reserve/test_preallocation tests/reserve/test_prealloc_processes \
-	tests/api/test_oom_report tests/tensors/test_tensors tests/tensors/test_order tests/tensors/test_pools \
+	tests/api/test_oom_report tests/tensors/test_tensors tests/tensors/test_tensor_order tests/tensors/test_pools \
 	tests/tensors/test_streams tests/tensors/test_oom tests/tensors/test_failures \
 	tests/ipc/test_process_peers tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
 CLEANFILES += generated.mutants

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_order.c: memory of pools on the device model is never reused too early, whatever happens meanwhile. */
+/* test_tensor_order.c: memory of pools on the device model is never reused too early, whatever happens meanwhile. */
 #include "tests/fixtures/tensors.h"
 
 static weir_tensors_id pool_of_block(void *block) {
@@ -798,4 +798,4 @@ TEST_EACH(2, frees_on_a_captured_stream_are_accepted) {
     CU(driver->cuGraphDestroy(captured));
 }
 
-SUITE("order", CK_FORK);
+SUITE("tensor order", CK_FORK);
