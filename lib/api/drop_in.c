@@ -24,7 +24,7 @@ void weir__drop_in_begin(weir_allocator *a, int (*watches)(weir_stream stream)) 
 void weir__drop_in_query_all(weir_allocator *a) {
     atomic_store_explicit(&a->device.watches, NULL, memory_order_relaxed);
     if (a->caches)
-        weir__caches_distrust(a->caches);
+        weir__caches_unwatch(a->caches);
 }
 
 void weir__drop_in_stop_logs(weir_allocator *a) {
@@ -77,7 +77,7 @@ int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
     struct weir_extent found;
 
     if (!(e->traits & WEIR_ENGINE_CUTS))
-        return a->caches ? weir__caches_hold(a->caches, address)
+        return a->caches ? weir__caches_has_address(a->caches, address)
                          : weir__engine_find(e, WEIR_VISIT_BLOCK_AT, address, &found) == 1;
     return weir__engine_may_have(e, address) &&
            weir__engine_find(e, WEIR_VISIT_PIECE_AT, address, &found) == 1;
@@ -119,7 +119,7 @@ weir_status weir__drop_in_free_behind(weir_allocator *a, void *block, weir_strea
 
 void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
     if (a->caches && is_usable(a))
-        weir__caches_meet(a->caches, stream);
+        weir__caches_stream_created(a->caches, stream);
 }
 
 /* Returns 1 if the allocator can release memory to the device only after a wait for the device, else 0. */
@@ -142,7 +142,7 @@ static void observe_stream(weir_allocator *a, weir_stream stream) {
     uint64_t id = 0;
 
     if (a->caches)
-        weir__caches_ask(a->caches, stream, 0);
+        weir__caches_flush_stream(a->caches, stream, 0);
     else if (weir__device_stream_id(&a->device, stream, &id) == CUDA_SUCCESS)
         weir__engine_ask(a->reserve.engine, stream, id);
 }
@@ -153,7 +153,7 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     if (!is_usable(a))
         return;
     if (a->caches)
-        weir__caches_ask(a->caches, stream, 1);
+        weir__caches_flush_stream(a->caches, stream, 1);
     else
         /* Queries the stream now, because the program destroys it after this call. */
         observe_stream(a, stream);
@@ -218,9 +218,9 @@ int weir__drop_in_are_idle(weir_allocator *a, const weir_stream *streams, size_t
         weir__driver_enter(driver, a->device.context, &scope) != CUDA_SUCCESS)
         return 0;
     if (a->caches)
-        (void)weir__caches_settle(a->caches);
+        (void)weir__caches_complete_remotes(a->caches);
     is_idle = query_streams(a, streams, count);
-    if (a->caches && !is_busy(a) && weir__caches_settle(a->caches))
+    if (a->caches && !is_busy(a) && weir__caches_complete_remotes(a->caches))
         (void)query_streams(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);

@@ -187,7 +187,7 @@ static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, s
 
     if (!c)
         c = find_cache(f, stream, &id, &lent);
-    if (c && id == 0 && !is_vouched_for(f, c, stream) && !ask(f, stream, &id))
+    if (c && id == 0 && !is_vouched_for(f, c, stream) && !query_id(f, stream, &id))
         c = NULL;
     status = c ? alloc_in_cache(a, c, id, bytes, stream, block)
                : miss(a, NULL, 0, 0, bytes, stream, block);
@@ -338,7 +338,7 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
         !weir__bias_try_at(&c->lock, WEIR_BIAS_INNER))
         return alloc_searched(a, c, bytes, stream, block);
     if (__builtin_expect(c->is_ready, 1))
-        found = weir__cache_take_home(c, bytes);
+        found = weir__cache_alloc_first(c, bytes);
     if (__builtin_expect(found != 0, 1))
         count_hit(c);
     weir__bias_give(&c->lock, 1);

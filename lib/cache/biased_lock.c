@@ -95,7 +95,7 @@ static __attribute__((constructor)) void prepare_before_threads(void) {
 #endif
 
 /* Puts an ending thread's mark into the list of spares.  If the thread takes a lock again, it may get another mark. */
-static void leave_mark(void *of_thread) {
+static void release_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 
     weir__bias_mark = &nobody;
@@ -106,7 +106,7 @@ static void leave_mark(void *of_thread) {
 }
 
 /* Deletes the key, since the library may be unloaded before its threads end. */
-static __attribute__((destructor)) void drop_key(void) {
+static __attribute__((destructor)) void delete_key(void) {
     weir__lock_take(&marks.lock);
     if (marks.has_key)
         pthread_key_delete(marks.key);
@@ -116,13 +116,13 @@ static __attribute__((destructor)) void drop_key(void) {
 
 /* Gets a mark for this thread if the thread has none.  Returns 1 on success, 0 if there is no host memory or
  * pthread_key_create has no key. */
-static int has_mark(void) {
+static int ensure_mark(void) {
     struct weir_bias_mark *mark;
 
     if (weir__bias_mark != &nobody)
         return 1;
     weir__lock_take(&marks.lock);
-    marks.has_key = marks.has_key || pthread_key_create(&marks.key, leave_mark) == 0;
+    marks.has_key = marks.has_key || pthread_key_create(&marks.key, release_mark) == 0;
     mark = marks.has_key ? marks.spare : NULL;
     if (mark)
         marks.spare = mark->next;
@@ -135,7 +135,7 @@ static int has_mark(void) {
     if (!mark)
         return 0;
     if (pthread_setspecific(marks.key, mark) != 0) {
-        leave_mark(mark);
+        release_mark(mark);
         return 0;
     }
     weir__bias_mark = mark;
@@ -152,7 +152,7 @@ static uint32_t clock_now(void) {
 
 /* Returns 1 if the owner does not hold a lock of the level, or releases it within some microseconds; else 0.  If the
  * owner's thread has ended, the mark may belong to another thread by now. */
-static int is_outside_soon(const struct weir_bias_mark *owner, int level) {
+static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     const _Atomic uint32_t *inside = &owner->inside[level];
 
     for (unsigned spins = 0; spins < SPINS; spins++)
@@ -168,13 +168,13 @@ static int is_outside_soon(const struct weir_bias_mark *owner, int level) {
 
 /* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller does not wait
  * for long.  Returns 1 on success, 0 if the thread still holds the lock and keeps the bias. */
-static int take_away(struct weir_bias *bias, struct weir_bias_mark *owner,
-                     enum weir_bias_manner manner) {
+static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
+                       enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};
 
     atomic_store_explicit(&bias->owner, NULL, memory_order_relaxed);
     barrier_everywhere();
-    while (!is_outside_soon(owner, bias->level)) {
+    while (!leaves_soon(owner, bias->level)) {
         if (manner == WEIR_BIAS_HASTY) { /* all other threads still wait for `lock` */
             atomic_store_explicit(&bias->owner, owner, memory_order_relaxed);
             return 0;
@@ -202,7 +202,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
     if (bias->patience == 0)
         bias->patience = FIRST_PATIENCE;
     owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
-    if (owner && owner != weir__bias_mark && !take_away(bias, owner, manner)) {
+    if (owner && owner != weir__bias_mark && !revoke_bias(bias, owner, manner)) {
         weir__lock_give(&bias->lock);
         return 0;
     }
@@ -213,7 +213,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         bias->run = 0;
     }
     /* The bias is used from this thread's next take on.  During the present take, `lock` keeps other threads out. */
-    if (++bias->run >= bias->patience && can_revoke() && has_mark()) {
+    if (++bias->run >= bias->patience && can_revoke() && ensure_mark()) {
         bias->since = clock_now();
         atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);
     }

@@ -22,17 +22,18 @@ enum {
     SLAB_DOUBLINGS = 3,
     /* Slabs are small while idle slots in partly used slabs have HELD_LEAST bytes and a HELD_PART-th of the memory in
      * use. */
-    HELD_PART = 4,
-    LOOKED_AT = 4096, /* the most slabs that is_held() visits */
-    LOOK_PART = 16    /* after n visits, is_held() returns its result for n / LOOK_PART calls */
+    IDLE_PART = 4,
+    SLABS_EXAMINED = 4096, /* the most slabs that has_many_idle() visits */
+    RESULT_PART =
+        16 /* after n visits, has_many_idle() returns its result for n / LOOK_PART calls */
 };
 
 #define SLAB_FIRST ((size_t)64 << 10)
 #define SLAB_LEAST ((size_t)32 << 10)
-#define HELD_LEAST ((uint64_t)1 << 20)
+#define IDLE_LEAST ((uint64_t)1 << 20)
 
 /* The value of `lacked` in struct weir_freed before the engine has written its results. */
-#define UNTOLD UINT64_MAX
+#define NO_RESULT UINT64_MAX
 
 /* The number of an inbox's newest blocks that may serve a request. */
 enum { REUSED_NEWEST = 8 };
@@ -52,7 +53,7 @@ void weir__cache_collect(struct weir_cache *c) {
         uint32_t before = s->idle;
 
         weir__slab_collect(s);
-        weir__cache_welcome(c, s, before);
+        weir__cache_relist_slab(c, s, before);
     }
     queue->slabs = NULL;
     weir__sum_sub(&c->requested, (int64_t)queue->requested);
@@ -66,18 +67,18 @@ void weir__cache_collect(struct weir_cache *c) {
     weir__cache_raise(&c->frees, count);
 }
 
-uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes) {
+uint64_t weir__cache_alloc_next(struct weir_cache *c, size_t bytes) {
     unsigned size_class = weir__slab_class(bytes);
     struct weir_remote_slots *remotes = c->remotes[size_class];
     struct weir_remote_slot *remote;
-    uint64_t block = weir__cache_take_home(c, bytes);
+    uint64_t block = weir__cache_alloc_first(c, bytes);
 
     if (block)
         return block;
     if (c->open[size_class])
         weir__cache_unlink(c, c->open[size_class]);
     if (c->open[size_class])
-        return weir__cache_take_home(c, bytes);
+        return weir__cache_alloc_first(c, bytes);
     if (!remotes || remotes->count == 0)
         return 0;
     remote = &remotes->remote[--remotes->count];
@@ -92,7 +93,7 @@ static size_t in_pages(size_t bytes) {
     return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
 }
 
-uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes) {
+uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes) {
     size_t whole = in_pages(bytes);
     int most = c->room == UINT64_MAX || whole <= REUSED_MOST ? REUSED_NEWEST : 0;
 
@@ -133,11 +134,11 @@ size_t weir__caches_fit(size_t bytes) {
  * decay or while memory is low, since each large request must then reach the engine.  Of two calls on the stream with
  * equal `lacked`, the earlier call may write its room last.  The stream then records an event late, by as many bytes of
  * frees as the inbox has. */
-static void note_room(const struct weir_caches *f, struct weir_cache *c,
-                      const struct weir_freed *freed) {
+static void update_room(const struct weir_caches *f, struct weir_cache *c,
+                        const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
 
-    if (freed->lacked == UNTOLD || freed->lacked < c->lacked)
+    if (freed->lacked == NO_RESULT || freed->lacked < c->lacked)
         return;
     c->lacked = freed->lacked;
     c->room = goal->has_threshold || goal->half_life_ns > 0 ||
@@ -148,14 +149,14 @@ static void note_room(const struct weir_caches *f, struct weir_cache *c,
 }
 
 /* Subtracts a block that an engine with is_straight has freed, of which the engine does not know the size. */
-static void count_given(struct weir_caches *f, size_t bytes) {
+static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
 /* Frees blocks of an engine with is_straight on `stream`, or at once if `id` is OBSERVED.  Releases `lock` for the
  * frees, since a free of engine direct waits for the device. */
-static void free_straight(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
-                          weir_stream stream) {
+static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
+                                weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
 
     if (!blocks)
@@ -172,7 +173,7 @@ static void free_straight(struct weir_caches *f, struct weir_slab *blocks, uint6
         status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->give(f->engine, &freed, id)
                                             : f->engine->ops->free(f->engine, base, stream, NULL);
         if (status == WEIR_OK) {
-            count_given(f, bytes);
+            subtract_freed(f, bytes);
             continue;
         }
         /* `s` is NULL only if there is no host memory for the record that was ended above */
@@ -193,9 +194,9 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
     struct weir_slab *next;
     int due = 0, taken;
 
-    if (f->is_straight) {
+    if (f->driver_orders) {
         if (c || id == WEIR_ENGINE_OBSERVED)
-            free_straight(f, spans, id, stream);
+            free_driver_ordered(f, spans, id, stream);
         else
             weir__caches_strand(f, spans, NULL);
         return 0;
@@ -209,7 +210,7 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
         if (!c)
             continue;
         taken = weir__bias_take(&c->lock);
-        note_room(f, c, &freed);
+        update_room(f, c, &freed);
         weir__bias_give(&c->lock, taken);
     }
     return due;
@@ -218,11 +219,11 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 /* ---- blocks from the engine ---- */
 
 /* Returns a block to the engine, since there is no host memory for the block's record. */
-static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *r) {
+static weir_status return_fetched(struct weir_caches *f, const struct weir_request *r) {
     struct weir_freed freed = {.block = &r->block, .count = 1};
 
-    if (f->is_straight) {
-        count_given(f, r->bytes);
+    if (f->driver_orders) {
+        subtract_freed(f, r->bytes);
         (void)f->engine->ops->free(f->engine, r->block, r->stream, NULL);
     } else {
         (void)f->engine->ops->give(f->engine, &freed, r->id);
@@ -231,25 +232,25 @@ static weir_status undo_fetch(struct weir_caches *f, const struct weir_request *
 }
 
 /* Returns 1 if partly used slabs have many idle slots, else 0.  The caller holds the cache's lock. */
-static int is_held(struct weir_cache *c) {
+static int has_many_idle(struct weir_cache *c) {
     int64_t in_use = weir__sum_now(&c->in_use);
     size_t most =
-        (size_t)weir__size_larger(in_use < 0 ? 0 : (uint64_t)in_use / HELD_PART, HELD_LEAST);
-    unsigned looked_at = 0;
-    size_t held = 0;
+        (size_t)weir__size_larger(in_use < 0 ? 0 : (uint64_t)in_use / IDLE_PART, IDLE_LEAST);
+    unsigned examined = 0;
+    size_t idle = 0;
 
-    if (c->held_for > 0) {
-        c->held_for--;
-        return c->is_held;
+    if (c->results_to_reuse > 0) {
+        c->results_to_reuse--;
+        return c->had_many_idle;
     }
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++)
-        for (const struct weir_slab *s = c->open[i]; s && held < most && looked_at < LOOKED_AT;
-             s = s->next, looked_at++)
+        for (const struct weir_slab *s = c->open[i]; s && idle < most && examined < SLABS_EXAMINED;
+             s = s->next, examined++)
             if (s->idle < s->slots)
-                held += (size_t)s->idle * s->slot_units * WEIR_SLAB_UNIT;
-    c->held_for = looked_at / LOOK_PART;
-    c->is_held = held >= most;
-    return c->is_held;
+                idle += (size_t)s->idle * s->slot_units * WEIR_SLAB_UNIT;
+    c->results_to_reuse = examined / RESULT_PART;
+    c->had_many_idle = idle >= most;
+    return c->had_many_idle;
 }
 
 /* Returns the number of slots of the next slab of a class.  The slabs of a class grow with their number, unless many
@@ -259,7 +260,7 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     int taken = weir__bias_take(&c->lock);
 
     bytes = SLAB_FIRST << weir__size_smaller(c->slabs[size_class], SLAB_DOUBLINGS);
-    if (c->slabs[size_class] > 0 && bytes / slot > 1 && is_held(c))
+    if (c->slabs[size_class] > 0 && bytes / slot > 1 && has_many_idle(c))
         bytes = SLAB_LEAST;
     weir__bias_give(&c->lock, taken);
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
@@ -284,7 +285,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     s = weir__records_begin(&f->records, r->block, r->bytes, size_class,
                             (uint32_t)(r->bytes / slot));
     if (!s)
-        return undo_fetch(f, r);
+        return return_fetched(f, r);
     taken = weir__bias_take(&c->lock);
     if (c->serves && is_its(c, r->id)) { /* otherwise no cache owns the slab */
         atomic_store_explicit(&s->cache, c, memory_order_relaxed);
@@ -292,7 +293,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
         weir__cache_link(c, s);
     }
     weir__cache_more_idle(c, weir__slab_bytes(s));
-    r->block = weir__cache_take_slot(c, s, r->asked);
+    r->block = weir__cache_alloc_slot(c, s, r->asked);
     weir__bias_give(&c->lock, taken);
     return WEIR_OK;
 }
@@ -308,7 +309,7 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
     }
     taken = weir__bias_take(&c->lock);
     /* unreached: no test makes the cache serve another stream during this call */
-    r->block = c->serves && is_its(c, r->id) ? weir__cache_take_further(c, r->asked) : 0;
+    r->block = c->serves && is_its(c, r->id) ? weir__cache_alloc_next(c, r->asked) : 0;
     weir__bias_give(&c->lock, taken);
     return r->block ? WEIR_OK : add_slab(f, c, r);
 }
@@ -324,7 +325,7 @@ static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
         return status;
     s = weir__records_whole(&f->records, r->block, r->bytes);
     if (!s)
-        return undo_fetch(f, r);
+        return return_fetched(f, r);
     if (r->bytes > atomic_load_explicit(&f->largest, memory_order_relaxed))
         weir__raise_to(&f->largest, r->bytes);
     atomic_store_explicit(&s->fetched_for, r->id, memory_order_relaxed);
@@ -355,14 +356,14 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
  * caches.c).  r->id is the stream's id, and `c` its cache or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
-    struct weir_cache *counts = c ? c : f->loose;
+    struct weir_cache *counts = c ? c : f->uncached;
     int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
     CUdeviceptr block[WEIR_CACHE_INBOX];
-    struct weir_freed freed = {.block = block, .lacked = UNTOLD};
+    struct weir_freed freed = {.block = block, .lacked = NO_RESULT};
     struct weir_slab *inbox = NULL, *next;
     weir_status status;
 
-    if (c && !f->is_straight) {
+    if (c && !f->driver_orders) {
         taken = weir__bias_take(&c->lock);
         /* unreached: no test makes the cache serve another stream during this call */
         if (c->serves && is_its(c, r->id))
@@ -385,11 +386,11 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
         weir__sum_add(&counts->requested, (int64_t)r->asked);
         weir__sum_add(&counts->in_use, (int64_t)r->bytes);
     }
-    note_room(f, counts, &freed);
+    update_room(f, counts, &freed);
     weir__bias_give(&counts->lock, taken);
     if (status == WEIR_OK && atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed) >
                                  atomic_load_explicit(&f->add_up_above, memory_order_relaxed))
-        weir__caches_note_peak(f);
+        weir__caches_raise_peaks(f);
     return status;
 }
 
@@ -397,7 +398,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
     struct weir_cache *c;
-    weir_status status = weir__caches_visit(f, r->stream, &r->id, &c);
+    weir_status status = weir__caches_query_stream(f, r->stream, &r->id, &c);
     int taken;
 
     if (status == WEIR_E_CAPTURE)
@@ -408,7 +409,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     }
     if (!c)
         return alloc_fresh(f, NULL, r);
-    weir__caches_catch_up(f, c, r->stream, r->id);
+    weir__caches_do_deferred(f, c, r->stream, r->id);
     taken = weir__bias_take(&c->lock);
     r->block = take_cached(c, r->id, r->asked);
     weir__bias_give(&c->lock, taken);
@@ -445,15 +446,15 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts the free of a block that no cache keeps: in the cache `c`, or in `loose` if the lock of `c` is biased to
+/* Counts the free of a block that no cache keeps: in the cache `c`, or in `uncached` if the lock of `c` is biased to
  * another thread.  Takes the lock as a guest, since a thread that only frees must not get the bias.  Returns 1 if the
  * cache that counts the free has deferred work, else 0. */
-static int count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
-                           size_t in_use) {
+static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
+                               size_t in_use) {
     int taken, has_work;
 
     if (weir__bias_is_anothers(&c->lock))
-        c = f->loose;
+        c = f->uncached;
     taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST);
     count_free(c, requested, in_use);
     has_work = c->serves && !c->is_ready;
@@ -462,12 +463,12 @@ static int count_past_free(struct weir_caches *f, struct weir_cache *c, uint64_t
 }
 
 /* Does the deferred work of a cache in a free on its stream, if the driver can be queried. */
-static void catch_up_in_free(struct weir_caches *f, weir_stream stream) {
+static void do_deferred_in_free(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c;
     uint64_t id;
 
-    if (weir__caches_visit(f, stream, &id, &c) == WEIR_OK && c)
-        weir__caches_catch_up(f, c, stream, id);
+    if (weir__caches_query_stream(f, stream, &id, &c) == WEIR_OK && c)
+        weir__caches_do_deferred(f, c, stream, id);
 }
 
 /* Marks a live block as freed; a slot is not free in its slab yet.  Returns the bytes that were requested for the
@@ -519,8 +520,8 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64
     weir_status status = f->engine->ops->free(f->engine, base, stream, uses);
 
     if (status == WEIR_OK) {
-        if (f->is_straight)
-            count_given(f, bytes);
+        if (f->driver_orders)
+            subtract_freed(f, bytes);
         return WEIR_OK;
     }
     /* Finds the ended record again, or makes a new one if ended records are not kept. */
@@ -530,10 +531,10 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64
     return status;
 }
 
-/* Frees a block that no cache can keep, and counts the free in the cache `counts` or in `loose`. */
-static weir_status free_past(struct weir_caches *f, struct weir_cache *counts, struct weir_slab *s,
-                             CUdeviceptr block, weir_stream stream, struct weir_use_list *uses,
-                             int captured) {
+/* Frees a block that no cache can keep, and counts the free in the cache `counts` or in `uncached`. */
+static weir_status free_uncached(struct weir_caches *f, struct weir_cache *counts,
+                                 struct weir_slab *s, CUdeviceptr block, weir_stream stream,
+                                 struct weir_use_list *uses, int captured) {
     size_t in_use = weir__slab_in_use(s);
     weir_status status = WEIR_OK;
     uint64_t asked;
@@ -549,7 +550,7 @@ static weir_status free_past(struct weir_caches *f, struct weir_cache *counts, s
         status = free_slot(f, s, slot, stream, uses, captured);
         if (status != WEIR_OK)
             atomic_store_explicit(&s->slot[slot], (uint32_t)asked, memory_order_relaxed);
-    } else if (captured && f->is_straight) { /* the driver frees nothing on a captured stream */
+    } else if (captured && f->driver_orders) { /* the driver frees nothing on a captured stream */
         s->next = NULL;
         pthread_mutex_lock(&f->lock);
         weir__caches_strand(f, s, NULL);
@@ -559,8 +560,8 @@ static weir_status free_past(struct weir_caches *f, struct weir_cache *counts, s
     }
     if (status != WEIR_OK)
         return status;
-    if (count_past_free(f, counts, asked, in_use))
-        catch_up_in_free(f, stream);
+    if (count_uncached_free(f, counts, asked, in_use))
+        do_deferred_in_free(f, stream);
     if (captured)
         atomic_fetch_add_explicit(&f->captured_frees, 1, memory_order_relaxed);
     return WEIR_OK;
@@ -568,8 +569,8 @@ static weir_status free_past(struct weir_caches *f, struct weir_cache *counts, s
 
 /* Frees a block of a graph, for which the caches have no record.  Refuses any other address, since a pool of the driver
  * would free a block that is not weir's. */
-static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
-                              struct weir_use_list *uses) {
+static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
+                                    struct weir_use_list *uses) {
     weir_status status;
 
     if (!weir__graphs_has(&f->v->graphs, block))
@@ -599,17 +600,17 @@ struct put {
 };
 
 /* Makes the stream's next request maintain the cache. */
-static void put_off(struct weir_cache *c) {
+static void defer_maintenance(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock);
 
-    weir__cache_due(c);
+    weir__cache_set_due(c);
     weir__bias_give(&c->lock, taken);
 }
 
 /* Frees whole blocks to the engine, as freed on the stream `freed_on`.  If the handle means another stream now, only a
  * device wait completes these frees.  Otherwise records an event if one is due. */
-static void give_up(struct weir_caches *f, const struct put *p, struct weir_slab *blocks,
-                    uint64_t freed_on, weir_stream stream) {
+static void release_whole_blocks(struct weir_caches *f, const struct put *p,
+                                 struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
     unsigned long long id = p->id;
 
     if (!weir__caches_give(f, blocks, freed_on, p->c, stream) && !f->v->goal.has_threshold)
@@ -617,11 +618,11 @@ static void give_up(struct weir_caches *f, const struct put *p, struct weir_slab
     if (id == 0 && is_vouched_for(f, p->c, stream))
         id = weir__device_capture(f->device, stream) == WEIR_OK ? freed_on : 0;
     else if (id == 0)
-        (void)ask(f, stream, &id);
+        (void)query_id(f, stream, &id);
     if (id == freed_on)
         weir__engine_maintain(f->engine, stream, freed_on);
     else
-        put_off(p->c); /* no event can be recorded on a stream that is being captured */
+        defer_maintenance(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
 /* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only a
@@ -664,11 +665,11 @@ static int put_whole(const struct weir_caches *f, const struct put *p, struct we
 
     if (asked == 0 || p->block != weir__slab_base(s))
         return NO_BLOCK;
-    if (f->is_straight && !atomic_load_explicit(&c->capturing, memory_order_relaxed))
+    if (f->driver_orders && !atomic_load_explicit(&c->capturing, memory_order_relaxed))
         return FULL;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     count_free(c, asked, bytes);
-    if (f->is_straight ||
+    if (f->driver_orders ||
         (c->inbox_count < WEIR_CACHE_INBOX && more < c->room &&
          c->lacked == atomic_load_explicit(&f->engine->lacked, memory_order_relaxed))) {
         s->next = c->inbox;
@@ -694,7 +695,7 @@ static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned siz
     if (room == WEIR_CACHE_REMOTES)
         *remotes = (struct weir_remote_slots){0};
     else
-        weir__cache_due(c);
+        weir__cache_set_due(c);
     remotes->room = room;
     c->remotes[size_class] = remotes;
     return remotes;
@@ -726,11 +727,12 @@ static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
     struct weir_slab *out = NULL;
     uint64_t id;
 
-    if (!c->serves && f->is_straight && !p->s->slot_units)
+    if (!c->serves && f->driver_orders && !p->s->slot_units)
         result = put_whole(f, p, &out);
     /* unreached: no test makes another thread change the cache's stream after the search */
     if (c->serves && is_its(c, p->id)) {
-        if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* the stream may make no more requests */
+        if (weir__cache_should_collect(c,
+                                       WEIR_SLAB_SMALL)) /* the stream may make no more requests */
             weir__cache_collect(c);
         if (!p->s->slot_units)
             result = put_whole(f, p, &out);
@@ -747,7 +749,7 @@ static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
         atomic_fetch_add_explicit(&f->captured_frees, 1, memory_order_relaxed);
     weir__bias_give(&c->lock, taken);
     if (out)
-        give_up(f, p, out, id, stream);
+        release_whole_blocks(f, p, out, id, stream);
     return result;
 }
 
@@ -757,7 +759,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
                                                        struct weir_use_list *uses) {
     struct put p = {.s = s, .block = block};
     uint64_t id = 0;
-    weir_status status = weir__caches_visit(f, stream, &id, &p.c);
+    weir_status status = weir__caches_query_stream(f, stream, &id, &p.c);
     int captured = status == WEIR_E_CAPTURE, result = FULL;
 
     if (status != WEIR_OK && !captured)
@@ -768,11 +770,11 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     if (result == NO_BLOCK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (result == FULL)
-        return free_past(f, f->loose, s, block, stream, uses, captured);
+        return free_uncached(f, f->uncached, s, block, stream, uses, captured);
     if (captured)
-        put_off(p.c); /* no event can be recorded on a stream that is being captured */
+        defer_maintenance(p.c); /* no event can be recorded on a stream that is being captured */
     else
-        weir__caches_catch_up(f, p.c, stream, id);
+        weir__caches_do_deferred(f, p.c, stream, id);
     return WEIR_OK;
 }
 
@@ -789,7 +791,7 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
     if (result == FULL)
         return free_slow(f, p->s, p->block, stream, NULL);
     if (p->wanted)
-        catch_up_in_free(f, stream);
+        do_deferred_in_free(f, stream);
     return WEIR_OK;
 }
 
@@ -800,10 +802,10 @@ static weir_status free_by_driver(struct weir_caches *f, const struct put *p, we
     weir_status status = WEIR_E_CAPTURE;
 
     if (p->c && atomic_load_explicit(&p->c->id, memory_order_relaxed) != 0)
-        status = free_past(f, p->c, s, p->block, stream, NULL, 0);
+        status = free_uncached(f, p->c, s, p->block, stream, NULL, 0);
     if (status != WEIR_E_CAPTURE)
         return status;
-    /* Searches the record again, since free_past() may have ended it and made a new one. */
+    /* Searches the record again, since free_uncached() may have ended it and made a new one. */
     s = weir__records_find(&f->records, p->block);
     return s ? free_slow(f, s, p->block, stream, NULL) : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
@@ -820,13 +822,13 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     in_use = weir__slab_in_use(s);
     pthread_mutex_lock(&f->lock);
     if (s->slot_units) {
-        weir__caches_bring_home(f, &(struct weir_remote_slot){s, weir__slab_slot(s, block)});
+        weir__caches_return_slot(f, &(struct weir_remote_slot){s, weir__slab_slot(s, block)});
     } else {
         s->next = NULL;
         weir__caches_give(f, s, WEIR_ENGINE_OBSERVED, NULL, NULL);
     }
     pthread_mutex_unlock(&f->lock);
-    (void)count_past_free(f, f->loose, asked, in_use);
+    (void)count_uncached_free(f, f->uncached, asked, in_use);
     return WEIR_OK;
 }
 
@@ -843,10 +845,10 @@ weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struc
         lent = is_default(stream) && weir__device_lacks_context &&
                weir__device_make_context_current(f->device);
     if (!is_cached)
-        status = free_other(f, block, stream, uses);
+        status = free_graph_block(f, block, stream, uses);
     else if (p.id != 0 && p.c && s->slot_units && free_cached(p.c, p.id, s, block))
         status = WEIR_OK; /* a default stream, whose id request.c did not know */
-    else if (f->is_straight && s->slot_units == 0 && !uses)
+    else if (f->driver_orders && s->slot_units == 0 && !uses)
         status = free_by_driver(f, &p, stream);
     else
         status = p.c ? free_by_cache(f, &p, stream) : free_slow(f, s, block, stream, uses);

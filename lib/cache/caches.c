@@ -36,7 +36,7 @@
 #define CACHE_LEAST ((uint64_t)1 << 20)
 
 enum {
-    YOUNG = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
+    EARLY_CALLS = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
     /* The most caches of default streams that are not bound: as threads come and go, so do their default streams. */
     DEFAULT_STREAMS = 256
 };
@@ -83,7 +83,7 @@ static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
 
 /* Makes the remote-free queue accept slots for the cache's present stream, or no slots if the cache serves none.  Then
  * collects the queue, since its slots were freed for the cache's former stream. */
-static void readdress_queue(struct weir_cache *c) {
+static void update_queue_id(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : 0;
     weir__lock_give(&c->queue.lock);
@@ -138,7 +138,7 @@ static void empty_cache(struct weir_cache *c, struct weir_flushed *out) {
 }
 
 /* Detaches slabs with live slots, after empty_cache(): the stream of their free slots is no longer known. */
-static void disown_slabs(struct weir_cache *c) {
+static void detach_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->open[i]) {
             struct weir_slab *s = c->open[i];
@@ -155,7 +155,7 @@ static void disown_slabs(struct weir_cache *c) {
 /* ---- caps ---- */
 
 /* Returns 1 if at least idle_ns lie between `then` and `now`, else 0.  `then` may be later than `now`. */
-static int is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
+static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && now - then >= f->idle_ns;
 }
 
@@ -169,8 +169,9 @@ static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     uint64_t in_use = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t left, part;
 
-    f->lately[0] = weir__size_larger(f->lately[0], in_use);
-    left = weir__budget_of_in_use(limit, weir__size_larger(f->lately[0], f->lately[1]), peak);
+    f->recent_peak[0] = weir__size_larger(f->recent_peak[0], in_use);
+    left = weir__budget_of_in_use(limit, weir__size_larger(f->recent_peak[0], f->recent_peak[1]),
+                                  peak);
     part = left / f->cached;
     if (limit->kind == WEIR_AMOUNT_DEFAULT)
         part = weir__size_larger(part, CACHE_LEAST);
@@ -191,7 +192,7 @@ static void set_cap(struct weir_caches *f, struct weir_cache *c) {
 
 /* ---- remote frees ---- */
 
-void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote) {
+void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_slot *remote) {
     struct weir_slab *s = remote->span;
     struct weir_cache *owner = atomic_load_explicit(&s->cache, memory_order_relaxed);
     int taken = owner ? weir__bias_take(&owner->lock) : 0;
@@ -199,7 +200,7 @@ void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slo
 
     weir__slab_put(s, remote->slot);
     if (owner) {
-        weir__cache_welcome(owner, s, before);
+        weir__cache_relist_slab(owner, s, before);
         weir__bias_give(&owner->lock, taken);
     } else if (s->idle == s->slots) {
         s->next = NULL;
@@ -216,7 +217,7 @@ static void return_batch(void *caches, uintptr_t remotes) {
         struct weir_remote_slots *more = batch->more;
 
         for (uint32_t i = 0; i < batch->count; i++)
-            weir__caches_bring_home(f, &batch->remote[i]);
+            weir__caches_return_slot(f, &batch->remote[i]);
         free(batch);
         batch = more;
     }
@@ -250,7 +251,7 @@ void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
     }
 }
 
-int weir__caches_settle(struct weir_caches *f) {
+int weir__caches_complete_remotes(struct weir_caches *f) {
     int settled;
 
     pthread_mutex_lock(&f->lock);
@@ -292,15 +293,15 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     int expired;
 
     pthread_mutex_lock(&f->lock);
-    if (is_over(f, f->span_ticks, now)) { /* a new period begins */
+    if (has_elapsed(f, f->span_ticks, now)) { /* a new period begins */
         f->span_ticks = now;
-        f->lately[1] = f->lately[0];
-        f->lately[0] = 0;
+        f->recent_peak[1] = f->recent_peak[0];
+        f->recent_peak[0] = 0;
     }
     set_cap(f, c);
-    expired = is_over(f, c->looked_ticks, now);
+    expired = has_elapsed(f, c->idle_search_ticks, now);
     if (expired)
-        c->looked_ticks = now;
+        c->idle_search_ticks = now;
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
     /* Keeps a quarter less than the cap, so that the next free does not exceed the cap again. */
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
@@ -309,14 +310,14 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     pthread_mutex_unlock(&f->lock);
 }
 
-void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
-                           uint64_t id) {
+void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                              uint64_t id) {
     int taken = weir__bias_take(&c->lock), due;
 
     /* unreached: no test makes the cache serve another stream during this call */
     due = c->due && c->serves && is_its(c, id);
     c->due &= !due;
-    weir__cache_pass(c); /* a capture may have ended */
+    weir__cache_update_ready(c); /* a capture may have ended */
     weir__bias_give(&c->lock, taken);
     if (due)
         maintain_cache(f, c, stream, id);
@@ -336,17 +337,17 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
     if (c->serves) {
         c->serves = 0;
-        readdress_queue(c); /* the remote-free queue accepts no slots from now on */
+        update_queue_id(c); /* the remote-free queue accepts no slots from now on */
         empty_cache(c, &h);
-        disown_slabs(c);
+        detach_slabs(c);
     }
-    weir__cache_pass(c);
+    weir__cache_update_ready(c);
     weir__bias_give(&c->lock, taken);
     unwatch_cache(c);
-    c->is_left |= id == WEIR_ENGINE_UNKNOWN;
+    c->missed_end |= id == WEIR_ENGINE_UNKNOWN;
     weir__caches_give(f, h.spans, id, NULL, NULL);
     weir__caches_strand(f, NULL, h.remotes);
-    c->young = 0;
+    c->early_calls = 0;
 }
 
 /* ---- flushing all caches ---- */
@@ -358,9 +359,9 @@ static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
     for (const struct weir_cache *c = f->caches; c; c = c->next) {
-        if (c == f->loose)
+        if (c == f->uncached)
             continue;
-        if (only || f->is_straight)
+        if (only || f->driver_orders)
             return WEIR_ENGINE_OBSERVED;
         only = c;
     }
@@ -437,8 +438,8 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 /* Returns 1 if weir did not see the end of a stream with this handle, and such streams leave much memory to a wait for
  * the device; else 0.  More caches could then leave memory without bound.  A program that creates and destroys streams
  * gets the old handles again, so streams with new handles still get a cache. */
-static int streams_end_unseen(const struct weir_caches *f, const struct weir_cache *c) {
-    return c->is_left &&
+static int wastes_ended_streams(const struct weir_caches *f, const struct weir_cache *c) {
+    return c->missed_end &&
            atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
                    atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed) >
                STRANDED_MOST;
@@ -478,13 +479,13 @@ static uint64_t calls_of(struct weir_cache *c) {
     return atomic_load_explicit(&c->hits, memory_order_relaxed) +
            (uint64_t)weir__sum_now(&c->requested) +
            atomic_load_explicit(&c->frees, memory_order_relaxed) +
-           atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->young;
+           atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
 /* Finds the newest cache of a default stream that is not bound and had no call since the last search.  Flushes it and
  * removes it from its bucket.  Returns NULL if there is none.  Stores the call counts of all caches for the next
  * search. */
-static struct weir_cache *take_silent(struct weir_caches *f) {
+static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
 
@@ -492,9 +493,9 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
         if (!(c->key & WEIR_CACHE_BY_ID) || atomic_load_explicit(&c->trusted, memory_order_relaxed))
             continue;
         calls = calls_of(c);
-        if (calls == c->swept && !silent)
+        if (calls == c->last_calls && !silent)
             silent = c;
-        c->swept = calls;
+        c->last_calls = calls;
     }
     if (silent) {
         remove_cache(f, silent);
@@ -503,16 +504,16 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The stream `young_id` freed the
+/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The stream `early_id` freed the
  * blocks during captures.  If it is another stream, it has ended, and the blocks wait for the device.  The caller
  * holds `lock`, which is released meanwhile. */
-static void free_young_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
     struct weir_slab *blocks = weir__cache_empty_inbox(c);
 
     weir__bias_give(&c->lock, taken);
-    weir__caches_give(f, blocks, id, c->young_id == id ? c : NULL, stream);
+    weir__caches_give(f, blocks, id, c->early_id == id ? c : NULL, stream);
 }
 
 /* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Detaches the cache if it serves
@@ -527,11 +528,11 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     if (c && c->serves && !is_its(c, id))
         retire_cache(f, c, WEIR_ENGINE_UNKNOWN);
     if (c && !c->serves && atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed) > 0)
-        free_young_inbox(f, c, stream, id);
+        free_early_inbox(f, c, stream, id);
     if (c || !key) /* unreached: a stream with a known id has a key */
         return c;
     if (full)
-        c = take_silent(f);
+        c = evict_unused(f);
     if (!c && (!full || to_bind)) {
         c = make_cache(f);
         f->default_streams += c && by_id;
@@ -544,17 +545,17 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
 }
 
 /* Makes the cache serve the stream, in a call on the stream.  The caller holds `lock`. */
-static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
+static void attach_stream(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     int is_first = atomic_load_explicit(&c->id, memory_order_relaxed) == 0;
     int taken = weir__bias_take(&c->lock);
 
     atomic_store_explicit(&c->id, id, memory_order_relaxed);
     c->room = 0;
     c->serves = 1;
-    readdress_queue(c);
-    weir__cache_pass(c);
+    update_queue_id(c);
+    weir__cache_update_ready(c);
     weir__bias_give(&c->lock, taken);
-    c->looked_ticks = f->device->driver->ticks();
+    c->idle_search_ticks = f->device->driver->ticks();
     f->cached += is_first ? 1 : 0;
     set_cap(f, c);
 }
@@ -567,25 +568,25 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
 
 /* Returns the cache of a stream that is being captured, in a call on the stream.  Returns NULL for a default stream,
  * since its id cannot be queried now. */
-static struct weir_cache *captured_cache(struct weir_caches *f, weir_stream stream) {
+static struct weir_cache *mark_capturing(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
     int taken;
 
     if (c && !atomic_load_explicit(&c->capturing, memory_order_relaxed)) {
         taken = weir__bias_take(&c->lock);
         atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
-        weir__cache_pass(c);
+        weir__cache_update_ready(c);
         weir__bias_give(&c->lock, taken);
     }
     return c;
 }
 
-weir_status weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t *id,
-                               struct weir_cache **out) {
+weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
+                                      struct weir_cache **out) {
     weir_status status = weir__device_capture(f->device, stream);
     struct weir_cache *c;
 
-    *out = status == WEIR_E_CAPTURE ? captured_cache(f, stream) : NULL;
+    *out = status == WEIR_E_CAPTURE ? mark_capturing(f, stream) : NULL;
     if (status == WEIR_OK) /* the query of an id would break the stream's capture */
         status = weir__caches_identify(f, stream, id);
     if (status != WEIR_OK)
@@ -594,13 +595,13 @@ weir_status weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64
     c = cache_at(f, stream, *id, 0);
     if (c) {
         atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
-        if (c->young_id != *id) {
-            c->young_id = *id;
-            c->young = 0;
+        if (c->early_id != *id) {
+            c->early_id = *id;
+            c->early_calls = 0;
         }
         if (!c->serves && (is_vouched_for(f, c, stream) || f->cached == 0 ||
-                           (++c->young > YOUNG && !streams_end_unseen(f, c))))
-            mature(f, c, *id);
+                           (++c->early_calls > EARLY_CALLS && !wastes_ended_streams(f, c))))
+            attach_stream(f, c, *id);
         if (c->serves && is_watched(f, stream))
             atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);
         *out = c->serves ? c : NULL;
@@ -626,7 +627,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
         c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) & ~WEIR_CACHE_WATCHED : 0;
     if (more && c) {
         if (!c->serves)
-            mature(f, c, id);
+            attach_stream(f, c, id);
         atomic_fetch_add_explicit(&c->trusted, 1, memory_order_relaxed);
         f->default_streams -= bindings == 0 && is_default(stream);
     } else if (more) {
@@ -646,7 +647,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
     return status;
 }
 
-void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends) {
+void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends) {
     struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
     uint64_t id = 0;
 
@@ -675,7 +676,7 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends) {
     pthread_mutex_unlock(&f->lock);
 }
 
-void weir__caches_meet(struct weir_caches *f, weir_stream stream) {
+void weir__caches_stream_created(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
 
     if (!c)
@@ -686,7 +687,7 @@ void weir__caches_meet(struct weir_caches *f, weir_stream stream) {
     pthread_mutex_unlock(&f->lock);
 }
 
-void weir__caches_distrust(struct weir_caches *f) {
+void weir__caches_unwatch(struct weir_caches *f) {
     pthread_mutex_lock(&f->lock);
     for (struct weir_cache *c = f->caches; c; c = c->next)
         unwatch_cache(c);
@@ -705,15 +706,15 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     f->engine = v->engine;
     f->device = v->device;
     f->checks = v->options->stream_checks != WEIR_SWITCH_OFF;
-    f->is_straight = !(v->engine->traits & WEIR_ENGINE_CUTS);
+    f->driver_orders = !(v->engine->traits & WEIR_ENGINE_CUTS);
     f->idle_ns = IDLE_NS;
     f->span_ticks = v->device->driver->ticks();
     pthread_mutex_init(&f->flushing, NULL);
     pthread_mutex_init(&f->lock, NULL);
     weir__order_open(&f->order, v->device, NULL, return_batch, f);
     weir__bias_prepare();
-    f->loose = make_cache(f);
-    if (!f->loose || !weir__records_open(&f->records)) {
+    f->uncached = make_cache(f);
+    if (!f->uncached || !weir__records_open(&f->records)) {
         weir__caches_close(f);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
@@ -721,7 +722,7 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     return WEIR_OK;
 }
 
-static void end_for_good(void *caches, struct weir_slab *s) {
+static void free_idle_block(void *caches, struct weir_slab *s) {
     struct weir_caches *f = caches;
     CUdeviceptr base = weir__slab_base(s);
     struct weir_freed freed = {.block = &base, .count = 1};
@@ -735,8 +736,8 @@ void weir__caches_close(struct weir_caches *f) {
         return;
     weir__order_close(&f->order);
     return_batch(f, (uintptr_t)f->stranded.remotes);
-    if (f->is_straight)
-        weir__records_walk(&f->records, end_for_good, f);
+    if (f->driver_orders)
+        weir__records_walk(&f->records, free_idle_block, f);
     while (f->caches) {
         struct weir_cache *c = f->caches;
 
@@ -763,7 +764,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
 /* Returns the record of the slab or whole block that contains the address, or NULL.  Only the first page of a whole
  * block leads to its record.  So for another address the search goes back page by page, past records of freed blocks,
  * as far as the largest block reaches.  While the block is live, no page on the way changes. */
-static const struct weir_slab *span_around(struct weir_caches *f, CUdeviceptr address) {
+static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
 
@@ -781,7 +782,7 @@ static const struct weir_slab *span_around(struct weir_caches *f, CUdeviceptr ad
 
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes) {
-    const struct weir_slab *s = span_around(f, address);
+    const struct weir_slab *s = find_span(f, address);
 
     if (!s)
         return 0;
@@ -792,8 +793,8 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
     return address - *block < *bytes;
 }
 
-int weir__caches_hold(struct weir_caches *f, CUdeviceptr address) {
-    return span_around(f, address) != NULL;
+int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address) {
+    return find_span(f, address) != NULL;
 }
 
 /* The visitors of a walk over live blocks; one of the functions is NULL. */
@@ -845,7 +846,7 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
 
 /* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact if only one cache was used and
  * its remote-free queue stayed empty.  The caller holds `lock`. */
-static void add_up(struct weir_caches *f, weir_statistics *out) {
+static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
     int used = 0;
@@ -881,19 +882,19 @@ static void add_up(struct weir_caches *f, weir_statistics *out) {
 
 /* Sets the bytes in the engine's blocks above which a miss adds up the counts.  If weir replaces a driver's pool, any
  * growth counts, since programs read and reset the peak of the pool. */
-static void expect_growth(struct weir_caches *f) {
+static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);
 
     atomic_store_explicit(&f->add_up_above, now + more, memory_order_relaxed);
 }
 
-void weir__caches_note_peak(struct weir_caches *f) {
+void weir__caches_raise_peaks(struct weir_caches *f) {
     weir_statistics figures;
 
     pthread_mutex_lock(&f->lock);
-    expect_growth(f);
-    add_up(f, &figures);
+    set_sum_trigger(f);
+    sum_counts(f, &figures);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -901,7 +902,7 @@ int weir__caches_has_blocks(struct weir_caches *f) {
     weir_statistics figures;
 
     pthread_mutex_lock(&f->lock);
-    add_up(f, &figures);
+    sum_counts(f, &figures);
     pthread_mutex_unlock(&f->lock);
     return figures.requested > 0;
 }
@@ -911,7 +912,7 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
     uint64_t peak;
 
     pthread_mutex_lock(&f->lock);
-    add_up(f, &figures); /* also updates the lifetime peaks */
+    sum_counts(f, &figures); /* also updates the lifetime peaks */
     peak = f->requested_lately;
     for (struct weir_cache *c = renew ? f->caches : NULL; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
@@ -922,7 +923,7 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
     }
     if (renew) {
         f->requested_lately = figures.requested;
-        expect_growth(f);
+        set_sum_trigger(f);
     }
     pthread_mutex_unlock(&f->lock);
     return peak;
@@ -946,14 +947,14 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         uint64_t misses = atomic_load_explicit(&c->misses, memory_order_acquire);
 
-        if (c == f->loose)
+        if (c == f->uncached)
             out->cache_misses_young = misses;
         else
             out->cache_misses_empty += misses;
         out->cache_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->cache_idle += idle_in(c);
     }
-    add_up(f, out);
+    sum_counts(f, out);
     out->cache_streams = f->cached;
     out->event_records += f->order.event_records;
     out->host_bytes += f->host_bytes + f->records.host_bytes;

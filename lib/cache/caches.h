@@ -32,7 +32,7 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
                       size_t *bytes);
 
 /* Returns 1 if the address lies in a slab, or in a whole block that is live or in an inbox; else 0. */
-int weir__caches_hold(struct weir_caches *f, CUdeviceptr address);
+int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 
 /* Adds a binding of the stream if `more` is set, else removes one.  By a binding the program vouches for the stream,
  * so that weir need not query the driver. */
@@ -42,14 +42,14 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
  * stream is the caller's.  If the stream is idle, frees on the stream count as completed; otherwise an event covers
  * the frees.  Does nothing for a default stream that is not idle, unless the stream `ends` now: the function then also
  * detaches the cache from the stream. */
-void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends);
+void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
-int weir__caches_settle(struct weir_caches *f);
+int weir__caches_complete_remotes(struct weir_caches *f);
 /* Records that a new stream has this handle.  Quarantines the cached memory of an earlier stream with this handle,
  * whose end weir did not see. */
-void weir__caches_meet(struct weir_caches *f, weir_stream stream);
+void weir__caches_stream_created(struct weir_caches *f, weir_stream stream);
 /* Records that the adapter no longer sees when streams are captured or end. */
-void weir__caches_distrust(struct weir_caches *f);
+void weir__caches_unwatch(struct weir_caches *f);
 
 /* If the caches have idle memory, waits for the device, since no event covers the memory, and flushes it to the engine.
  * If the wait fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */

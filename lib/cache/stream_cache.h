@@ -68,7 +68,8 @@ enum {
     WEIR_CACHE_INBOX = 64,   /* the most whole blocks in an inbox */
     WEIR_CACHE_REMOTES = 64, /* the remote frees of a class that are sent to their slabs together */
     WEIR_CACHE_QUEUEFUL = 16, /* a request collects the queue if it has this many slots */
-    WEIR_CACHE_LOOK = 4096    /* the hits between two searches for unused memory: a power of two */
+    WEIR_CACHE_SEARCH_HITS =
+        4096 /* the hits between two searches for unused memory: a power of two */
 };
 
 /* The bytes that a remote-free queue may hold.  Further frees take the cache's lock and collect the queue, since the
@@ -104,12 +105,12 @@ struct weir_remote_queue {
 
 struct weir_cache {
     /* The caches' lock guards these fields.  Hits do not write to the cache line of these fields, nor beside it. */
-    _Alignas(128) uint64_t young_id; /* the id of the stream whose calls `young` counts */
-    uint32_t young;                  /* calls on a stream that has no cache yet */
-    int is_left;                     /* set if weir missed the end of a stream of this cache */
-    uint64_t swept;                  /* the number of calls at the last search for unused caches */
+    _Alignas(128) uint64_t early_id; /* the id of the stream whose calls `early_calls` counts */
+    uint32_t early_calls;            /* calls on a stream that has no cache yet */
+    int missed_end;                  /* set if weir missed the end of a stream of this cache */
+    uint64_t last_calls;             /* the number of calls at the last search for unused caches */
     struct weir_cache *next;         /* links all caches */
-    uint64_t looked_ticks;           /* the time of the last search for unused memory */
+    uint64_t idle_search_ticks;      /* the time of the last search for unused memory */
 
     /* Fields that calls on the stream read, and that change seldom. */
     _Atomic int capturing;    /* set if the stream was being captured at its last call */
@@ -146,9 +147,9 @@ struct weir_cache {
     int serves;             /* set if the cache serves the stream `id` */
     int due;                /* set if the stream's next request shall maintain the cache */
     uint32_t epoch;         /* the number of searches for unused memory so far */
-    int is_held;            /* the last result of is_held() in cache_requests.c */
+    int had_many_idle;      /* the last result of has_many_idle() in cache_requests.c */
     unsigned
-        held_for; /* the number of new slabs for which is_held() returns its last result again */
+        results_to_reuse; /* the number of new slabs for which has_many_idle() returns its last result again */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
     /* For each size class, the slots of other streams' slabs that this stream has freed; NULL before the first such
      * free. */
@@ -172,13 +173,13 @@ static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint
 }
 
 /* Computes `is_ready` again, after a change of `serves`, `capturing` or `due`. */
-static inline void weir__cache_pass(struct weir_cache *c) {
+static inline void weir__cache_update_ready(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
 
     c->is_ready = c->serves && !captured && !c->due;
 }
 
-static inline void weir__cache_due(struct weir_cache *c) {
+static inline void weir__cache_set_due(struct weir_cache *c) {
     c->due = 1;
     c->is_ready = 0;
 }
@@ -189,7 +190,7 @@ static inline __attribute__((always_inline)) void weir__cache_more_idle(struct w
 
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
     if (__builtin_expect(idle > atomic_load_explicit(&c->most, memory_order_relaxed), 0))
-        weir__cache_due(c);
+        weir__cache_set_due(c);
 }
 
 static inline __attribute__((always_inline)) void weir__cache_less_idle(struct weir_cache *c,
@@ -222,7 +223,7 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
 
 /* Returns 1 if the remote-free queue has slots enough for a collection during a request of `bytes`, else 0.  A
  * collection moves a few cache lines, however many slots it returns. */
-static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes) {
+static inline int weir__cache_should_collect(const struct weir_cache *c, size_t bytes) {
     uint64_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
     return count >= WEIR_CACHE_QUEUEFUL || (count > 0 && count * bytes >= WEIR_SLAB_SMALL);
@@ -232,7 +233,7 @@ static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes)
 void weir__cache_collect(struct weir_cache *c);
 
 /* Allocates a small block: from the first slab of its class, from the next slab, or from the class's remote frees. */
-uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
+uint64_t weir__cache_alloc_next(struct weir_cache *c, size_t bytes);
 
 /* Removes all blocks from the inbox, and returns them, linked by next. */
 static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
@@ -247,7 +248,7 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
 /* Allocates a whole block of the request's size from the newest blocks of the inbox, or returns 0.  While several
  * streams are in use, an inbox serves no large request: a block that always returns to its stream stays apart from the
  * free memory beside it, which other streams need in one piece. */
-uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes);
+uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
 
 /* ---- inlined hits ----------------------------------------------- */
 
@@ -255,7 +256,7 @@ uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes);
 
 /* Allocates a slot for `bytes` from a slab with free slots. */
 static inline __attribute__((always_inline)) uint64_t
-weir__cache_take_slot(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
+weir__cache_alloc_slot(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
     uint64_t slot_bytes, slot;
 
     if (s->idle == s->slots)
@@ -268,18 +269,18 @@ weir__cache_take_slot(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
 }
 
 /* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its class, or returns 0. */
-static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(struct weir_cache *c,
-                                                                            size_t bytes) {
+static inline __attribute__((always_inline)) uint64_t weir__cache_alloc_first(struct weir_cache *c,
+                                                                              size_t bytes) {
     struct weir_slab *s = c->open[weir__slab_class(bytes)];
 
     if (__builtin_expect(!s || s->idle == 0, 0))
         return 0;
-    return weir__cache_take_slot(c, s, bytes);
+    return weir__cache_alloc_slot(c, s, bytes);
 }
 
 /* Updates the cache after slots returned to one of its slabs, which had `before` free slots. */
 static inline __attribute__((always_inline)) void
-weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t before) {
+weir__cache_relist_slab(struct weir_cache *c, struct weir_slab *slab, uint32_t before) {
     if (before == 0 && c->open[slab->size_class] != slab)
         weir__cache_link(c, slab);
     if (slab->idle == slab->slots) {
@@ -303,7 +304,7 @@ weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t addres
         return 0;
     before = s->idle;
     weir__slab_put(s, slot);
-    weir__cache_welcome(c, s, before);
+    weir__cache_relist_slab(c, s, before);
     weir__sum_sub(&c->requested, (int64_t)asked);
     weir__sum_sub(&c->in_use, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
     weir__cache_raise(&c->frees, 1);
@@ -328,7 +329,7 @@ struct weir_caches {
     struct weir_reserve *v;
     struct weir_engine *engine; /* the engine of `v` */
     /* Set if the driver orders the reuse of the engine's blocks.  Caches then keep slabs, but no whole blocks. */
-    int is_straight;
+    int driver_orders;
     /* The time after which a cache returns unused memory, or UINT64_MAX for never. */
     uint64_t idle_ns;
 
@@ -339,7 +340,7 @@ struct weir_caches {
     pthread_mutex_t flushing;  /* held during a flush of all caches */
     pthread_mutex_t lock;      /* guards the fields below */
     struct weir_cache *caches; /* all caches */
-    struct weir_cache *loose;  /* counts the blocks that no stream's cache counts */
+    struct weir_cache *uncached; /* counts the blocks that no stream's cache counts */
     size_t default_streams;    /* the number of caches of default streams that are not bound */
     size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
@@ -350,7 +351,7 @@ struct weir_caches {
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately returns */
     /* The peak of the bytes in the engine's blocks: in the present period of idle_ns, and in the period before. */
-    uint64_t lately[2];
+    uint64_t recent_peak[2];
     uint64_t span_ticks; /* the time at which the present period began */
     /* If the engine's blocks have more bytes than this, a miss adds up the counts of all caches. */
     _Atomic uint64_t add_up_above;
@@ -406,7 +407,7 @@ static inline int is_vouched_for(const struct weir_caches *f, const struct weir_
 }
 
 /* Queries the driver for the stream's id.  Returns 1 on success, 0 if the stream is being captured or a query fails. */
-static inline int ask(struct weir_caches *f, weir_stream stream, unsigned long long *id) {
+static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned long long *id) {
     const struct weir_driver *driver = f->device->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -426,7 +427,7 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
         return weir__cache_find(f, key);
     *lent = weir__device_lacks_context && weir__device_make_context_current(f->device);
     if (!weir__device_default_id(f->device, stream, id)) {
-        if (!ask(f, stream, id))
+        if (!query_id(f, stream, id))
             return NULL;
         if (atomic_load_explicit(&f->device->watches, memory_order_relaxed))
             weir__device_store_default_id(f->device, stream, *id);
@@ -446,8 +447,8 @@ static inline void count_hit(struct weir_cache *c) {
     uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
 
     atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
-    if (hits % WEIR_CACHE_LOOK == 0)
-        weir__cache_due(c);
+    if (hits % WEIR_CACHE_SEARCH_HITS == 0)
+        weir__cache_set_due(c);
 }
 
 /* Allocates a block from the cache, its remote-free queue or its inbox.  Returns 0 if there is no block, if the cache
@@ -458,22 +459,22 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir
 
     if (bytes > WEIR_SLAB_SMALL) {
         if (c->inbox && c->is_ready && is_its(c, id))
-            block = weir__cache_take_whole(c, bytes);
+            block = weir__cache_alloc_whole(c, bytes);
         if (block)
             count_hit(c);
         return block;
     }
     for (int collected = 0;; collected = 1) {
         if (c->is_ready && is_its(c, id)) {
-            block = weir__cache_take_home(c, bytes);
+            block = weir__cache_alloc_first(c, bytes);
             if (!block)
-                block = weir__cache_take_further(c, bytes);
+                block = weir__cache_alloc_next(c, bytes);
         }
         if (__builtin_expect(block != 0, 1)) {
             count_hit(c);
             return block;
         }
-        if (collected || !c->serves || !weir__cache_has_post(c, bytes))
+        if (collected || !c->serves || !weir__cache_should_collect(c, bytes))
             return 0;
         weir__cache_collect(c);
     }
@@ -521,14 +522,14 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 /* Queries the capture status and the id of a stream, in a call on the stream, and finds its cache.  Sets *c to NULL if
  * no cache serves the stream, and counts the call: a stream gets a cache after some calls.  Returns E_CAPTURE if the
  * stream is being captured.  Then *id is unchanged, and *c is the cache with that handle, or NULL. */
-weir_status weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t *id,
-                               struct weir_cache **c);
+weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
+                                      struct weir_cache **c);
 /* Does the deferred work of the cache in a call on the stream, whose id is `id`. */
-void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
-                           uint64_t id);
+void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
+                              uint64_t id);
 /* Puts a slot into the free list of its slab, after the last use of the slot on every stream.  The caller holds `lock`.
  */
-void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote);
+void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_slot *remote);
 /* Keeps memory until the next wait for the device, since no event covers it.  The caller holds `lock`. */
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes);
@@ -537,6 +538,6 @@ static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);
 }
 /* Adds up the counts of all caches and raises the peaks, since the engine's blocks have grown above add_up_above. */
-void weir__caches_note_peak(struct weir_caches *f);
+void weir__caches_raise_peaks(struct weir_caches *f);
 
 #endif

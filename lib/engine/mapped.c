@@ -12,7 +12,7 @@
  *
  * Growth ahead of requests creates and maps physical allocations without the heap's lock.  So requests that find room
  * need not wait for the driver.  The reserved memory includes the bytes of such growth from its start.  One thread at
- * a time grows ahead, and holds `bringing`.  A request that has to grow first waits for `bringing`, since the new
+ * a time grows ahead, and holds `growth_lock`.  A request that has to grow first waits for `growth_lock`, since the new
  * memory may be enough for it.  It then keeps the heap's lock, so that nothing is placed in the unmapped range where
  * the new memory will lie.
  *
@@ -59,11 +59,11 @@ struct weir_mapped_file {
 };
 
 /* The number of the last export of a physical allocation in this process. */
-static _Atomic uint64_t names;
+static _Atomic uint64_t export_count;
 
 /* Returns 1 if the process has no file descriptor left, else 0.  The driver does not report that this is why an export
  * failed. */
-static int is_out_of_numbers(void) {
+static int has_no_descriptor(void) {
     int file = weir__file_open("/", O_PATH, 0);
     int is_out = file < 0 && (errno == EMFILE || errno == ENFILE);
 
@@ -78,7 +78,7 @@ static weir_status export_handle(struct weir_device *device, struct weir_mapped_
     CUresult result = device->driver->cuMemExportToShareableHandle(
         &file, unit->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 
-    if (result != CUDA_SUCCESS && is_out_of_numbers())
+    if (result != CUDA_SUCCESS && has_no_descriptor())
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (result != CUDA_SUCCESS)
         return weir__device_status(device, result);
@@ -90,7 +90,7 @@ static weir_status export_handle(struct weir_device *device, struct weir_mapped_
         close(file);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
-    unit->file->name = atomic_fetch_add_explicit(&names, 1, memory_order_relaxed) + 1;
+    unit->file->name = atomic_fetch_add_explicit(&export_count, 1, memory_order_relaxed) + 1;
     return WEIR_OK;
 }
 
@@ -121,7 +121,7 @@ static weir_status append_file(struct weir_device *device, struct weir_mapped_ha
 
 /* Undoes the exports of a list of physical allocations after one of them has failed: closes all file descriptors whose
  * export number is larger than `mark`. */
-static void undo_files(struct weir_mapped_range *g, uint64_t mark) {
+static void undo_exports(struct weir_mapped_range *g, uint64_t mark) {
     for (size_t i = 0; i < g->handle_count; i++)
         if (g->handles[i].file && g->handles[i].file->name > mark)
             weir__kept_close(&g->handles[i].file->kept);
@@ -183,7 +183,7 @@ static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) 
 }
 
 /* Returns 1 if all work on the old addresses of an aliased mapping is known to have completed, else 0. */
-static int is_seen(const struct weir_heap *h, const struct weir_mapped_alias *s) {
+static int is_alias_completed(const struct weir_heap *h, const struct weir_mapped_alias *s) {
     for (size_t i = s->tags; i-- > 0;)
         if (!weir__order_is_observed(&h->order, s->tag[i].stream, s->tag[i].sequence))
             return 0;
@@ -193,12 +193,12 @@ static int is_seen(const struct weir_heap *h, const struct weir_mapped_alias *s)
 /* Unmaps an aliased mapping (old addresses of moved memory) after all work on it has completed.  Also releases the
  * physical allocation if this was its last mapping.  If both driver calls succeed, the entry is unused: `base` is
  * NOWHERE and `last` is 0. */
-static void lift_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
+static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_alias *other;
 
     if (s->base != NOWHERE) {
-        if (!is_seen(h, s) || driver->cuMemUnmap(s->base, s->bytes) != CUDA_SUCCESS)
+        if (!is_alias_completed(h, s) || driver->cuMemUnmap(s->base, s->bytes) != CUDA_SUCCESS)
             return;
         s->base = NOWHERE;
         other = s->last ? alias_of(h->range, s->handle) : NULL;
@@ -217,7 +217,7 @@ static void lift_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
 
 /* Unmaps all aliased mappings (old addresses of moved memory) whose work has completed.  If `notes` is set, adds
  * memory that is released by this to the allocator's list of events. */
-static void lift_aliases(struct weir_heap *h, int notes) {
+static void unmap_completed_aliases(struct weir_heap *h, int notes) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
     uint64_t started = driver->ticks(), before = h->kept;
@@ -228,7 +228,7 @@ static void lift_aliases(struct weir_heap *h, int notes) {
         weir__driver_enter(driver, h->e.device->context, &scope) != CUDA_SUCCESS)
         return;
     for (size_t i = 0; i < g->alias_count; i++)
-        lift_alias(h, &g->aliases[i]);
+        unmap_alias(h, &g->aliases[i]);
     for (size_t i = 0; i < g->alias_count; i++)
         if (g->aliases[i].base != NOWHERE || g->aliases[i].last)
             g->aliases[kept++] = g->aliases[i];
@@ -244,35 +244,35 @@ static void lift_aliases(struct weir_heap *h, int notes) {
 /* Makes room in the arrays for this many more physical allocations and aliased mappings.  Background growth may be
  * mapping memory at the same time, so one more entry in each array stays free for it.  Returns 1 on success, 0 if
  * there is no host memory. */
-static int make_place(struct weir_mapped_range *g, size_t handles, size_t aliases) {
+static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
-    struct weir_mapped_alias *dark;
+    struct weir_mapped_alias *more_aliases;
 
     if (!more)
         return 0;
     g->handles = more;
-    dark =
-        weir__hostmem_room(g->aliases, g->alias_count + aliases, &g->alias_capacity, sizeof *dark);
-    if (!dark)
+    more_aliases = weir__hostmem_room(g->aliases, g->alias_count + aliases, &g->alias_capacity,
+                                      sizeof *more_aliases);
+    if (!more_aliases)
         return 0;
-    g->aliases = dark;
+    g->aliases = more_aliases;
     return 1;
 }
 
 /* Maps a physical allocation at the address m->to.base, with access for all devices of the heap.  Creates the physical
- * allocation first, unless m->in_hand is set.  After an error, the caller must undo what was done: m->in_hand is set
+ * allocation first, unless m->is_created is set.  After an error, the caller must undo what was done: m->is_created is set
  * if the physical allocation exists, and m->is_mapped is set if it is mapped. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
     CUresult result = CUDA_SUCCESS;
 
-    if (!m->in_hand)
+    if (!m->is_created)
         result = driver->cuMemCreate(&m->to.handle, m->to.bytes, &g->kind, 0);
     if (result != CUDA_SUCCESS)
         return weir__device_status(h->e.device, result);
-    m->in_hand = 1;
+    m->is_created = 1;
     result = driver->cuMemMap(m->to.base, m->to.bytes, 0, m->to.handle, 0);
     if (result == CUDA_SUCCESS) {
         m->is_mapped = 1;
@@ -283,7 +283,7 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
 
 /* Makes the memory of a mapped physical allocation available for blocks.  `at` is its future index in the array
  * g->handles.  `id` is the stream that may use the memory, or OBSERVED for all streams. */
-static weir_status place_memory(struct weir_heap *h, const struct weir_mapped_handle *unit,
+static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_handle *unit,
                                 size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
     struct weir_order_stream *on =
@@ -312,19 +312,19 @@ static weir_status place_memory(struct weir_heap *h, const struct weir_mapped_ha
 
 /* Adds a mapped physical allocation to the heap if `status`, the result of mapping it, is WEIR_OK.  `id` is the stream
  * that may use the memory.  On an error, unmaps the physical allocation.  The arrays have room (make_place). */
-static weir_status enter_memory(struct weir_heap *h, weir_status status, struct weir_mapped_move *m,
-                                uint64_t id) {
+static weir_status insert_handle(struct weir_heap *h, weir_status status,
+                                 struct weir_mapped_move *m, uint64_t id) {
     struct weir_mapped_range *g = h->range;
     size_t at = handle_above(g, m->to.base);
 
     if (status == WEIR_OK)
-        status = place_memory(h, &m->to, at, id);
+        status = place_handle(h, &m->to, at, id);
     if (status == WEIR_OK) {
         memmove(&g->handles[at + 1], &g->handles[at],
                 (g->handle_count - at) * sizeof g->handles[0]);
         g->handles[at] = m->to;
         g->handle_count++;
-        m->in_hand = 0;
+        m->is_created = 0;
     } else if (m->is_mapped &&
                h->e.device->driver->cuMemUnmap(m->to.base, m->to.bytes) != CUDA_SUCCESS) {
         add_alias(h, &(struct weir_mapped_alias){.base = m->to.base,
@@ -332,7 +332,7 @@ static weir_status enter_memory(struct weir_heap *h, weir_status status, struct 
                                                  .handle = m->to.handle,
                                                  .last = 1,
                                                  .file = m->to.file});
-        m->in_hand = 0;
+        m->is_created = 0;
     }
     m->is_mapped = 0;
     return status;
@@ -342,8 +342,8 @@ static weir_status enter_memory(struct weir_heap *h, weir_status status, struct 
  * is the index of the free piece in which it starts.  If all work on it has completed, unmaps it.  Otherwise makes
  * `stream` wait for the work of other streams, and leaves its addresses mapped as an aliased mapping.  The arrays have
  * room (make_place). */
-static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, uint64_t base,
-                        struct weir_mapped_handle *unit) {
+static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
+                                 uint64_t base, struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
     size_t at = handle_above(g, base);
     struct weir_mapped_alias old = {
@@ -354,9 +354,9 @@ static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, u
     for (size_t i = piece; i < g->piece_count && g->pieces[i].base < base + old.bytes; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
-        if (p->what == BEHIND && result == CUDA_SUCCESS)
+        if (p->state == BEHIND && result == CUDA_SUCCESS)
             result = weir__order_follow(&h->order, stream, p->tag.stream, p->tag.sequence);
-        if (p->what != CLEAN)
+        if (p->state != CLEAN)
             old.tag[old.tags++] = p->tag;
     }
     if (result != CUDA_SUCCESS)
@@ -382,7 +382,7 @@ static weir_status lift(struct weir_heap *h, weir_stream stream, size_t piece, u
 
 /* Creates all new physical allocations of the plan before any of them is mapped, since the device may lack memory for
  * some.  If the others were already mapped, the memory next to them could no longer move. */
-static weir_status make_new(struct weir_heap *h, struct weir_request *r) {
+static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
     CUresult result = CUDA_SUCCESS;
@@ -403,14 +403,14 @@ static weir_status make_new(struct weir_heap *h, struct weir_request *r) {
             m->to.bytes = m->least;
             result = driver->cuMemCreate(&m->to.handle, m->to.bytes, &g->kind, 0);
         }
-        m->in_hand = result == CUDA_SUCCESS;
+        m->is_created = result == CUDA_SUCCESS;
     }
     return weir__device_status(h->e.device, result);
 }
 
 /* Removes each idle physical allocation of the plan from its present address, from the highest address to the lowest.
  * In this order, the free chunk that weir__mapped_survey has found still starts below the next physical allocation. */
-static weir_status lift_all(struct weir_heap *h, struct weir_request *r) {
+static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
     uint64_t last = UINT64_MAX;
@@ -427,16 +427,16 @@ static weir_status lift_all(struct weir_heap *h, struct weir_request *r) {
             break;
         last = next->from;
         to = next->to.base;
-        status = lift(h, r->stream, next->piece, next->from, &next->to);
-        next->in_hand = status == WEIR_OK;
+        status = detach_handle(h, r->stream, next->piece, next->from, &next->to);
+        next->is_created = status == WEIR_OK;
         next->to.base = to;
     }
     return status;
 }
 
 /* Adds the change of reserved memory by a plan to the allocator's list of events. */
-static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t before,
-                        uint64_t started) {
+static void record_reserve_change(struct weir_heap *h, struct weir_request *r, uint64_t before,
+                                  uint64_t started) {
     uint64_t after = weir__heap_reserve(h);
 
     if (after > before) {
@@ -451,37 +451,37 @@ static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t be
     }
 }
 
-/* Carries out a plan that makes room for a request: creates, moves and maps its physical allocations.  `what` tells
+/* Carries out a plan that makes room for a request: creates, moves and maps its physical allocations.  `state` tells
  * which streams may use the free memory that the plan extends (CLEAN, OWN or BEHIND).  The caller has entered the
  * device's context. */
-static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int what) {
+static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
-    uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
+    uint64_t id = state == OWN ? r->id : WEIR_ENGINE_OBSERVED;
     weir_status status;
-    int unseen = 0;
+    int pending = 0;
 
     /* If a later step fails, each physical allocation of the plan still needs an entry in one of the arrays. */
-    if (!make_place(g, g->move_count, 2 * g->move_count))
+    if (!reserve_entries(g, g->move_count, 2 * g->move_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    status = make_new(h, r);
+    status = create_planned(h, r);
     if (status == WEIR_OK)
-        status = lift_all(h, r);
+        status = detach_planned(h, r);
     for (size_t i = 0; i < g->move_count; i++) {
         struct weir_mapped_move *m = &g->moves[i];
 
-        unseen |= m->what != CLEAN;
+        pending |= m->state != CLEAN;
         if (status == WEIR_OK)
-            status = enter_memory(h, map_memory(h, m), m, m->what == CLEAN ? id : r->id);
+            status = insert_handle(h, map_memory(h, m), m, m->state == CLEAN ? id : r->id);
     }
     /* After a failure, some physical allocations of the plan are not mapped, or only at their old addresses.  This
      * loop releases them. */
     for (size_t i = 0; i < g->move_count; i++)
-        if (g->moves[i].in_hand)
+        if (g->moves[i].is_created)
             release_memory(h, g->moves[i].to);
-    if (unseen) /* without this event, the frees in the moved memory might get none */
+    if (pending) /* without this event, the frees in the moved memory might get none */
         weir__order_mark(&h->order, weir__order_stream(&h->order, r->id), r->stream);
-    note_change(h, r, before, started);
+    record_reserve_change(h, r, before, started);
     return status;
 }
 
@@ -489,7 +489,7 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
 
 /* Returns an address for a new block that the program wants to extend later: the middle of the largest unmapped range
  * for such requests.  Returns NOWHERE if no range is large enough. */
-static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
+static uint64_t find_extendable(const struct weir_heap *h, size_t bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t at = NOWHERE;
     size_t most = 2 * bytes;
@@ -497,7 +497,7 @@ static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
     for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
-        if (p->what != UNMAPPED || p->bytes <= most)
+        if (p->state != UNMAPPED || p->bytes <= most)
             continue;
         most = p->bytes;
         at = p->base;
@@ -508,7 +508,7 @@ static uint64_t find_far(const struct weir_heap *h, size_t bytes) {
 }
 
 /* Returns 1 if the window has only unmapped ranges and memory that is free for all streams, else 0. */
-static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
+static int is_window_free(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
     uint64_t at = w->base; /* the window is checked up to this address */
 
     for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count && at < w->end; i++) {
@@ -516,7 +516,7 @@ static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_w
 
         if (p->base + p->bytes <= at)
             continue;
-        if (p->base > at || (p->what != UNMAPPED && p->what != CLEAN))
+        if (p->base > at || (p->state != UNMAPPED && p->state != CLEAN))
             return 0;
         at = p->base + p->bytes;
     }
@@ -527,10 +527,10 @@ static int is_open(const struct weir_mapped_range *g, const struct weir_mapped_w
  * if not all of them are free. */
 static void find_apart(const struct weir_heap *h, const struct weir_request *r,
                        struct weir_mapped_window *w) {
-    *w = (struct weir_mapped_window){.what = CLEAN};
-    w->base = r->at == WEIR_ENGINE_FAR ? find_far(h, r->bytes) : r->at;
+    *w = (struct weir_mapped_window){.state = CLEAN};
+    w->base = r->at == WEIR_ENGINE_FAR ? find_extendable(h, r->bytes) : r->at;
     w->end = w->base + r->bytes;
-    if (w->base == NOWHERE || !is_open(h->range, w))
+    if (w->base == NOWHERE || !is_window_free(h->range, w))
         w->missing = SIZE_MAX;
 }
 
@@ -540,24 +540,24 @@ static void find_apart(const struct weir_heap *h, const struct weir_request *r,
  * work on moved memory has not completed, only the request's stream may use the memory, so the stream must have an id.
  * */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
-                               const struct weir_mapped_window *w, int way) {
+                               const struct weir_mapped_window *w, int method) {
     int least = r->id != 0 && kind != WEIR_HEAP_APART ? BEHIND : CLEAN;
     size_t planned;
 
-    weir__mapped_find_spares(h->range, w, way == GROWN ? UNMAPPED : least);
-    if (!weir__mapped_plan(h, kind, w, way, &planned))
+    weir__mapped_find_spares(h->range, w, method == GROWN ? UNMAPPED : least);
+    if (!weir__mapped_plan(h, kind, w, method, &planned))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
         return weir__heap_is_full(h);
     /* makes each stream record an event in its next call, so that idle memory can soon move */
     if (kind == WEIR_HEAP_APART && planned > 0)
         weir__heap_dry(h);
-    return WEIR_STATUS_IN_SCOPE(h->e.device, carry_out(h, r, w->what));
+    return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
 }
 
 /* Raises the budget for moves by a part of the time that has passed since the last call.  Called before work for a
  * request begins. */
-static void begin_work(struct weir_heap *h) {
+static void raise_budget(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
     g->budget += (int64_t)weir__device_elapsed_ns(h->e.device, g->earned) / TIME_PART;
@@ -566,9 +566,9 @@ static void begin_work(struct weir_heap *h) {
     g->earned = h->e.device->driver->ticks();
 }
 
-/* Lowers the budget for moves by the time since begin_work().  If the peak of reserved memory has risen, raises the
+/* Lowers the budget for moves by the time since raise_budget().  If the peak of reserved memory has risen, raises the
  * budget again: `grown` is the rise in bytes. */
-static void charge_work(struct weir_heap *h, size_t grown) {
+static void charge_budget(struct weir_heap *h, size_t grown) {
     struct weir_mapped_range *g = h->range;
     int64_t earned = (int64_t)(grown / MIB) * EARNED_NS / 1024;
 
@@ -598,25 +598,25 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
  * to *w.  If the time budget is used up, moves memory only if the heap cannot grow. */
 static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
                              struct weir_mapped_window *w) {
-    int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, way;
+    int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, method;
     uint64_t peak = h->reserved_peak;
     weir_status status;
 
-    begin_work(h);
+    raise_budget(h);
     weir__order_ask(&h->order, r->id, r->stream);
-    lift_aliases(h, 1);
-    way = weir__mapped_has_budget(h) ? MOVED : GROWN;
+    unmap_completed_aliases(h, 1);
+    method = weir__mapped_has_budget(h) ? MOVED : GROWN;
     do {
         if (!weir__mapped_survey(h, r->id))
             return weir__without_driver(WEIR_E_HOST_MEMORY);
         if (kind == WEIR_HEAP_APART)
             find_apart(h, r, w);
         else
-            weir__mapped_find_place(h, kind, bytes, way, w);
+            weir__mapped_find_place(h, kind, bytes, method, w);
         status = w->missing == SIZE_MAX ? weir__without_driver(WEIR_E_NO_MEMORY)
-                                        : fill_window(h, r, kind, w, way);
-    } while (weir__is_failure(status) && way++ < last);
-    charge_work(h, (size_t)(h->reserved_peak - peak));
+                                        : fill_window(h, r, kind, w, method);
+    } while (weir__is_failure(status) && method++ < last);
+    charge_budget(h, (size_t)(h->reserved_peak - peak));
     WEIR_ASSERT(are_handles_valid(h));
     return status;
 }
@@ -646,21 +646,21 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
-/* Takes the lock `bringing`, which keeps other threads from growing in the background.  `bringing` comes before the
+/* Takes the lock `growth_lock`, which keeps other threads from growing in the background.  `growth_lock` comes before the
  * heap's lock, so the function releases the heap's lock, which the caller holds, and takes it again. */
-static void mapped_begin_bringing(struct weir_heap *h) {
+static void lock_growth(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
     weir__lock_give(&h->lock);
-    pthread_mutex_lock(&g->bringing);
+    pthread_mutex_lock(&g->growth_lock);
     weir__lock_take(&h->lock);
 }
 
 int weir__mapped_await(struct weir_heap *h) {
-    if (h->range->coming == 0)
+    if (h->range->bytes_being_mapped == 0)
         return 0;
-    mapped_begin_bringing(h);
-    pthread_mutex_unlock(&h->range->bringing);
+    lock_growth(h);
+    pthread_mutex_unlock(&h->range->growth_lock);
     return 1;
 }
 
@@ -688,32 +688,32 @@ static size_t idle_small(const struct weir_mapped_range *g) {
     for (size_t i = g->first[WEIR_HEAP_SMALL]; i < g->first[WEIR_HEAP_APART]; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
-        bytes += p->what == UNMAPPED || p->what == ALIAS || p->bytes < SMALL ? 0 : p->bytes;
+        bytes += p->state == UNMAPPED || p->state == ALIAS || p->bytes < SMALL ? 0 : p->bytes;
     }
     return weir__size_round_down(bytes, PAGE);
 }
 
 /* Creates a physical allocation of `bytes` bytes, and maps it at the address `at`, which is in an unmapped range.
  * Releases the heap's lock while the driver works.  Sets *added to the bytes of growth. */
-static weir_status bring(struct weir_heap *h, uint64_t at, size_t bytes, size_t *added) {
+static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t bytes, size_t *added) {
     struct weir_mapped_range *g = h->range;
     struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
     weir_status status;
     uint64_t before, peak = h->reserved_peak;
 
-    if (!make_place(g, 1, 1))
+    if (!reserve_entries(g, 1, 1))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    g->coming = bytes;
+    g->bytes_being_mapped = bytes;
     h->kept += bytes;
     weir__heap_grown(h);
     weir__lock_give(&h->lock);
     status = map_memory(h, &m);
     weir__lock_take(&h->lock);
-    g->coming = 0;
+    g->bytes_being_mapped = 0;
     h->kept -= bytes;
     before = weir__heap_reserve(h);
-    status = enter_memory(h, status, &m, WEIR_ENGINE_OBSERVED);
-    if (m.in_hand)
+    status = insert_handle(h, status, &m, WEIR_ENGINE_OBSERVED);
+    if (m.is_created)
         release_memory(h, m.to);
     /* The peak must not include memory that could not be mapped.  No other thread has raised the peak meanwhile. */
     if (status != WEIR_OK) {
@@ -742,7 +742,7 @@ static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t
         if (!find_end(h, kind, &at, &room))
             return weir__without_driver(WEIR_E_NO_MEMORY);
         step = weir__size_smaller(weir__size_smaller(bytes, room), most);
-        status = bring(h, at, step, &added);
+        status = map_without_lock(h, at, step, &added);
         *got += added;
         bytes -= weir__size_smaller(added, bytes);
         if (status == WEIR_E_NO_MEMORY && step > PAGE) {
@@ -761,14 +761,14 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     uint64_t at;
     CUresult result;
 
-    mapped_begin_bringing(h);
-    lift_aliases(h, 1);
+    lock_growth(h);
+    unmap_completed_aliases(h, 1);
     most = fine_bytes(weir__size_larger(reserve, goal), FINE_LEAST, FINE_MOST);
     most *= cause == WEIR_EVENT_PREALLOC ? 1 : COARSE;
     lacks = (size_t)weir__size_subtract(reserve, weir__heap_reserve(h));
     bytes = weir__size_round_down(weir__size_smaller(lacks, weir__heap_room(h)), PAGE);
     if (!weir__mapped_survey(h, 0)) {
-        pthread_mutex_unlock(&h->range->bringing);
+        pthread_mutex_unlock(&h->range->growth_lock);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, PREALLOC_SMALL_MOST), PAGE);
@@ -785,7 +785,7 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
     } else {
         status = weir__device_status(h->e.device, result);
     }
-    pthread_mutex_unlock(&h->range->bringing);
+    pthread_mutex_unlock(&h->range->growth_lock);
     weir__heap_grown(h);
     if (status == WEIR_OK && *got < lacks)
         return weir__heap_is_full(h);
@@ -814,7 +814,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 
 /* Releases idle physical allocations to the device, from the highest address to the lowest, until at most `keep` bytes
  * are reserved.  Sets *unseen if more memory could be released after pending work has completed. */
-static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
+static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *pending) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};
     struct weir_mapped_handle unit;
@@ -822,11 +822,11 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
     weir_status status = WEIR_OK;
     CUresult result;
 
-    lift_aliases(h, 0);
+    unmap_completed_aliases(h, 0);
     if (!weir__mapped_survey(h, 0))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     weir__mapped_find_spares(g, &none, OTHERS);
-    if (!make_place(g, 0, g->handle_count))
+    if (!reserve_entries(g, 0, g->handle_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
     if (result != CUDA_SUCCESS)
@@ -836,16 +836,16 @@ static weir_status give_idle(struct weir_heap *h, size_t keep, int *unseen) {
 
         if (!s->spare)
             continue;
-        if (s->what != CLEAN) {
-            *unseen = 1;
+        if (s->state != CLEAN) {
+            *pending = 1;
         } else if (status == WEIR_OK && weir__heap_reserve(h) >= keep + s->bytes) {
-            status = lift(h, NULL, s->piece, s->base, &unit);
+            status = detach_handle(h, NULL, s->piece, s->base, &unit);
             if (status == WEIR_OK)
                 release_memory(h, unit);
         }
     }
     for (size_t i = 0; i < g->alias_count; i++)
-        *unseen |= g->aliases[i].last && !is_seen(h, &g->aliases[i]);
+        *pending |= g->aliases[i].last && !is_alias_completed(h, &g->aliases[i]);
     weir__driver_leave(h->e.device->driver, &scope);
     return status;
 }
@@ -869,20 +869,20 @@ static void record_lasting(struct weir_heap *h) {
 }
 
 static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *trim) {
-    int unseen = 0, is_above = weir__heap_is_above(h);
+    int pending = 0, is_above = weir__heap_is_above(h);
     uint64_t before = h->total;
     weir_status status;
 
     WEIR_ASSERT(are_handles_valid(h));
-    status = give_idle(h, trim->keep, &unseen);
+    status = release_idle_handles(h, trim->keep, &pending);
     if (is_above && h->total < before && trim->cause == WEIR_EVENT_DECAY)
         record_lasting(h);
     if (trim->mode != WEIR_TRIM_FULLY)
         return WEIR_OK;
-    if (status != WEIR_OK || weir__heap_reserve(h) <= trim->keep || !unseen)
+    if (status != WEIR_OK || weir__heap_reserve(h) <= trim->keep || !pending)
         return status;
     status = weir__heap_wait(h, 1);
-    return status == WEIR_OK ? give_idle(h, trim->keep, &unseen) : status;
+    return status == WEIR_OK ? release_idle_handles(h, trim->keep, &pending) : status;
 }
 
 /* ---- access and descriptors ---- */
@@ -897,10 +897,10 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
     CUresult result;
     size_t i;
 
-    mapped_begin_bringing(h);
+    lock_growth(h);
     result = weir__driver_enter(driver, h->e.device->context, &scope);
     if (result != CUDA_SUCCESS) {
-        pthread_mutex_unlock(&h->range->bringing);
+        pthread_mutex_unlock(&h->range->growth_lock);
         return weir__device_status(h->e.device, result);
     }
     before.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -915,7 +915,7 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
         while (i-- > 0)
             (void)driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, &before, 1);
     weir__driver_leave(driver, &scope);
-    pthread_mutex_unlock(&h->range->bringing);
+    pthread_mutex_unlock(&h->range->growth_lock);
     return weir__device_status(h->e.device, result);
 }
 
@@ -954,10 +954,10 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
     result = weir__driver_enter(e->device->driver, e->device->context, &scope);
     status = weir__device_status(e->device, result);
     if (status == WEIR_OK) {
-        mark = atomic_load_explicit(&names, memory_order_relaxed);
+        mark = atomic_load_explicit(&export_count, memory_order_relaxed);
         status = list_files(h, base, bytes, out);
         if (status != WEIR_OK)
-            undo_files(g, mark);
+            undo_exports(g, mark);
         weir__driver_leave(e->device->driver, &scope);
     }
     weir__lock_give(&h->lock);
@@ -1043,7 +1043,7 @@ static void mapped_close(struct weir_heap *h) {
                                        (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
         weir__driver_leave(driver, &scope);
     }
-    pthread_mutex_destroy(&g->bringing);
+    pthread_mutex_destroy(&g->growth_lock);
     free(g->handles);
     free(g->aliases);
     free(g->pieces);
@@ -1106,7 +1106,7 @@ static weir_status open_range(struct weir_heap *h) {
     g->access = device->access;
     g->budget = CREDIT_NS;
     g->earned = device->driver->ticks();
-    pthread_mutex_init(&g->bringing, NULL);
+    pthread_mutex_init(&g->growth_lock, NULL);
     h->range = g;
     if (weir__heap_add_ranges(h) == WEIR_PLACEMENT_OK)
         return WEIR_OK;

@@ -4,7 +4,7 @@
  * mapped_plan.c finds the free memory, and plans at which addresses to make room for a request and which physical
  * allocations to map there.  mapped.c carries out such plans, and does everything else.
  *
- * Locks.  The heap's lock guards everything here.  A thread takes `bringing` before the heap's lock.
+ * Locks.  The heap's lock guards everything here.  A thread takes `growth_lock` before the heap's lock.
  *
  * This file must not depend on other backings, on names of settings, or on how blocks are placed and ordered.
  */
@@ -78,9 +78,9 @@ struct weir_mapped_handle {
     /* The file descriptor by which other processes can map the memory, or NULL if the memory was never exported. */
     struct weir_mapped_file *file;
     /* Results of weir__mapped_find_spares.  `spare` is 1 if the physical allocation is idle and may move.  `piece` is
-     * the index of the free piece in which it starts, `what` is the least kind of its free pieces, and `tags` is the
+     * the index of the free piece in which it starts, `state` is the least kind of its free pieces, and `tags` is the
      * number of its pieces with work that has not completed. */
-    int spare, what;
+    int spare, state;
     size_t piece, tags;
 };
 
@@ -122,7 +122,7 @@ enum {
 struct weir_mapped_piece {
     uint64_t base;
     size_t bytes;
-    int what;
+    int state;
     /* The last free in the piece.  Unused for the kinds CLEAN, ALIAS and UNMAPPED, which need no wait. */
     struct weir_mapped_tag tag;
 };
@@ -132,7 +132,7 @@ struct weir_mapped_window {
     uint64_t base, end;
     size_t missing;
     /* the worst kind (CLEAN, OWN or BEHIND) of the free memory in the window and next to it */
-    int what;
+    int state;
 };
 
 /* One step of a plan that makes room for a request.  The step maps one physical allocation at the address to.base.
@@ -144,8 +144,8 @@ struct weir_mapped_move {
     size_t piece; /* the index of the free piece that contains `from` */
     /* the smallest size that suffices for a new physical allocation, if the device lacks memory */
     size_t least;
-    int what;     /* the kind of the idle memory that moves, or CLEAN for new memory */
-    int in_hand;  /* set once the physical allocation exists, with its handle in `to` */
+    int state;      /* the kind of the idle memory that moves, or CLEAN for new memory */
+    int is_created; /* set once the physical allocation exists, with its handle in `to` */
     /* Set once the physical allocation is mapped at the address to.base.  Some devices may still lack access to it. */
     int is_mapped;
 };
@@ -189,12 +189,12 @@ struct weir_mapped_range {
     int64_t budget;
     /* The time, in ticks of the driver's clock, at which the budget was last raised for passed time. */
     uint64_t earned;
-    /* The devices that can access all memory of the range.  A thread holds `bringing` while it changes this field. */
+    /* The devices that can access all memory of the range.  A thread holds `growth_lock` while it changes this field. */
     struct weir_access access;
     /* Held by a thread that grows in the background or changes access.  Taken before the heap's lock. */
-    pthread_mutex_t bringing;
+    pthread_mutex_t growth_lock;
     /* The bytes that a thread is mapping in the background.  The field `kept` of the heap includes these bytes. */
-    size_t coming;
+    size_t bytes_being_mapped;
 };
 
 /* Returns the index of the first physical allocation that ends above the address.  The array is sorted, so the search
@@ -238,10 +238,10 @@ int weir__mapped_survey(struct weir_heap *h, uint64_t id);
  * `least` is UNMAPPED, the function finds none. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
-/* Finds the window where a request of `bytes` bytes needs the least additional memory.  `way` is GROWN, MOVED or
+/* Finds the window where a request of `bytes` bytes needs the least additional memory.  `method` is GROWN, MOVED or
  * SQUEEZED.  Among windows that lack equal memory, prefers memory that all streams may use, then memory of the
  * request's stream, then memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
-void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int way,
+void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w);
 /* Finds the window after the last memory of this kind of addresses, for growth without a request.  If the last memory
  * is free for all streams, the window starts with it.  Sets w->missing to SIZE_MAX if there is no window. */
@@ -251,7 +251,7 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
  * *planned to the bytes of new memory.  For a request that names its address, new memory does not reach beyond the
  * window, but an idle physical allocation of up to FINE_MOST bytes may, since the program will probably extend its
  * block there.  Returns 1 on success, 0 if there is no host memory. */
-int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int way,
+int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 
 #endif

@@ -27,17 +27,17 @@ static int add_piece(struct weir_mapped_range *g, const struct weir_mapped_piece
 }
 
 static int add_free(struct weir_heap *h, uint64_t id, const struct weir_placement_span *span) {
-    int what = OTHERS;
+    int state = OTHERS;
 
     if (span->sequence == 0)
-        what = CLEAN;
+        state = CLEAN;
     else if (span->stream == id && id != 0)
-        what = OWN;
+        state = OWN;
     else if (weir__heap_may_follow(h, span->stream, span->sequence))
-        what = BEHIND;
+        state = BEHIND;
     return add_piece(h->range,
                      &(struct weir_mapped_piece){
-                         span->address, span->size, what, {span->stream, span->sequence}});
+                         span->address, span->size, state, {span->stream, span->sequence}});
 }
 
 /* Adds an unmapped range to the list of pieces.  An aliased mapping in the range becomes a piece of its own, of kind
@@ -80,17 +80,17 @@ int weir__mapped_survey(struct weir_heap *h, uint64_t id) {
     return 1;
 }
 
-static uint64_t end_of(const struct weir_mapped_piece *p) {
+static uint64_t piece_end(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
 /* Returns the index after the last piece of the gap that starts at piece `i`.  A gap is a run of adjacent pieces,
- * before index `end`, whose kind is `what` or better.  Returns `i` if the kind of piece `i` is worse than `what`. */
-static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int what) {
+ * before index `end`, whose kind is `state` or better.  Returns `i` if the kind of piece `i` is worse than `state`. */
+static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int state) {
     size_t at = i;
 
-    while (at < end && g->pieces[at].what >= what &&
-           (at == i || g->pieces[at].base == end_of(&g->pieces[at - 1])))
+    while (at < end && g->pieces[at].state >= state &&
+           (at == i || g->pieces[at].base == piece_end(&g->pieces[at - 1])))
         at++;
     return at;
 }
@@ -99,7 +99,7 @@ static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, i
  * window. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t i, size_t end) {
-    uint64_t begins = g->pieces[i].base, ends = end_of(&g->pieces[end - 1]);
+    uint64_t begins = g->pieces[i].base, ends = piece_end(&g->pieces[end - 1]);
 
     for (size_t at = handle_above(g, begins); at < g->handle_count; at++) {
         struct weir_mapped_handle *unit = &g->handles[at];
@@ -108,16 +108,16 @@ static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped
             break;
         if (unit->base < begins || (unit->base < w->end && unit->base + unit->bytes > w->base))
             continue;
-        while (end_of(&g->pieces[i]) <= unit->base)
+        while (piece_end(&g->pieces[i]) <= unit->base)
             i++;
         unit->spare = 1;
         unit->piece = i;
-        unit->what = CLEAN;
+        unit->state = CLEAN;
         unit->tags = 0;
         for (size_t p = i; p < end && g->pieces[p].base < unit->base + unit->bytes; p++) {
-            unit->tags += g->pieces[p].what != CLEAN;
-            if (g->pieces[p].what < unit->what)
-                unit->what = g->pieces[p].what;
+            unit->tags += g->pieces[p].state != CLEAN;
+            if (g->pieces[p].state < unit->state)
+                unit->state = g->pieces[p].state;
         }
     }
 }
@@ -139,11 +139,11 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
 
 /* Computes the part of the unmapped piece `p` that lies in the window, extended to whole pages.  Returns 1 if there is
  * such a part, else 0. */
-static int covers(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
-                  uint64_t *from, uint64_t *to) {
+static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
+                      uint64_t *from, uint64_t *to) {
     *from = weir__size_larger(p->base, w->base);
-    *to = weir__size_smaller(end_of(p), w->end);
-    if (p->what != UNMAPPED || *from >= *to)
+    *to = weir__size_smaller(piece_end(p), w->end);
+    if (p->state != UNMAPPED || *from >= *to)
         return 0;
     *from -= (*from - p->base) % PAGE;
     *to += (PAGE - (*to - p->base) % PAGE) % PAGE;
@@ -153,13 +153,13 @@ static int covers(const struct weir_mapped_window *w, const struct weir_mapped_p
 /* Computes how much memory a window for `bytes` bytes at the address `base` lacks.  The window lies in the gap of the
  * pieces [first, last).  Writes the window to *best if it lacks less memory than *best. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
-                       size_t bytes, int what, struct weir_mapped_window *best) {
-    struct weir_mapped_window w = {.base = base, .end = base + bytes, .what = what};
+                       size_t bytes, int state, struct weir_mapped_window *best) {
+    struct weir_mapped_window w = {.base = base, .end = base + bytes, .state = state};
 
     for (size_t i = first; i < last && w.missing < best->missing; i++) {
         uint64_t from, to;
 
-        if (covers(&w, &g->pieces[i], &from, &to))
+        if (clip_piece(&w, &g->pieces[i], &from, &to))
             w.missing += (size_t)(to - from);
     }
     if (w.missing < best->missing)
@@ -169,27 +169,27 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
 /* Finds the window for `bytes` bytes that lacks the least memory.  Among equal windows, finds the one with the lowest
  * address.  Writes it to *best if it lacks less memory than *best.  The function tries windows at the start of each
  * gap, and windows that start or end with a piece of free memory. */
-static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int what,
+static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int state,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
 
     for (size_t first = g->first[kind]; first<end; first = last> first ? last : first + 1) {
         uint64_t begin = g->pieces[first].base, behind;
 
-        last = gap_end(g, first, end, what);
-        behind = last > first ? end_of(&g->pieces[last - 1]) : begin;
+        last = gap_end(g, first, end, state);
+        behind = last > first ? piece_end(&g->pieces[last - 1]) : begin;
         if (behind - begin < bytes)
             continue;
-        try_window(g, first, last, begin, bytes, what, best);
+        try_window(g, first, last, begin, bytes, state, best);
         for (size_t i = first; i < last; i++) {
             const struct weir_mapped_piece *p = &g->pieces[i];
 
-            if (p->what == UNMAPPED)
+            if (p->state == UNMAPPED)
                 continue;
             if (behind - p->base >= bytes)
-                try_window(g, first, last, p->base, bytes, what, best);
-            if (end_of(p) - begin >= bytes)
-                try_window(g, first, last, end_of(p) - bytes, bytes, what, best);
+                try_window(g, first, last, p->base, bytes, state, best);
+            if (piece_end(p) - begin >= bytes)
+                try_window(g, first, last, piece_end(p) - bytes, bytes, state, best);
         }
     }
 }
@@ -202,14 +202,14 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
 
     /* No window was found so far.  The code below finds one if there are enough addresses. */
     *w = (struct weir_mapped_window){.missing = SIZE_MAX};
-    if (i == first || g->pieces[i - 1].what != UNMAPPED || end_of(&g->pieces[i - 1]) != end)
+    if (i == first || g->pieces[i - 1].state != UNMAPPED || piece_end(&g->pieces[i - 1]) != end)
         return;
-    for (i--; i > first && g->pieces[i - 1].what == CLEAN &&
-              end_of(&g->pieces[i - 1]) == g->pieces[i].base;)
+    for (i--; i > first && g->pieces[i - 1].state == CLEAN &&
+              piece_end(&g->pieces[i - 1]) == g->pieces[i].base;)
         i--;
     if (end - g->pieces[i].base >= bytes)
         *w = (struct weir_mapped_window){
-            .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .what = CLEAN};
+            .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .state = CLEAN};
 }
 
 /* ---- the budget ---- */
@@ -297,15 +297,15 @@ static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most,
 
 /* ---- the plan ---- */
 
-void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int way,
+void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w) {
-    if (way == SQUEEZED) {
+    if (method == SQUEEZED) {
         weir__mapped_find_tail(h, kind, bytes, w);
         return;
     }
     *w = (struct weir_mapped_window){.missing = SIZE_MAX};
-    for (int what = CLEAN; what >= BEHIND; what--)
-        find_window(h->range, kind, bytes, what, w);
+    for (int state = CLEAN; state >= BEHIND; state--)
+        find_window(h->range, kind, bytes, state, w);
 }
 
 /* Chooses the idle physical allocation to move to an address that needs `want` bytes and has room for `most` bytes.
@@ -319,9 +319,9 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     for (size_t i = 0; i < g->handle_count; i++) {
         struct weir_mapped_handle *s = &g->handles[i];
 
-        if (!s->spare || s->bytes > most || s->tags > TAGS || (best && s->what < best->what))
+        if (!s->spare || s->bytes > most || s->tags > TAGS || (best && s->state < best->state))
             continue;
-        if (!best || s->what > best->what ||
+        if (!best || s->state > best->state ||
             (s->bytes <= want ? best->bytes > want || s->bytes > best->bytes
                               : best->bytes > want && s->bytes < best->bytes))
             best = s;
@@ -343,7 +343,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
                             ? weir__size_smaller(FINE_LEAST, most - at)
                             : most - at;
         struct weir_mapped_handle *spare = choose_spare(g, want, fits);
-        struct weir_mapped_move m = {.to.base = at, .from = NOWHERE, .what = CLEAN};
+        struct weir_mapped_move m = {.to.base = at, .from = NOWHERE, .state = CLEAN};
         struct weir_mapped_move *moves =
             weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
 
@@ -354,7 +354,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
             m.to.bytes = spare->bytes;
             m.from = spare->base;
             m.piece = spare->piece;
-            m.what = spare->what;
+            m.state = spare->state;
             spare->spare = 0; /* another move must not choose this spare */
         } else {
             m.to.bytes = exact ? want : new_bytes(h, kind, want, (size_t)(most - at), *planned);
@@ -367,18 +367,18 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
     return 1;
 }
 
-int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int way,
+int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned) {
     struct weir_mapped_range *g = h->range;
-    int exact = way == SQUEEZED || kind == WEIR_HEAP_APART;
+    int exact = method == SQUEEZED || kind == WEIR_HEAP_APART;
     uint64_t from, to, most;
 
     g->move_count = 0;
     *planned = 0;
     for (size_t i = g->first[kind]; i < g->first[kind + 1]; i++) {
-        if (!covers(w, &g->pieces[i], &from, &to))
+        if (!clip_piece(w, &g->pieces[i], &from, &to))
             continue;
-        most = end_of(&g->pieces[i]);
+        most = piece_end(&g->pieces[i]);
         if (kind == WEIR_HEAP_APART)
             most = weir__size_larger(to, weir__size_smaller(from + FINE_MOST, most));
         if (!plan_unmapped(h, kind, exact, from, to, most, planned))

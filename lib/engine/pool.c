@@ -62,11 +62,11 @@ struct weir_pool_engine {
     int has_figures; /* 1 if the driver reports reserved and used memory */
     /* A stream that runs nothing else, so that every stream can at once reuse memory that was freed on it. */
     CUstream grow_stream;
-    uint64_t told; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
+    uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
     /* `ceiling` is the largest value to which reserved memory may rise: the limit, or the present reserved memory if
-     * it is larger.  `limit_seen` is the limit from which `ceiling` was computed.  A thread writes them only while it
+     * it is larger.  `ceiling_limit` is the limit from which `ceiling` was computed.  A thread writes them only while it
      * holds `growing`. */
-    _Atomic uint64_t ceiling, limit_seen;
+    _Atomic uint64_t ceiling, ceiling_limit;
     /* The pool's release threshold.  A thread raises it only while it holds `growing`. */
     uint64_t threshold;
     /* the driver's peak of reserved memory when the figures were last read */
@@ -83,9 +83,9 @@ struct weir_pool_engine {
     _Atomic uint32_t probe_count;
     /* The sum of the bytes of the probe blocks.  It rises before each block is allocated, so that it never misses a
      * block. */
-    _Atomic uint64_t probing;
+    _Atomic uint64_t probe_bytes;
     /* Set if a probe block was once the block of a request, so that the device may still work on it. */
-    int undone;
+    int probes_in_use;
 
     struct weir_async async; /* frees blocks that several streams use */
     struct weir_superblocks superblocks;
@@ -105,7 +105,7 @@ struct weir_pool_engine {
 /* Returns 1 if this engine must enforce the limit of reserved memory, since the limit is below the one that the driver
  * enforces; else 0. */
 static inline int enforces_limit(const struct weir_pool_engine *p) {
-    return weir__engine_limit(&p->e) < p->told;
+    return weir__engine_limit(&p->e) < p->driver_limit;
 }
 
 static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
@@ -118,10 +118,10 @@ static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = weir__engine_limit(&p->e);
 
     if (reserve >= ceiling_of(p) &&
-        limit == atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
+        limit == atomic_load_explicit(&p->ceiling_limit, memory_order_relaxed))
         return;
     atomic_store_explicit(&p->ceiling, weir__size_larger(limit, reserve), memory_order_relaxed);
-    atomic_store_explicit(&p->limit_seen, limit, memory_order_relaxed);
+    atomic_store_explicit(&p->ceiling_limit, limit, memory_order_relaxed);
 }
 
 /* ---- attributes of the pool ---- */
@@ -179,7 +179,7 @@ static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribu
 }
 
 /* Computes the ceiling, the largest permitted reserved memory, from the limit and the present reserved memory. */
-static void read_ceiling(struct weir_pool_engine *p) {
+static void refresh_ceiling(struct weir_pool_engine *p) {
     pthread_mutex_lock(&p->growing);
     pool_lower_ceiling(p, pool_read_reserve(p));
     pthread_mutex_unlock(&p->growing);
@@ -194,12 +194,12 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
 
-    if (p->undone && weir__device_wait(p->e.device) != CUDA_SUCCESS)
+    if (p->probes_in_use && weir__device_wait(p->e.device) != CUDA_SUCCESS)
         return;
-    p->undone = 0;
+    p->probes_in_use = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (driver->cuMemFreeAsync(p->probe[i].block, p->grow_stream) == CUDA_SUCCESS)
-            atomic_fetch_sub(&p->probing, p->probe[i].bytes);
+            atomic_fetch_sub(&p->probe_bytes, p->probe[i].bytes);
         else
             p->probe[kept++] = p->probe[i];
     }
@@ -217,11 +217,11 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
     CUdeviceptr *probe = &p->probe[p->probe_count].block;
     CUresult result;
 
-    atomic_fetch_add(&p->probing, bytes);
+    atomic_fetch_add(&p->probe_bytes, bytes);
     result = p->e.device->driver->cuMemAllocFromPoolAsync(probe, bytes, p->e.driver_pool,
                                                           p->grow_stream);
     if (result != CUDA_SUCCESS) {
-        atomic_fetch_sub(&p->probing, bytes);
+        atomic_fetch_sub(&p->probe_bytes, bytes);
         return result;
     }
     p->probe[p->probe_count++].bytes = bytes;
@@ -235,10 +235,10 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
  * driver fails, the counters of requests and frees show whether there are any blocks. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
-    uint64_t before = atomic_load(&p->probing), used, ours;
+    uint64_t before = atomic_load(&p->probe_bytes), used, ours;
 
     if (pool_read(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS) {
-        ours = weir__size_larger(before, atomic_load(&p->probing)) +
+        ours = weir__size_larger(before, atomic_load(&p->probe_bytes)) +
                atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
         return weir__size_subtract(used, ours);
     }
@@ -304,7 +304,8 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
 
 /* Adds memory to the pool after the driver has grown the pool by `got` bytes for a request.  The growth policy may
  * want more than `got` bytes, and the function adds the difference.  The caller holds `growing`. */
-static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uint64_t reserve) {
+static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t got,
+                           uint64_t reserve) {
     const struct weir_driver *driver = p->e.device->driver;
     weir_growth_state state = {.size = sizeof state};
     uint64_t started = driver->ticks();
@@ -337,7 +338,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
 
 /* Records a change of reserved memory in the figures and events.  Returns 1 if reserved memory has grown during the
  * request, which began at `started`.  Returns 0 if a synchronization by the program has released memory. */
-static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_t started) {
+static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
 
@@ -352,7 +353,7 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     if (grew) {
         weir__engine_note(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
                           weir__device_elapsed_ns(p->e.device, started), now);
-        top_up(p, request, now - before, now);
+        grow_by_policy(p, request, now - before, now);
     } else if (now < before) {
         weir__growth_shrunk(&p->cursor, now);
     }
@@ -363,7 +364,7 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
 
 /* Raises the pool's release threshold to `bytes`, so that the program's next synchronization does not release
  * preallocated memory.  Rounds up to whole units, since the driver would round down. */
-static void keep_at_least(struct weir_pool_engine *p, uint64_t bytes) {
+static void raise_threshold(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
         pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) == CUDA_SUCCESS)
@@ -385,7 +386,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
         return weir__device_status(e->device, result);
     pthread_mutex_lock(&p->growing);
     if (cause == WEIR_EVENT_PREALLOC)
-        keep_at_least(p, weir__size_smaller(target, limit));
+        raise_threshold(p, weir__size_smaller(target, limit));
     before = pool_read_reserve(p);
     after = raise_reserve(p, weir__size_smaller(target, limit), PROBE_BYTES, UINT64_MAX, &why);
     if (after > before) {
@@ -486,7 +487,7 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
 /* ---- trims ---- */
 
 /* Returns the number of idle bytes that a trim may release if `keep` bytes should stay reserved. */
-static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
+static uint64_t trimmable_bytes(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
     return weir__size_smaller(weir__size_subtract(reserve, keep),
                               weir__size_subtract(reserve, pool_read_in_use(p)));
 }
@@ -507,12 +508,12 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         /* Stops unless more memory can be released with probe blocks.  The code below needs the driver's figures.  An
          * earlier probe block that the driver failed to free would make new ones useless. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
-            spare(p, now, keep) < UNIT)
+            trimmable_bytes(p, now, keep) < UNIT)
             return result;
         reserve = now;
         /* Allocates all idle memory of the pool in blocks of the driver's unit, until the pool would have to grow,
          * and frees these blocks on the stream grow_stream.  The next trim can then release their memory. */
-        (void)raise_reserve(p, now + 1, UNIT, spare(p, now, keep), &ignored);
+        (void)raise_reserve(p, now + 1, UNIT, trimmable_bytes(p, now, keep), &ignored);
     }
 }
 
@@ -531,7 +532,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     if (result != CUDA_SUCCESS)
         return weir__device_status(p->e.device, result);
     if (trim->mode == WEIR_TRIM_FULLY && trim->cause == WEIR_EVENT_TRIM &&
-        weir__superblocks_wait(&p->superblocks))
+        weir__superblocks_need_wait(&p->superblocks))
         /* If the wait fails, the superblocks that need the wait stay. */
         (void)weir__device_wait(p->e.device);
     free_idle_superblocks(p, 0);
@@ -558,8 +559,8 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 
 /* Frees the block of a request that fails after all.  If the driver fails to free the block, the block becomes a probe
  * block, and a later step of growth tries again. */
-static void free_unreceived(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
-                            weir_stream stream) {
+static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
+                          weir_stream stream) {
     size_t before;
     int is_back;
 
@@ -568,10 +569,10 @@ static void free_unreceived(struct weir_pool_engine *p, CUdeviceptr block, size_
     pthread_mutex_lock(&p->growing);
     /* unreached: no room in the list, after the driver has refused WEIR_POOL_PROBES frees */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
-        atomic_fetch_add(&p->probing, bytes);
+        atomic_fetch_add(&p->probe_bytes, bytes);
         p->probe[p->probe_count].block = block;
         p->probe[p->probe_count++].bytes = bytes;
-        p->undone = 1;
+        p->probes_in_use = 1;
     }
     pthread_mutex_unlock(&p->growing);
 }
@@ -593,12 +594,12 @@ static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
 
-    free_unreceived(p, r->block, r->bytes, r->stream);
+    free_rejected(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
     /* The trim may also have released memory that was idle before the request.  The ceiling then falls by these bytes,
      * so that reserved memory does not rise again. */
-    read_ceiling(p);
+    refresh_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
 }
@@ -652,7 +653,7 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     if (weir__sizes_record(&p->sizes, r->block, r->bytes, result == CUDA_SUCCESS) ||
         result != CUDA_SUCCESS)
         return result;
-    free_unreceived(p, r->block, r->bytes, r->stream);
+    free_rejected(p, r->block, r->bytes, r->stream);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -685,7 +686,7 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
 
 /* Returns 1 if the device clearly lacks memory for a large request, else 0.  weir then does not call the driver, which
  * would need a long time to refuse the request. */
-static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
+static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
     if (r->bytes < WEIR_ENGINE_LARGE || !p->has_figures)
@@ -703,19 +704,19 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     uint64_t before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
     CUresult result;
 
-    if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
-        read_ceiling(p); /* memory above a lowered limit stays reserved, but must not grow */
+    if (limit != atomic_load_explicit(&p->ceiling_limit, memory_order_relaxed))
+        refresh_ceiling(p); /* memory above a lowered limit stays reserved, but must not grow */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
     /* With a finite release threshold, a synchronization by the program may have lowered reserved memory.  weir
      * records the decrease first.  Otherwise it would not notice later growth back to the last recorded figure. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
-        (void)pool_reserve_moved(p, r->bytes, started);
+        (void)record_pool_change(p, r->bytes, started);
     /* Fails before the pool grows if the request would exceed the limit.  If the pool grew first, weir could release
      * the memory only after the stream's work has completed. */
     if (enforces_limit(p) && pool_read_in_use(p) > weir__size_subtract(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
-    result = is_hopeless(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
+    result = exceeds_device(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
     if (result != CUDA_SUCCESS) {
         weir_status status = handle_failure(p, result, r, before);
 
@@ -727,7 +728,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
         return undo_alloc(p, r, result);
     if (result == CUDA_SUCCESS &&
         reserve != atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed))
-        r->grew |= pool_reserve_moved(p, r->bytes, started);
+        r->grew |= record_pool_change(p, r->bytes, started);
     return WEIR_OK;
 }
 
@@ -803,7 +804,7 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* Frees blocks on which all work has completed.  Frees them on grow_stream, which runs nothing else, so that every
  * stream can reuse the memory at once. */
-static weir_status give_each(struct weir_pool_engine *p, const struct weir_freed *freed) {
+static weir_status free_each_completed(struct weir_pool_engine *p, const struct weir_freed *freed) {
     weir_status status = WEIR_OK;
 
     for (size_t i = 0; status == WEIR_OK && i < freed->count; i++)
@@ -813,7 +814,8 @@ static weir_status give_each(struct weir_pool_engine *p, const struct weir_freed
 
 static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
     (void)id; /* always WEIR_ENGINE_OBSERVED, since this engine lacks the trait CUTS */
-    return WEIR_STATUS_IN_SCOPE(e->device, give_each((struct weir_pool_engine *)e, freed));
+    return WEIR_STATUS_IN_SCOPE(e->device,
+                                free_each_completed((struct weir_pool_engine *)e, freed));
 }
 
 /* ---- surveys and visits ---- */
@@ -876,7 +878,7 @@ static CUresult create_driver_pool(struct weir_pool_engine *p) {
     CUresult result;
 
     result = weir__async_make_pool(
-        device, &device->access, p->told == UINT64_MAX ? 0 : (size_t)p->told,
+        device, &device->access, p->driver_limit == UINT64_MAX ? 0 : (size_t)p->driver_limit,
         device->decompresses ? CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS : 0, &p->e.driver_pool);
     if (result != CUDA_SUCCESS)
         return result;
@@ -937,8 +939,9 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
      * destroyed while frees in the pool are pending. */
     p->e.traits |= WEIR_ENGINE_SHEDS;
     p->e.step_bytes = p->e.least_limit = UNIT;
-    p->ceiling = p->limit_seen = weir__engine_limit(&p->e);
-    p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
+    p->ceiling = p->ceiling_limit = weir__engine_limit(&p->e);
+    p->driver_limit =
+        device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
     p->threshold = setup->threshold;
     p->has_figures = (device->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
     result = WEIR_IN_SCOPE(device->driver, device->context, create_driver_pool(p));

@@ -169,7 +169,7 @@ struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, in
     return superblock;
 }
 
-int weir__superblocks_wait(struct weir_superblocks *list) {
+int weir__superblocks_need_wait(struct weir_superblocks *list) {
     const struct weir_superblock *superblock;
 
     pthread_mutex_lock(&list->lock);

@@ -77,7 +77,7 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
 /* Returns 1 if only a wait for the device would allow weir to free a superblock without slabs, because another stream
  * has freed one of its slabs; else 0. */
-int weir__superblocks_wait(struct weir_superblocks *list);
+int weir__superblocks_need_wait(struct weir_superblocks *list);
 /* Finds the superblock that contains the address, and writes its range to *out.  Returns 1 on success, else 0. */
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
                            struct weir_extent *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* box.pml: the remote-free queue of a cache (lib/cache: cache_requests.c: post_remote, collect; caches.c: readdress_queue) against
+/* box.pml: the remote-free queue of a cache (lib/cache: cache_requests.c: post_remote, collect; caches.c: update_queue_id) against
  * the cache's being retired, renamed and filled again (caches.c).  A cell is one stream's cache here,
  * and its box that queue.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bringing.pml: a mapped arena grows without its lock (lib/engine/mapped.c: mapped_begin_bringing,
- * bring, mapped_await), in units of reserve.
+/* bringing.pml: a mapped arena grows without its lock (lib/engine/mapped.c: lock_growth,
+ * map_without_lock, weir__mapped_await), in units of reserve.
  *
  * Two threads grow it to a target, as two that preallocate, a driver's call between two steps under the lock, which
  * may fail.  Beside them a request finds a unit idle, or waits for what comes and looks again, or grows by one
