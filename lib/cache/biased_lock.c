@@ -33,7 +33,7 @@
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
 enum {
     LASTING = 2
-}; /* if a bias lasted so long, in units of clock_now(), patience becomes small again */
+}; /* a bias that lasted so long, in units of clock_now(), makes patience small again */
 /* The numbers of tries and the pauses are those of lock.c. */
 enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
@@ -42,7 +42,7 @@ enum { SPINS = 100, YIELDS = 20 };
 static struct weir_bias_mark nobody; /* the mark of all threads to which no lock was biased yet */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
-/* The marks of threads that have ended.  The destructor of `key` adds the mark of each thread that ends. */
+/* The marks of threads that have ended, which the destructor of `key` adds. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -55,7 +55,7 @@ static int membarrier(int command) {
     return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* Returns 1 if the kernel can make all threads of this process pass a barrier, else 0.  Queries the kernel once. */
+/* Returns 1 if the kernel can make all threads of this process pass a barrier, else 0. */
 static int can_revoke(void) {
     static atomic_int known; /* 0 before the query, 1 for yes, 2 for no */
     int answer = atomic_load_explicit(&known, memory_order_relaxed);
@@ -86,8 +86,8 @@ void weir__bias_prepare(void) {
 }
 
 #if defined(BIASED) && defined(KNOWS_THREADS)
-/* Registers the process while it has only one thread, so that the kernel need not wait.  CUDA creates threads; after
- * that the kernel would wait 5 to 25 ms for all processors. */
+/* Registers the process while it has only one thread.  With more threads, which CUDA creates, the kernel would wait
+ * 5 to 25 ms for all processors. */
 static __attribute__((constructor)) void prepare_before_threads(void) {
     if (__libc_single_threaded)
         weir__bias_prepare();
@@ -114,8 +114,7 @@ static __attribute__((destructor)) void delete_key(void) {
     weir__lock_give(&marks.lock);
 }
 
-/* Gets a mark for this thread if the thread has none.  Returns 1 on success, 0 if there is no host memory or
- * pthread_key_create has no key. */
+/* Gets a mark for this thread if it has none.  Returns 1 on success, 0 if there is no host memory or no key. */
 static int ensure_mark(void) {
     struct weir_bias_mark *mark;
 
@@ -166,8 +165,8 @@ static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     return 0;
 }
 
-/* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller does not wait
- * for long.  Returns 1 on success, 0 if the thread still holds the lock and keeps the bias. */
+/* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller does not
+ * wait for long.  Returns 1 on success, 0 if the thread still holds the lock and keeps the bias. */
 static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
                        enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};
@@ -212,7 +211,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         bias->last = me;
         bias->run = 0;
     }
-    /* The bias is used from this thread's next take on.  During the present take, `lock` keeps other threads out. */
+    /* This thread uses the bias when it next takes the lock.  Until then `lock` keeps other threads out. */
     if (++bias->run >= bias->patience && can_revoke() && ensure_mark()) {
         bias->since = clock_now();
         atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);

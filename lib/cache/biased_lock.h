@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* biased_lock.h: a lock that costs its usual thread no atomic instruction.
  *
- * The lock guards data that one thread uses for a long time before another thread does, such as a stream's cache.
  * The lock is biased to one thread, the owner, which takes and releases the lock by two plain stores and two loads.
- * (Two locked instructions would cost as much as the rest of a request that a cache serves.)  Another thread first
- * revokes the bias: it writes owner = 0, makes every running thread of the process pass a memory barrier
- * (membarrier(2)), and waits until the owner has released the lock.  So the owner's store of `inside` and the owner's
- * second load of `owner` are ordered exactly when another thread needs that order (Dice, Huang, Yang: "Asymmetric
- * Dekker synchronization", 2001).
+ * Another thread first revokes the bias: it writes owner = 0, makes every running thread of the process pass a memory
+ * barrier (membarrier(2)), and waits until the owner has released the lock.  The barrier orders the owner's store of
+ * `inside` and its second load of `owner` (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
- * Each thread has one word for each level, its mark, which says whether the thread holds a biased lock of that level.
- * If the word belonged to the lock, a thread that was delayed before its store could clear the word of the lock's
- * next owner.  Since all locks of a level share the mark, a thread that revokes one lock also waits while the owner
- * holds another lock of the level.  So if locks of a level are held for long, only one of them may be biased.
+ * Each thread has a mark, with one word for each level, which says whether the thread holds a biased lock of that
+ * level. If the word belonged to the lock, a thread that was delayed before its store could clear the word of the
+ * lock's next owner.  A revocation also waits while the owner holds another lock of the level.  So if locks of a level
+ * are held for long, only one of them may be biased.
  *
- * After a revocation the lock is an ordinary lock, until one thread has taken it `patience` times in a row.  If a
- * bias is revoked within a millisecond or two, patience grows, since a revocation costs microseconds.  If a bias
- * lasted longer, patience becomes small again.  The lock is never biased where membarrier is missing (Linux before
- * 4.14), nor under ThreadSanitizer, which does not see a membarrier.  The lock is neither fair nor recursive.  A
- * thread that holds a lock of the outer level may take one lock of the inner level, and no other.
+ * After a revocation the lock is an ordinary lock, until one thread has taken it `patience` times in a row.  Patience
+ * grows if a bias is revoked within a millisecond or two.  The lock is never biased where membarrier is missing (Linux
+ * before 4.14).  The lock is neither fair nor recursive.  A thread that holds a lock of the outer level may take one
+ * lock of the inner level, and no other.
  *
- * This file must not know which data the lock guards.
+ * This file must not depend on the data that the lock guards.
  */
 #ifndef WEIR_BIASED_LOCK_H
 #define WEIR_BIASED_LOCK_H
@@ -44,19 +40,19 @@ struct weir_bias {
     int level;
 };
 
-/* The mark of one thread, alone on its cache lines.  When the thread ends, weir keeps the mark for another thread,
- * which inherits the locks that are biased to the mark. */
+/* The mark of one thread, on cache lines of its own.  After the thread has ended, another thread gets the mark, and
+ * with it the locks that are biased to the mark. */
 struct weir_bias_mark {
     /* For each level: nonzero while the thread holds a lock that is biased to the thread, or checks the bias. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 
-/* The mark of this thread.  Before a lock was first biased to the thread, this is a mark to which no lock is biased. */
+/* The mark of this thread; until a lock is biased to the thread, a mark to which no lock is biased. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
-/* Registers the process for membarrier(2), before the first bias.  In a process with threads the kernel needs
- * milliseconds for this, so a library registers while it is loaded, if there are no threads yet. */
+/* Registers the process for membarrier(2).  In a process with threads the kernel needs milliseconds for this, so a
+ * library registers while it is loaded, if there are no threads yet. */
 void weir__bias_prepare(void);
 
 /* The ways in which a thread takes a lock that is not biased to the thread. */
@@ -69,8 +65,7 @@ enum weir_bias_manner {
 /* Takes a lock that is not biased to this thread.  Returns 1 on success, 0 if a HASTY caller would have to wait. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
-/* Functions whose names end in _at take the level of the lock as an argument.  All other functions are for locks of the
- * inner level. */
+/* Functions whose names end in _at take the level of the lock; the others are for locks of the inner level. */
 
 /* Releases a lock that weir__bias_try_at() took. */
 static inline void weir__bias_leave_at(int level) {

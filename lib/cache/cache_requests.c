@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_requests.c: requests and frees that the inlined functions of stream_cache.h do not complete.
  *
- * What: a request queries the driver for the stream's id if necessary, does the deferred work of the stream's cache,
- * and gets slabs and whole blocks from the engine.  With the request the blocks of the cache's inbox return to the
- * engine.  A free may query the driver, or put the slot into the remote-free queue of another thread's cache.
- *
- * Locks: each step takes and releases the cache's lock.  If no cache accepts a block, the free takes the caches' lock.
- *
- * Invariants: the record of a block counts the block as live until one call has freed it.
+ * Each step takes and releases the cache's lock.  If no cache accepts a block, the free takes the caches' lock.  The
+ * record of a block shows the block as live until one call has freed it.
  */
 #include "cache/stream_cache.h"
 
@@ -18,14 +13,14 @@
 #include "base/size.h"
 
 enum {
-    /* Each slab of a class is twice as large as the one before, up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
+    /* The slabs of a class double in size, from SLAB_FIRST up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* Slabs are small while idle slots in partly used slabs have HELD_LEAST bytes and a HELD_PART-th of the memory in
-     * use. */
+    /* Slabs are small while idle slots of partly used slabs have IDLE_LEAST bytes and an IDLE_PART-th of the memory
+     * in use. */
     IDLE_PART = 4,
-    SLABS_EXAMINED = 4096, /* the most slabs that has_many_idle() visits */
+    SLABS_EXAMINED = 4096, /* the most slabs that has_many_idle() examines */
     RESULT_PART =
-        16 /* after n visits, has_many_idle() returns its result for n / LOOK_PART calls */
+        16 /* after n slabs, has_many_idle() repeats its result in n / RESULT_PART calls */
 };
 
 #define SLAB_FIRST ((size_t)64 << 10)
@@ -38,8 +33,8 @@ enum {
 /* The number of an inbox's newest blocks that may serve a request. */
 enum { REUSED_NEWEST = 8 };
 
-/* The largest block that an inbox serves while several streams are in use.  Without this bound, five streams with GPU
- * work reserve a twentieth more memory. */
+/* The largest block that an inbox serves while several streams are in use.  Without this bound, five streams with
+ * GPU work reserve a twentieth more memory. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -88,7 +83,7 @@ uint64_t weir__cache_alloc_next(struct weir_cache *c, size_t bytes) {
     return weir__slab_address(remote->span, remote->slot);
 }
 
-/* Rounds up to whole pages, since the engine's blocks consist of pages. */
+/* Rounds up to whole pages, the unit of the engine's blocks. */
 static size_t in_pages(size_t bytes) {
     return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
 }
@@ -127,13 +122,10 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Updates the room of a cache's inbox with the results of a call to the engine, if the engine has written results.  The
- * caller holds the cache's lock.
- *
- * The room is 0 with a release threshold, since memory above the threshold goes back as soon as it is free; and with
- * decay or while memory is low, since each large request must then reach the engine.  Of two calls on the stream with
- * equal `lacked`, the earlier call may write its room last.  The stream then records an event late, by as many bytes of
- * frees as the inbox has. */
+/* Updates the room of a cache's inbox from the results of a call to the engine, if there are any.  The caller holds
+ * the cache's lock.  The room is 0 if each free or large request must reach the engine: with a release threshold,
+ * with decay, and while memory is low.  If two calls on the stream race, the earlier room may win; an event is then
+ * recorded late. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -148,13 +140,13 @@ static void update_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
-/* Subtracts a block that an engine with is_straight has freed, of which the engine does not know the size. */
+/* Subtracts a freed block from the engine's bytes in use, since an engine with driver_orders does not know its size. */
 static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Frees blocks of an engine with is_straight on `stream`, or at once if `id` is OBSERVED.  Releases `lock` for the
- * frees, since a free of engine direct waits for the device. */
+/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases `lock` meanwhile, since a free
+ * of the engine `direct` waits for the device. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -218,7 +210,6 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 
 /* ---- blocks from the engine ---- */
 
-/* Returns a block to the engine, since there is no host memory for the block's record. */
 static weir_status return_fetched(struct weir_caches *f, const struct weir_request *r) {
     struct weir_freed freed = {.block = &r->block, .count = 1};
 
@@ -253,8 +244,7 @@ static int has_many_idle(struct weir_cache *c) {
     return c->had_many_idle;
 }
 
-/* Returns the number of slots of the next slab of a class.  The slabs of a class grow with their number, unless many
- * idle slots lie in partly used slabs. */
+/* Returns the number of slots of the next slab of a class, which grows with the number of the class's slabs. */
 static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     size_t slot = weir__slab_slot_bytes(size_class), bytes;
     int taken = weir__bias_take(&c->lock);
@@ -266,8 +256,7 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
-/* Serves a request from a new slab for its class.  If the engine lacks memory, the slab has fewer slots, but at least
- * one. */
+/* Serves a request from a new slab.  If the engine lacks memory, the slab has fewer slots, but at least one. */
 static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__slab_class(r->asked);
     size_t slot = weir__slab_slot_bytes(size_class);
@@ -298,7 +287,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
-/* Serves a small request after its cache had no free slot: from completed remote frees, or from a new slab. */
+/* Serves a small request from completed remote frees, or from a new slab. */
 static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     int taken;
 
@@ -314,7 +303,7 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
     return r->block ? WEIR_OK : add_slab(f, c, r);
 }
 
-/* Gets a whole block from the engine.  For a stream without a cache the block may be small. */
+/* Gets a whole block, which may be small for a stream without a cache. */
 static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     struct weir_slab *s;
     weir_status status;
@@ -335,8 +324,7 @@ static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
 
 /* ---- requests ---- */
 
-/* Serves a request on a captured stream: the engine creates a graph node, or fails.  The caches do not flush, since
- * idle memory cannot serve a graph. */
+/* Serves a request on a captured stream: the engine creates a graph node, or fails. */
 static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r) {
     weir_status status;
 
@@ -351,9 +339,9 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request with memory from the engine.  The blocks of the cache's inbox return to the engine in the same
- * call, except to an engine with is_straight, which frees the inbox by driver calls on the stream (maintain_cache in
- * caches.c).  r->id is the stream's id, and `c` its cache or NULL. */
+/* Serves a request with memory from the engine.  In the same call, the blocks of the cache's inbox return to the
+ * engine, unless the driver orders reuse: then maintain_cache() frees the inbox.  `c` is the cache of the stream
+ * r->id, or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -416,8 +404,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     return r->block ? WEIR_OK : alloc_fresh(f, c, r);
 }
 
-/* Serves a request that the cache could not serve from its own memory.  Queries the driver only if the cache has
- * work that had to wait for a call on its stream. */
+/* Queries the driver only if the cache has deferred work, which needs a call on its stream. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r) {
     int plain;
@@ -439,16 +426,15 @@ weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r)
 
 /* ---- frees without a cache ---- */
 
-/* Counts the free of a block in a cache.  The caller holds the cache's lock. */
 static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) {
     weir__sum_sub(&c->requested, (int64_t)requested);
     weir__sum_sub(&c->in_use, (int64_t)in_use);
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts the free of a block that no cache keeps: in the cache `c`, or in `uncached` if the lock of `c` is biased to
- * another thread.  Takes the lock as a guest, since a thread that only frees must not get the bias.  Returns 1 if the
- * cache that counts the free has deferred work, else 0. */
+/* Counts the free of a block that no cache keeps in `c`, or in f->uncached if the lock of `c` is biased to another
+ * thread.  Takes the lock as a guest, since a thread that only frees must not get the bias.  Returns 1 if the cache
+ * that counts the free has deferred work, else 0. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
     int taken, has_work;
@@ -471,8 +457,8 @@ static void do_deferred_in_free(struct weir_caches *f, weir_stream stream) {
         weir__caches_do_deferred(f, c, stream, id);
 }
 
-/* Marks a live block as freed; a slot is not free in its slab yet.  Returns the bytes that were requested for the
- * block, or 0 if no live block starts at the address. */
+/* Marks a live block as freed, but does not put a slot into its slab's free list.  Returns the bytes that were
+ * requested for the block, or 0 if no live block starts at the address. */
 static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
     uint32_t asked = (uint32_t)weir__slab_asked(s, block);
 
@@ -488,8 +474,8 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Frees a slot that is marked as freed.  The slot returns to its slab after the work of all streams that used the slot,
- * or with `captured` after a wait for the device. */
+/* Returns a slot that is marked as freed to its slab after the work of all streams that used the slot, or with
+ * `captured` after a wait for the device. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -511,8 +497,8 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_
     return status;
 }
 
-/* Frees a whole block that is marked as freed to the engine, which orders its reuse.  If the engine fails, the block is
- * live again, with `asked` bytes. */
+/* Frees a whole block that is marked as freed to the engine, which orders its reuse.  If the engine fails, the block
+ * is live again, with `asked` bytes. */
 static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64_t asked,
                               weir_stream stream, struct weir_use_list *uses) {
     size_t bytes = weir__slab_bytes(s);
@@ -531,7 +517,7 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64
     return status;
 }
 
-/* Frees a block that no cache can keep, and counts the free in the cache `counts` or in `uncached`. */
+/* Frees a block that no cache can keep, and counts the free in the cache `counts` or in f->uncached. */
 static weir_status free_uncached(struct weir_caches *f, struct weir_cache *counts,
                                  struct weir_slab *s, CUdeviceptr block, weir_stream stream,
                                  struct weir_use_list *uses, int captured) {
@@ -567,8 +553,8 @@ static weir_status free_uncached(struct weir_caches *f, struct weir_cache *count
     return WEIR_OK;
 }
 
-/* Frees a block of a graph, for which the caches have no record.  Refuses any other address, since a pool of the driver
- * would free a block that is not weir's. */
+/* Frees a block of a graph, for which the caches have no record.  Refuses any other address, since a pool of the
+ * driver would free a block that is not weir's. */
 static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                     struct weir_use_list *uses) {
     weir_status status;
@@ -583,14 +569,12 @@ static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, we
 
 /* ---- frees into a cache ---- */
 
-/* The results of a free into a cache. */
 enum {
     KEPT,
     FULL,    /* the cache cannot keep the block */
     NO_BLOCK /* no live block starts at the address */
 };
 
-/* A free into a stream's cache. */
 struct put {
     struct weir_cache *c;
     unsigned long long id; /* the id of the stream, or 0 if the driver was not queried */
@@ -607,8 +591,8 @@ static void defer_maintenance(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks to the engine, as freed on the stream `freed_on`.  If the handle means another stream now, only a
- * device wait completes these frees.  Otherwise records an event if one is due. */
+/* Frees whole blocks to the engine, as freed on the stream `freed_on`, and records an event if one is due.  If the
+ * handle means another stream now, these frees complete only with a device wait. */
 static void release_whole_blocks(struct weir_caches *f, const struct put *p,
                                  struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
     unsigned long long id = p->id;
@@ -625,8 +609,8 @@ static void release_whole_blocks(struct weir_caches *f, const struct put *p,
         defer_maintenance(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
-/* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only a
- * free under the cache's lock can succeed. */
+/* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only
+ * a free under the cache's lock can succeed. */
 static int post_remote(const struct put *p) {
     struct weir_remote_queue *queue = &p->c->queue;
     struct weir_slab *s = p->s;
@@ -654,8 +638,8 @@ static int post_remote(const struct put *p) {
 }
 
 /* Frees a whole block to the inbox.  If the inbox has no room, moves its blocks and this block to *out.  With
- * is_straight the inbox has only blocks that were freed while the stream was being captured, when the driver frees
- * nothing.  The cache then need not serve the stream yet. */
+ * driver_orders the inbox has only blocks that were freed during a capture, when the driver frees nothing, and the
+ * cache need not serve the stream yet. */
 static int put_whole(const struct weir_caches *f, const struct put *p, struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
@@ -719,8 +703,8 @@ static int put_remote(const struct put *p) {
     return KEPT;
 }
 
-/* Puts a freed block into the cache.  Returns KEPT on success, NO_BLOCK if no live block starts at the address, and
- * FULL if the cache has no room or no longer serves the stream. */
+/* Puts a freed block into the cache.  Returns KEPT, or NO_BLOCK if no live block starts at the address, or FULL if
+ * the cache has no room or no longer serves the stream. */
 static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;
@@ -753,7 +737,7 @@ static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
     return result;
 }
 
-/* Frees a block after querying the driver for the stream's id, or because no cache has kept the block. */
+/* Frees a block after a query of the stream's id, which the cache has needed or which no cache has. */
 static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
@@ -778,8 +762,8 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return WEIR_OK;
 }
 
-/* Puts the block into its stream's cache.  If the cache's lock is biased to another thread, tries to put a slot of the
- * cache into the remote-free queue first. */
+/* Frees a block into its stream's cache.  If the cache's lock is biased to another thread, tries to put a slot of
+ * the cache into the remote-free queue first. */
 static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
@@ -795,8 +779,8 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
     return WEIR_OK;
 }
 
-/* Frees a whole block to an engine with is_straight.  The driver knows which stream the handle means, so weir queries
- * nothing if the handle has a cache that has served a stream. */
+/* Frees a whole block by the driver, which knows the stream that the handle means.  So weir queries nothing if the
+ * handle has a cache that has served a stream. */
 static weir_status free_by_driver(struct weir_caches *f, const struct put *p, weir_stream stream) {
     struct weir_slab *s = p->s;
     weir_status status = WEIR_E_CAPTURE;

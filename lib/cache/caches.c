@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* caches.c: makes, finds, flushes and closes the caches of all streams; finds and lists live blocks; makes the
- * statistics.
+/* caches.c: makes, finds, flushes and closes the caches of all streams; finds live blocks; makes the statistics.
  *
- * A handle does not identify a stream, since the driver gives the handle of a destroyed stream to a new one.
- * doc/design.md ("Per-stream caches") says when weir queries the id.  weir finds the cache of a created stream by its
- * handle, and the cache of a default stream by its id: a default stream's handle means another stream in another
- * context or thread.
+ * weir finds the cache of a created stream by its handle, which may mean another stream by now; doc/design.md
+ * ("Per-stream caches") says when weir queries the id.  It finds the cache of a default stream by its id, since the
+ * handle means another stream in another context or thread.
  *
- * A cache flushes in calls on its own stream, whose id is known then: if the cache holds more idle memory than its cap,
- * or memory that was unused for long.  Only weir__caches_empty flushes all caches at once, behind a wait for the
- * device: for trims and in OOM recovery.
+ * A cache flushes in calls on its own stream.  Only weir__caches_empty() flushes all caches, behind a wait for the
+ * device.
  *
- * A block that is freed during a capture is not reused until a request on the stream has found that the capture is
- * over.  Only such requests allocate from the cache or maintain it, so a free need not query the capture.
+ * A block that is freed during a capture is not reused until a request has found that the capture is over.  Only such
+ * requests allocate from the cache or maintain it, so a free need not query the capture.
  *
- * Many remote frees return to their slabs as one batch, behind one event, or behind a wait for the device.
- *
- * Each cache counts its blocks under its own lock, and any thread may add the counts up.  Statistics add them up, and
- * so does a miss after the engine's blocks have grown.  Both raise the peaks.
- *
- * Locks: the caches' lock.  A thread that holds it may take one cache's lock, to retire or flush the cache and to
- * return slots, or the records' lock, to list blocks.
+ * Locks: a thread that holds the caches' lock may take one cache's lock, or the records' lock.
  */
 #include "cache/stream_cache.h"
 
@@ -37,7 +28,7 @@
 
 enum {
     EARLY_CALLS = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
-    /* The most caches of default streams that are not bound: as threads come and go, so do their default streams. */
+    /* The most caches of default streams that are not bound: their number grows with the number of threads. */
     DEFAULT_STREAMS = 256
 };
 
@@ -47,8 +38,7 @@ enum {
 /* The time after which a cache returns memory that its stream does not use. */
 #define IDLE_NS UINT64_C(1000000000)
 
-/* A miss adds up the counts of all caches once the engine's blocks have grown by this part, and by GROWN_LEAST at
- * least. */
+/* A miss adds up the counts of all caches once the engine's blocks have grown by a GROWN_PART-th, or by GROWN_LEAST. */
 #define GROWN_LEAST ((uint64_t)16 << 20)
 #define GROWN_PART 32
 
@@ -60,7 +50,7 @@ _Static_assert(offsetof(struct weir_slab, next) == 64 &&
 
 /* ---- one stream's cache ---- */
 
-/* Returns 1 if the cache's lists are well formed and its sums of idle memory agree with them, else 0.  Only the first
+/* Returns 1 if the cache's lists are well formed and agree with its sums of idle memory, else 0.  Only the first
  * slab of a list may be full.  The caller holds the cache's lock. */
 static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
     size_t idle = 0, inbox = 0;
@@ -81,8 +71,8 @@ static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
            inbox == atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
 }
 
-/* Makes the remote-free queue accept slots for the cache's present stream, or no slots if the cache serves none.  Then
- * collects the queue, since its slots were freed for the cache's former stream. */
+/* Makes the remote-free queue accept slots for the cache's present stream, or no slots if the cache serves none.
+ * Then collects the queue, since its slots were freed for the cache's former stream. */
 static void update_queue_id(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : 0;
@@ -95,9 +85,9 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Moves memory out of the cache: all blocks of the inbox; empty slabs, until at most `keep` bytes are idle; and the
- * remote frees of each class that has at least `least` remote frees.  `least` is above 0.  With `unused`, also moves
- * the empty slabs that the stream has not used since the last search for unused memory, and begins the next search. */
+/* Moves memory out of the cache: the inbox; empty slabs, until at most `keep` bytes are idle; and the remote frees
+ * of each class that has `least` (1 or more).  With `unused`, also moves the empty slabs that the stream has not
+ * used since the last search for unused memory, and begins the next search. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -137,7 +127,8 @@ static void empty_cache(struct weir_cache *c, struct weir_flushed *out) {
     take_idle(c, 0, 0, 1, out);
 }
 
-/* Detaches slabs with live slots, after empty_cache(): the stream of their free slots is no longer known. */
+/* Detaches the slabs with live slots that empty_cache() has left: the stream of their free slots is not known any
+ * more. */
 static void detach_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->open[i]) {
@@ -160,9 +151,9 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
 }
 
 /* Sets the cap of one cache to an equal part of what all caches together may keep idle, and lowers larger caps of
- * other caches to this part.  The part is at most the release threshold, since a synchronisation cannot release cached
- * memory.  A limit that the user set covers all caches together: the cache gets less than its part while other caches
- * hold the memory, since a cache cannot flush without calls on its stream.  The caller holds `lock`. */
+ * other caches to this part.  The part is at most the release threshold, since a synchronisation cannot release
+ * cached memory.  If the user has set the limit of all caches, the cache gets only what the other caches leave,
+ * since they cannot flush without calls on their streams.  The caller holds `lock`. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -262,12 +253,9 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Flushes memory of the cache, as take_idle() chooses it, if the cache serves the stream.  This call is on the stream,
- * whose id was just queried.  Memory that goes to the engine counts as freed on the stream, and an event on the stream
- * covers the remote frees.
- *
- * The caller holds `lock`, so that OOM recovery and statistics of other threads find the memory in the cache or in the
- * engine.  With is_straight `lock` is released while the driver frees the memory. */
+/* Flushes memory of the cache, as take_idle() chooses it, in a call on its stream, whose id was just queried.  The
+ * engine gets the memory as freed on the stream, and an event on the stream covers the remote frees.  The caller holds
+ * f->lock, so that OOM recovery of another thread finds the memory in the cache or in the engine. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -284,8 +272,8 @@ static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream
         weir__caches_strand(f, NULL, h.remotes);
 }
 
-/* Maintains a cache in a call on its stream, whose id was just queried: adapts the cap, and flushes memory above the
- * cap or memory that was unused for long. */
+/* Adapts the cap of a cache, and flushes memory above the cap or memory that was unused for long.  The call is on
+ * the cache's stream, whose id was just queried. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                            uint64_t id) {
     uint64_t now = f->device->driver->ticks();
@@ -293,7 +281,7 @@ static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_str
     int expired;
 
     pthread_mutex_lock(&f->lock);
-    if (has_elapsed(f, f->span_ticks, now)) { /* a new period begins */
+    if (has_elapsed(f, f->span_ticks, now)) {
         f->span_ticks = now;
         f->recent_peak[1] = f->recent_peak[0];
         f->recent_peak[0] = 0;
@@ -352,9 +340,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the id with which flushed memory goes to the engine after a wait for the device: the id of the only stream,
- * or OBSERVED if there are several streams.  An engine that knows only one stream records no events, but OBSERVED
- * memory would make the engine record them. */
+/* Returns the id with which flushed memory goes to the engine after a wait for the device: OBSERVED, or the id of
+ * the only stream, since OBSERVED memory would make the engine record events, which one stream does not need. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -369,9 +356,9 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches and stranded memory behind a wait for the device.  Sets *more to 1 if slots have returned to their
- * slabs, since another flush may then find empty slabs, else to 0.  The caller holds `lock`, which is released during
- * the wait. */
+/* Flushes all caches, and memory without events, behind a wait for the device.  Sets *more to 1 if slots have
+ * returned to their slabs, which may be empty now, else to 0.  The caller holds `lock`, which is released during the
+ * wait. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     CUresult result = CUDA_SUCCESS;
@@ -402,10 +389,9 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     return CUDA_SUCCESS;
 }
 
-/* Lets one thread flush at a time, so that the next thread finds the memory that the first thread frees.  Otherwise the
- * next thread's request could fail while the first thread has the memory and waits for the device.
- *
- * Slabs that become empty after the wait need another wait, since later frees of their slots may be on any stream. */
+/* Lets one thread flush at a time: another thread's request would fail while the first has the memory and waits for
+ * the device.  Slabs that become empty after the wait need another wait, since later frees of their slots may be on
+ * any stream. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     CUresult result;
@@ -435,9 +421,9 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
     return weir__device_check_stream(f->device, stream);
 }
 
-/* Returns 1 if weir did not see the end of a stream with this handle, and such streams leave much memory to a wait for
- * the device; else 0.  More caches could then leave memory without bound.  A program that creates and destroys streams
- * gets the old handles again, so streams with new handles still get a cache. */
+/* Returns 1 if weir did not see the end of a stream with this handle, and such streams leave much memory to a wait
+ * for the device; else 0.  Streams with new handles still get a cache: a program that destroys streams gets old
+ * handles again. */
 static int wastes_ended_streams(const struct weir_caches *f, const struct weir_cache *c) {
     return c->missed_end &&
            atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
@@ -465,7 +451,6 @@ static void insert_cache(struct weir_caches *f, struct weir_cache *c) {
     atomic_store_explicit(bucket, c, memory_order_release);
 }
 
-/* Removes a cache from the bucket of its key. */
 static void remove_cache(struct weir_caches *f, const struct weir_cache *c) {
     _Atomic(struct weir_cache *) *at = weir__cache_bucket(f, c->key);
 
@@ -482,9 +467,8 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Finds the newest cache of a default stream that is not bound and had no call since the last search.  Flushes it and
- * removes it from its bucket.  Returns NULL if there is none.  Stores the call counts of all caches for the next
- * search. */
+/* Finds the newest cache of a default stream that is not bound and had no call since the last search, flushes it,
+ * and removes it from its bucket.  Returns NULL if there is none. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
@@ -504,9 +488,9 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The stream `early_id` freed the
- * blocks during captures.  If it is another stream, it has ended, and the blocks wait for the device.  The caller
- * holds `lock`, which is released meanwhile. */
+/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The blocks were freed on the
+ * stream `early_id` during captures.  If that stream has ended, they wait for the device.  The caller holds `lock`,
+ * which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -516,8 +500,8 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
     weir__caches_give(f, blocks, id, c->early_id == id ? c : NULL, stream);
 }
 
-/* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Detaches the cache if it serves
- * an earlier stream with the handle.  Returns NULL if there is no host memory, or if there are too many caches of
+/* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Detaches the cache from an
+ * earlier stream with the handle.  Returns NULL if there is no host memory, or if there are too many caches of
  * default streams that are not bound.  The caller holds `lock`, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
@@ -567,7 +551,7 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
 }
 
 /* Returns the cache of a stream that is being captured, in a call on the stream.  Returns NULL for a default stream,
- * since its id cannot be queried now. */
+ * whose id cannot be queried now. */
 static struct weir_cache *mark_capturing(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
     int taken;
@@ -762,8 +746,8 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
 }
 
 /* Returns the record of the slab or whole block that contains the address, or NULL.  Only the first page of a whole
- * block leads to its record.  So for another address the search goes back page by page, past records of freed blocks,
- * as far as the largest block reaches.  While the block is live, no page on the way changes. */
+ * block leads to its record, so the search goes back page by page, past records of freed blocks, as far as the
+ * largest block reaches.  While the block is live, none of these pages changes. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -844,8 +828,8 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact if only one cache was used and
- * its remote-free queue stayed empty.  The caller holds `lock`. */
+/* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact if only one cache was used
+ * and its remote-free queue stayed empty.  The caller holds `lock`. */
 static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
@@ -880,8 +864,8 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the bytes in the engine's blocks above which a miss adds up the counts.  If weir replaces a driver's pool, any
- * growth counts, since programs read and reset the peak of the pool. */
+/* Sets the bytes in the engine's blocks above which a miss adds up the counts.  If weir replaces a driver's pool,
+ * each growth does so, since programs read and reset the peak of the pool. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);
@@ -929,7 +913,6 @@ uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew) {
     return peak;
 }
 
-/* Returns the idle bytes of a cache: those in empty slabs and those in the inbox. */
 static size_t idle_in(const struct weir_cache *c) {
     return atomic_load_explicit(&c->idle, memory_order_relaxed) +
            atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);

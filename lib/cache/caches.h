@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* caches.h: the per-stream caches, which serve requests with memory from an engine.
  *
- * This file must not know the public API, settings' names or how an engine places blocks.
+ * This file must not depend on the public API, on names of settings, or on how an engine places blocks.
  */
 #ifndef WEIR_CACHES_H
 #define WEIR_CACHES_H
@@ -26,8 +26,8 @@ size_t weir__caches_fit(size_t bytes);
 /* Returns 1 if a live block starts at the address, else 0. */
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
 
-/* Finds the live block that contains the address, and the bytes that were requested for the block.  Does not find
- * blocks of graphs.  Returns 1 on success, else 0. */
+/* Finds the live block that contains the address, and its requested bytes.  Does not find blocks of graphs.  Returns
+ * 1 on success, else 0. */
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes);
 
@@ -39,30 +39,28 @@ int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
 /* Flushes the cache of a stream that exists and is not being captured.  Any thread may call this function; a default
- * stream is the caller's.  If the stream is idle, frees on the stream count as completed; otherwise an event covers
- * the frees.  Does nothing for a default stream that is not idle, unless the stream `ends` now: the function then also
- * detaches the cache from the stream. */
+ * stream is the caller's.  An event covers the frees, unless the stream is idle.  Does nothing for a default stream
+ * that is not idle, unless the stream `ends` now: the function then also detaches the cache from the stream. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);
-/* Records that a new stream has this handle.  Quarantines the cached memory of an earlier stream with this handle,
- * whose end weir did not see. */
+/* Quarantines the cached memory of an earlier stream with the handle of this new stream, whose end weir did not see. */
 void weir__caches_stream_created(struct weir_caches *f, weir_stream stream);
 /* Records that the adapter no longer sees when streams are captured or end. */
 void weir__caches_unwatch(struct weir_caches *f);
 
-/* If the caches have idle memory, waits for the device, since no event covers the memory, and flushes it to the engine.
- * If the wait fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
+/* If the caches have idle memory, waits for the device, since no event covers the memory, and flushes it to the
+ * engine. If the wait fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
 weir_status weir__caches_empty(void *caches);
 
 /* Returns 1 if a block of the caches is live, else 0. */
 int weir__caches_has_blocks(struct weir_caches *f);
 
-/* Returns the peak of requested memory since the last call with `renew` set.  If `renew` is set, restarts this peak
- * at the memory that is live now, but not the lifetime peak of weir__caches_figures. */
+/* Returns the peak of requested memory since the last call with `renew` set, which restarts this peak at the memory
+ * that is live now. */
 uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew);
 
-/* Adds the caches' idle memory to a survey of the engine.  The next function visits the live blocks. */
+/* Adds the caches' idle memory to a survey of the engine, or visits the live blocks. */
 void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out);
 void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *visit_block, void *context);
 

@@ -14,7 +14,7 @@
 
 /* The most records of whole blocks that are kept after their blocks were freed. */
 enum { WHOLES_KEPT = 1 << 16 };
-#define CHUNK ((size_t)64 << 10)      /* the bytes of a chunk of host memory */
+#define CHUNK ((size_t)64 << 10)
 #define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once there is much host memory */
 struct weir_records_chunk {
     struct weir_records_chunk *next;
@@ -23,9 +23,8 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Makes a leaf, by mmap, since calloc would clear the whole leaf at once if the process had used the memory before.
- * Gives host memory to all words for 512 KiB at once, since page faults for each part later would cost twice as much.
- */
+/* Makes a leaf by mmap, since calloc might clear it at once.  Gives host memory to all words for 512 KiB at once:
+ * page faults for each part would cost twice as much. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -37,7 +36,7 @@ static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     return leaf;
 }
 
-/* Returns the leaf of a page, and makes the leaf if necessary.  Returns NULL if there is no host memory. */
+/* Returns the leaf of a page, which it makes if necessary, or NULL if there is no host memory. */
 static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page) {
     _Atomic(struct weir__pagemap_node *) *above =
         &r->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
@@ -84,9 +83,9 @@ static void want_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, 
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Reserves the words of the pages of [address, address + bytes), or with `large` the words of the 512 KiB around them,
- * so that setting the words cannot fail.  Returns 1 on success, 0 if there is no host memory, or if the address is
- * above 2^57 or no multiple of a page. */
+/* Reserves the words of the pages of [address, address + bytes), or with `large` the words of the 512 KiB around
+ * them, so that setting the words cannot fail.  Returns 1 on success, 0 if there is no host memory, or if the
+ * address is above 2^57 or no multiple of a page. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -97,7 +96,7 @@ static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes,
     if (last >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS) >= WEIR__PAGEMAP_TOP_SLOTS)
         return 0;
     for (; page <= last; page = end + 1) {
-        end = page | (WEIR__PAGEMAP_LEAF_SLOTS - 1); /* the last page of the leaf */
+        end = page | (WEIR__PAGEMAP_LEAF_SLOTS - 1);
         end = last < end ? last : end;
         leaf = leaf_of(r, page);
         if (!leaf)
@@ -125,7 +124,7 @@ static size_t bytes_of(unsigned order) {
     return (bytes + WEIR_RECORDS_ALIGN - 1) & ~(size_t)(WEIR_RECORDS_ALIGN - 1);
 }
 
-/* Adds a chunk of host memory.  The last chunk's rest stays unused.  Returns 1 on success, 0 if there is no host
+/* Adds a chunk of host memory; the last chunk's rest stays unused.  Returns 1 on success, 0 if there is no host
  * memory. */
 static int add_chunk(struct weir_records *r, size_t size) {
     struct weir_records_chunk *chunk =
@@ -179,8 +178,8 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value`, a record or NULL, in the words of the block of `s`: for a slab the words of all its pages, for a
- * whole block the word of its first page.  Drops the kept records of freed whole blocks that it finds in these words. */
+/* Stores `value`, a record or NULL, in the words of all pages of a slab, or in the word of a whole block's first
+ * page. Drops the kept records of freed whole blocks that it finds there. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);

@@ -10,33 +10,27 @@
  *           doubling, so that rounding wastes an eighth at most
  *   away    the state of a slot that was freed but is not in its slab's free list: see caches.c
  *
- * One word holds the state of a slot.  For a live slot the word is the number of bytes that were requested, so that
- * weir detects a double free.  For a slot in the slab's free list it is the number of the next free slot.
+ * The state of a live slot is the number of bytes that were requested, so that weir detects a double free.  The state
+ * of a slot in the slab's free list is the number of the next free slot.
  *
- * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  One leaf covers 4 GiB of
- * addresses.  A leaf is made when an address in it is first used, and stays until the map closes.  A leaf has 2 MiB of
- * words, one for each page, of which only reserved words have host memory, and 64 KiB of words for 512 KiB each.
+ * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  A leaf stays until the map
+ * closes.  It has 2 MiB of words for pages, of which only reserved words have host memory, and 64 KiB of words for 512
+ * KiB each.
  *
  * The words of all pages of a slab lead to its record.  Slabs of 512 KiB, the most frequent ones in programs with many
- * blocks, use words for 512 KiB instead.  Such a slab touches two of these words.  The first word has the record and a
- * tag: the page, within the 512 KiB, at which the slab begins.  So for each page the word of its 512 KiB and the word
- * before tell which slab has the page.  (A million blocks of 20 KiB need 300 KiB of these words, and 10 MiB of words
- * for pages.) If the two words lie in two leaves, the slab uses words for pages.  The first page of a whole block leads
- * to the block's record.  Large whole blocks, which are larger than any slot, use words for 512 KiB, since no two of
- * them begin in one.
+ * blocks, use words for 512 KiB instead, if the two words that such a slab touches lie in one leaf.  The first word has
+ * the record and a tag: the page, within the 512 KiB, at which the slab begins.  So the word of a page's 512 KiB and
+ * the word before tell which slab has the page.  The first page of a whole block leads to its record.  Large whole
+ * blocks, which are larger than any slot, use words for 512 KiB, since no two of them begin in one.
  *
- * The record of a whole block stays in the map with bytes == 0 after the block was freed, until a slab needs the word,
- * unless there are very many records.  The next block that begins there, or for large blocks in the same 512 KiB, gets
- * this record, so frequent allocations and frees do not write the map.  The thread that has the block may write the
- * record without a lock: a large block contains the last page of the 512 KiB in which it begins, so no two large blocks
- * with one record are live at once.
+ * The record of a freed whole block stays in the map with bytes == 0, until a slab needs the word or there are too
+ * many. The next block that begins there gets this record, and the thread that has the block writes it without a lock:
+ * a large block contains the last page of its first 512 KiB, so no two large blocks with one record are live at once.
  *
- * Readers take no lock and make three loads.  A reader of a live block's address finds the block's record: the word of
- * the block does not change, and no slab of the word before reaches the block.  Other parts of these words may change
- * between two loads.  Records stay allocated until the map closes, so a reader of any other address may read the record
- * that it finds.
+ * Readers take no lock.  The word of a live block does not change, and no slab of the word before reaches the block.
+ * Records stay allocated until the map closes, so a reader may read the record that it finds for any address.
  *
- * This file must not know streams, caches' locks, engines or the driver.
+ * This file must not depend on streams, caches' locks, engines or the driver.
  */
 #ifndef WEIR_PAGE_MAP_H
 #define WEIR_PAGE_MAP_H
@@ -66,7 +60,7 @@ struct weir_cache;
 struct weir_slab {
     _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
     _Atomic size_t bytes;               /* 0 for a whole block that has gone back to the engine */
-    _Atomic(struct weir_cache *) cache; /* the cache that owns a slab, or NULL if none does */
+    _Atomic(struct weir_cache *) cache; /* the cache that owns a slab, or NULL */
     union {
         uint64_t inverse; /* for slabs: the inverse, modulo 2^64, of a slot's odd factor */
         _Atomic uint64_t fetched_for; /* for whole blocks: the id of the requesting stream, or 0 */
@@ -84,10 +78,10 @@ struct weir_slab {
     uint32_t head;  /* the first slot in the free list, or SLOT_NONE */
     uint32_t epoch; /* the cache's epoch when the slab became empty */
 
-    /* For slabs only: the slots that lie in the remote-free queue of the cache, under the queue's lock. */
+    /* The slab's slots in the remote-free queue of its cache, under the queue's lock. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
     uint32_t posted, posted_first, posted_last; /* linked by their states, as free slots are */
-    _Atomic uint32_t slot[];                    /* the slots' states */
+    _Atomic uint32_t slot[];
 };
 
 static inline uint64_t weir__slab_base(const struct weir_slab *s) {
@@ -110,7 +104,6 @@ static inline unsigned weir__slab_class(size_t bytes) {
     return shift * 8 + (unsigned)(units >> shift);
 }
 
-/* Returns the units in a slot of a class. */
 static inline uint32_t weir__slab_units(unsigned size_class) {
     unsigned shift = size_class < 16 ? 0 : size_class / 8 - 1;
 
@@ -159,7 +152,7 @@ static inline size_t weir__slab_in_use(const struct weir_slab *s) {
     return s->slot_units ? (size_t)s->slot_units * WEIR_SLAB_UNIT : weir__slab_bytes(s);
 }
 
-/* Removes the first slot from the slab's free list, which is not empty, and marks the slot as live. */
+/* Allocates the first slot of the slab's free list, which is not empty. */
 static inline uint32_t weir__slab_take(struct weir_slab *s, uint32_t asked) {
     uint32_t slot = s->head;
 
@@ -175,8 +168,8 @@ static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     s->idle++;
 }
 
-/* Returns the inverse of an odd number, modulo 2^64, by Newton's iteration.  The lowest 3 bits of the number are right
- * at the start, and each step doubles the number of right bits. */
+/* Returns the inverse of an odd number, modulo 2^64, by Newton's iteration.  The lowest 3 bits are right at the
+ * start, and each step doubles the number of right bits. */
 static inline uint64_t weir__slab_inverse(uint64_t odd) {
     uint64_t inverse = odd;
 
@@ -265,8 +258,7 @@ struct weir_records_chunk;
 
 /* All fields are zero before weir__records_open(). */
 struct weir_records {
-    /* The page map: WEIR__PAGEMAP_TOP_SLOTS nodes or NULL.  Readers need no other field, and share no cache line with
-     * writers. */
+    /* The page map's root.  Readers need no other field, and share no cache line with writers. */
     _Atomic(struct weir__pagemap_node *) *top;
     /* The innermost lock.  It guards writes to the map, and the fields below. */
     _Alignas(128) struct weir_lock lock;
@@ -280,7 +272,7 @@ struct weir_records {
 
 /* ---- inlined look-ups ---- */
 
-/* The two words of an address: the word of its page, and the word of its 512 KiB. */
+/* The words of an address in its leaf: for its page, and for its 512 KiB. */
 struct weir__pagemap_words {
     _Atomic(void *) *page, *large;
 };
@@ -309,7 +301,7 @@ weir__records_words(const struct weir_records *r, uint64_t address,
     return 1;
 }
 
-/* The bits of a word for 512 KiB that hold the tag of a slab.  These bits are zero in the address of a record. */
+/* The bits of a word for 512 KiB that hold a slab's tag; zero in the address of a record. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
                "at most one slab of 512 KiB begins in the 512 KiB of a word");
@@ -320,7 +312,7 @@ static inline uintptr_t weir__records_tag(uint64_t address) {
     return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SLAB_SMALL / WEIR_PAGE - 1)) << 1 | 1;
 }
 
-/* Returns the record for any address, or NULL.  (If gcc decided, it would not inline this function into hits.) */
+/* Returns the record for any address, or NULL.  Inlined into hits only with always_inline. */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_records *r, uint64_t address) {
     struct weir__pagemap_words words;
@@ -334,8 +326,8 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* The word leads to the record of a large whole block, which another thread may change now.  So the bytes are
-         * read first: if they are not 0, the base that is read next belongs to that block or to a later one. */
+        /* The word leads to the record of a large whole block, which another thread may change now.  Reads the bytes
+         * first: if they are not 0, the base that is read next belongs to that block or to a later one. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
@@ -358,16 +350,16 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
 int weir__records_open(struct weir_records *r);
 void weir__records_close(struct weir_records *r);
 
-/* Makes the record of a slab, and cuts the slab into `slots` free slots, at most WEIR_RECORDS_SLOTS, of one size
- * class. If `slots` is 0, makes the record of a whole block instead; the caller sets later that this block is live.
- * Returns NULL if there is no host memory, or if the address is above 2^57 or not a multiple of a page. */
+/* Makes the record of a slab of 1 to WEIR_RECORDS_SLOTS free slots of one size class.  If `slots` is 0, makes the
+ * record of a whole block, which the caller marks as live.  Returns NULL if there is no host memory, or if the
+ * address is above 2^57 or not a multiple of a page. */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
-/* Finds the kept record of an earlier whole block for a new one, or makes a record.  Returns NULL as
- * weir__records_begin does. */
+/* Finds the kept record of an earlier whole block for a new one, or makes a record.  Returns NULL if there is no
+ * host memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
-/* Ends a record before its block goes back to the engine, which may use the block at once.  Returns the address of the
- * block. */
+/* Ends a record before its block goes back to the engine, which may reuse the block at once.  Returns the block's
+ * address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
 /* Visits the record of every block, live or not, under the lock.  For a whole block `visit` may read only atomic
  * fields and `slot_units`, since another thread may write the other fields. */

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_cache.h: the caches of all streams of one allocator, for the files that implement caches.h, and for request.c,
- * which inlines hits: requests that find a block in their stream's cache, and frees that put a block there.  For all
- * other calls request.c calls weir__caches_miss or weir__caches_free.
+/* stream_cache.h: the caches of all streams of one allocator, and the hits that request.c inlines: requests that find a
+ * block in their stream's cache, and frees that put a block there.
  *
- * The cache of a stream has slabs, whose free slots serve the stream's next requests, and an inbox.  Requests and frees
- * on the stream touch no memory that another stream's thread writes.  The cache's lock is biased to the thread that
- * uses the stream, and guards all fields that are not atomic.
+ * A cache has slabs, whose free slots serve the stream's next requests, and an inbox.  Hits touch no memory that
+ * another stream's thread writes.  The cache's lock is biased to the thread that uses the stream, and guards all fields
+ * that are not atomic.
  *
- * Locks: `flushing` is held during a flush of all caches, and is taken before all other locks.  `lock` guards writes of
- * the buckets of caches, and the order of deferred batches.  A thread that holds `lock` may take one more lock: the
- * engine's, the records', or a cache's.  A thread that holds a cache's lock calls nothing that may block, and takes no
- * other lock than the lock of the remote-free queue.  A hit takes only the cache's lock.
+ * Locks: `flushing` comes before all other locks.  A thread that holds `lock` may take one more lock: the engine's, the
+ * records', or a cache's.  A thread that holds a cache's lock calls nothing that may block, and takes no other lock
+ * than the lock of the remote-free queue.  A hit takes only the cache's lock.
  *
  * Glossary: page_map.h; and
  *   idle       bytes in slabs of which every slot is free.  The cap (caches.c) limits these bytes.
@@ -20,9 +18,10 @@
  *   queue      the remote-free queue: slots of the cache's slabs that other threads freed on the stream.  These threads
  *              need not revoke the bias, and touch the owner's cache lines only once for many slots.
  *   flushed    removed from a cache to return to the engine
+ *   stranded   flushed, but without an event: only a wait for the device allows its reuse
  *   deferred   work that hits leave to a slower call: `due` maintenance, and the check whether a capture has ended
  *
- * This file must not know the public API, settings' names or how an engine places blocks.
+ * This file must not depend on the public API, on names of settings, or on how an engine places blocks.
  */
 #ifndef WEIR_STREAM_CACHE_H
 #define WEIR_STREAM_CACHE_H
@@ -38,8 +37,7 @@
 #include "cache/page_map.h"
 #include "engine/stream_order.h"
 
-/* A sum of bytes and its peak.  One thread at a time changes them, under a lock of the owner; any thread reads them
- * without a lock. */
+/* A sum of bytes and its peak.  One thread at a time changes them; any thread reads them without a lock. */
 struct weir_peak_sum {
     _Atomic int64_t now, peak;
 };
@@ -81,7 +79,7 @@ struct weir_remote_slot {
     uint32_t slot;
 };
 
-/* Remote frees in one piece of host memory.  A flush moves the piece out of the cache, so a flush cannot fail. */
+/* Remote frees in one piece of host memory, which a flush moves out of the cache, so that a flush cannot fail. */
 struct weir_remote_slots {
     struct weir_remote_slots *more; /* the next piece of the batch */
     uint32_t count, room;
@@ -92,23 +90,23 @@ struct weir_remote_slots {
  * fields need none. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
-    uint64_t id; /* the id of the stream that the cache serves, or 0 if it serves none */
-    struct weir_slab *slabs;    /* slabs with slots in the queue, linked by posted_next */
-    /* The number of slots in the queue, and their bytes, as requested and as in use.  The cache's counts do not include
-     * the frees of these slots yet. */
+    uint64_t id; /* the id of the stream that the cache serves, or 0 */
+    struct weir_slab *slabs;    /* linked by posted_next */
+    /* The number of slots in the queue, and their bytes.  The cache's counts do not include the frees of these slots
+     * yet. */
     _Atomic uint64_t count, requested, in_use;
 };
 
-/* This bit of `trusted` is set while the preload library reports the stream's captures and its end, and each new stream
+/* A bit of `trusted`, set while the preload library reports the stream's captures and its end, and each new stream
  * with its handle.  Requests then need not query the driver. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
-    /* The caches' lock guards these fields.  Hits do not write to the cache line of these fields, nor beside it. */
+    /* Guarded by the caches' lock.  Hits do not write to the cache line of these fields, nor beside it. */
     _Alignas(128) uint64_t early_id; /* the id of the stream whose calls `early_calls` counts */
     uint32_t early_calls;            /* calls on a stream that has no cache yet */
     int missed_end;                  /* set if weir missed the end of a stream of this cache */
-    uint64_t last_calls;             /* the number of calls at the last search for unused caches */
+    uint64_t last_calls;             /* calls_of() at the last search for unused caches */
     struct weir_cache *next;         /* links all caches */
     uint64_t idle_search_ticks;      /* the time of the last search for unused memory */
 
@@ -125,8 +123,8 @@ struct weir_cache {
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Fields that hits write under the lock.  Other threads read the atomic ones without the lock.  `is_ready` is 1 if
-     * hits may use the cache, 0 if the cache has deferred work. */
+    /* Fields that hits write under the lock.  Other threads read the atomic ones without the lock.  `is_ready` is 1
+     * if hits may use the cache, 0 if the cache has deferred work. */
     int is_ready;
     _Atomic uint64_t hits;   /* the requests that the cache served */
     _Atomic uint64_t misses; /* the requests that weir served in another way */
@@ -147,25 +145,23 @@ struct weir_cache {
     int serves;             /* set if the cache serves the stream `id` */
     int due;                /* set if the stream's next request shall maintain the cache */
     uint32_t epoch;         /* the number of searches for unused memory so far */
-    int had_many_idle;      /* the last result of has_many_idle() in cache_requests.c */
+    int had_many_idle;      /* the last result of has_many_idle() */
     unsigned
-        results_to_reuse; /* the number of new slabs for which has_many_idle() returns its last result again */
+        results_to_reuse; /* new slabs for which has_many_idle() repeats its result */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
-    /* For each size class, the slots of other streams' slabs that this stream has freed; NULL before the first such
-     * free. */
+    /* For each class, the freed slots of other streams' slabs; NULL before the first such free. */
     struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES];
 
     struct weir_remote_queue queue;
 };
 
-/* The memory that a flush takes out of a cache. */
 struct weir_flushed {
     struct weir_slab *spans;           /* empty slabs and whole blocks, linked by next */
     struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* Adds to a sum that one thread at a time changes.  A thread that reads the new value also sees the earlier writes of
- * this thread. */
+/* Adds to a sum that one thread at a time changes.  A thread that reads the new value also sees the earlier writes
+ * of this thread. */
 static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *sum,
                                                                     uint64_t more) {
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
@@ -221,8 +217,7 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* Returns 1 if the remote-free queue has slots enough for a collection during a request of `bytes`, else 0.  A
- * collection moves a few cache lines, however many slots it returns. */
+/* Returns 1 if the remote-free queue has slots enough for a collection during a request of `bytes`, else 0. */
 static inline int weir__cache_should_collect(const struct weir_cache *c, size_t bytes) {
     uint64_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
@@ -246,13 +241,13 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
 }
 
 /* Allocates a whole block of the request's size from the newest blocks of the inbox, or returns 0.  While several
- * streams are in use, an inbox serves no large request: a block that always returns to its stream stays apart from the
- * free memory beside it, which other streams need in one piece. */
+ * streams are in use, serves no large request: a block that always returns to its stream would keep the free memory
+ * beside it from merging, which other streams need in one piece. */
 uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
 
 /* ---- inlined hits ----------------------------------------------- */
 
-/* Callers hold the cache's lock. */
+/* Callers of the following functions hold the cache's lock. */
 
 /* Allocates a slot for `bytes` from a slab with free slots. */
 static inline __attribute__((always_inline)) uint64_t
@@ -319,15 +314,14 @@ struct weir_caches {
     /* A hit reads the fields up to `bucket`, and the stream's cache. */
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
-    struct weir_records records; /* the records of all blocks; hits read only the first field */
-    /* Lists of caches by the hash of their key, linked by `after`: the caches of created streams, then the caches of
-     * default streams.  Writers hold the caches' lock; readers hold no lock.  The key of a created stream's cache
-     * never changes.  If another thread removes a key of a default stream, a reader may go on in the wrong list.  So a
-     * reader that found no cache of a default stream searches again under the caches' lock. */
+    struct weir_records records; /* hits read only the first field */
+    /* Lists of caches by the hash of their key, linked by `after`: created streams, then default streams.  Writers
+     * hold `lock`; readers hold no lock.  If another thread removes a default stream's cache, a reader may go on in
+     * the wrong list.  So a reader that found no cache of a default stream searches again under `lock`. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
-    struct weir_engine *engine; /* the engine of `v` */
+    struct weir_engine *engine;
     /* Set if the driver orders the reuse of the engine's blocks.  Caches then keep slabs, but no whole blocks. */
     int driver_orders;
     /* The time after which a cache returns unused memory, or UINT64_MAX for never. */
@@ -339,18 +333,18 @@ struct weir_caches {
 
     pthread_mutex_t flushing;  /* held during a flush of all caches */
     pthread_mutex_t lock;      /* guards the fields below */
-    struct weir_cache *caches; /* all caches */
+    struct weir_cache *caches;
     struct weir_cache *uncached; /* counts the blocks that no stream's cache counts */
     size_t default_streams;    /* the number of caches of default streams that are not bound */
     size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
-    /* Memory that only a wait for the device completes: remote frees, and with is_straight freed blocks. */
+    /* Memory that only a wait for the device completes: remote frees, and with driver_orders freed blocks. */
     struct weir_flushed stranded;
     _Atomic size_t stranded_bytes;
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
-    uint64_t requested_lately; /* the peak that weir__caches_peak_lately returns */
-    /* The peak of the bytes in the engine's blocks: in the present period of idle_ns, and in the period before. */
+    uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
+    /* The peak of the bytes in the engine's blocks in the present period of idle_ns, and in the period before. */
     uint64_t recent_peak[2];
     uint64_t span_ticks; /* the time at which the present period began */
     /* If the engine's blocks have more bytes than this, a miss adds up the counts of all caches. */
@@ -369,8 +363,8 @@ static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_cache
     return &f->bucket[hash + (key & WEIR_CACHE_BY_ID ? WEIR_CACHE_BUCKETS : 0)];
 }
 
-/* Returns the cache with this key, or NULL if there is none or the key is 0.  Another thread may have changed the key
- * of a default stream's cache by now, which is_its() checks under the cache's lock. */
+/* Returns the cache with this key, or NULL if there is none or the key is 0.  The key of a default stream's cache
+ * may have changed by now, which is_its() checks under the cache's lock. */
 static inline __attribute__((always_inline)) struct weir_cache *
 weir__cache_find(struct weir_caches *f, uint64_t key) {
     struct weir_cache *c = NULL;
@@ -416,9 +410,9 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns the cache of a stream, or NULL.  For a default stream, sets *id, and queries the driver if weir does not
- * know the id.  If the thread has no context, makes the device's context current for the query and sets *lent, which
- * the caller passes to weir__device_restore_context().  For other streams *id and *lent are unchanged. */
+/* Returns the cache of a stream, or NULL.  For a default stream, sets *id, by a query if weir does not know it.  If
+ * the thread has no context, makes the device's context current for the query and sets *lent, which the caller
+ * passes to weir__device_restore_context(). */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
     uint64_t key = key_of(stream, 0); /* a default stream has no key before its id is known */
@@ -435,10 +429,9 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, key_of(stream, *id));
 }
 
-/* Returns 1 if a cache that serves a stream serves the stream with this id, else 0.  `id` is 0 for a created stream
- * whose id was not queried, because the program vouches for the stream or a free needs only the handle.  The caller
- * holds the cache's lock.  A call that takes the lock again checks this again, since another thread may have given the
- * cache to another stream meanwhile. */
+/* Returns 1 if a cache that serves a stream serves the stream with this id, or if `id` is 0 (not queried); else 0.
+ * The caller holds the cache's lock.  A call that takes the lock again checks again, since another thread may have
+ * given the cache to another stream. */
 static inline int is_its(const struct weir_cache *c, uint64_t id) {
     return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -451,8 +444,8 @@ static inline void count_hit(struct weir_cache *c) {
         weir__cache_set_due(c);
 }
 
-/* Allocates a block from the cache, its remote-free queue or its inbox.  Returns 0 if there is no block, if the cache
- * has deferred work, or if the cache now serves another stream.  The caller holds the cache's lock. */
+/* Allocates a block from the cache, its remote-free queue or its inbox.  Returns 0 if there is no block, if the
+ * cache has deferred work, or if it now serves another stream.  The caller holds the cache's lock. */
 static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir_cache *c,
                                                                      uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
@@ -480,7 +473,7 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir
     }
 }
 
-/* Frees a slot into the cache if the lock is biased to this thread, the cache has no deferred work, and the cache still
+/* Frees a slot into the cache if the lock is biased to this thread, the cache has no deferred work, and it still
  * serves the stream `id`.  Returns 1 on success, 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int
 free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
@@ -496,22 +489,22 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 /* ---- cache_requests.c ---- */
 
 /* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if the program vouches for the
- * stream.  `taken` is the state of the cache's lock, which the caller holds and this function releases.  `c` is NULL
- * if the stream has no cache, or if its id could not be queried. */
+ * stream.  `taken` is the state of the cache's lock, which this function releases.  `c` is NULL if the stream has no
+ * cache, or if its id could not be queried. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block as weir_free does, without checks of the call.  `c` is the cache that was found by the handle, or NULL,
- * `s` the block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the thread's last
- * driver result on success, since weir_free ends with this function. */
+/* Frees a block as weir_free does, without checks of the call.  `c` is the cache that was found by the handle, or
+ * NULL, `s` the block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the
+ * thread's last driver result on success, since weir_free ends with this function. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
-/* Returns slabs and whole blocks to the engine as freed on the stream `id`.  With a cache `c`, the call is on the
- * stream of the cache, whose handle is `stream`, and updates the room of the cache; without one, `stream` has no
- * meaning.  The caller holds no lock of a cache.  Returns 1 if an event is due on that stream, else 0.
+/* Returns slabs and whole blocks to the engine as freed on the stream `id`.  With a cache `c`, the call is on its
+ * stream, whose handle is `stream`, and updates the cache's room.  The caller holds no lock of a cache.  Returns 1 if
+ * an event is due on that stream, else 0.
  *
- * If the engine has is_straight, the caller holds `lock`, which is released meanwhile.  The function strands blocks
- * that the driver refuses to free, and without a cache all blocks whose `id` is not OBSERVED. */
+ * With driver_orders, the caller holds `lock`, which is released meanwhile.  The function strands blocks that the
+ * driver refuses to free, and without a cache all blocks whose `id` is not OBSERVED. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 
@@ -519,16 +512,15 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Queries the capture status and the id of a stream, in a call on the stream, and finds its cache.  Sets *c to NULL if
- * no cache serves the stream, and counts the call: a stream gets a cache after some calls.  Returns E_CAPTURE if the
- * stream is being captured.  Then *id is unchanged, and *c is the cache with that handle, or NULL. */
+/* Queries the capture status and the id of a stream, in a call on the stream, and finds its cache.  Sets *c to NULL
+ * if no cache serves the stream, and counts the call: a stream gets a cache after some calls.  Returns E_CAPTURE if
+ * the stream is being captured.  Then *id is unchanged, and *c is the cache with that handle, or NULL. */
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
                                       struct weir_cache **c);
 /* Does the deferred work of the cache in a call on the stream, whose id is `id`. */
 void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                               uint64_t id);
-/* Puts a slot into the free list of its slab, after the last use of the slot on every stream.  The caller holds `lock`.
- */
+/* Puts a slot into the free list of its slab, after its last use on every stream.  The caller holds `lock`. */
 void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_slot *remote);
 /* Keeps memory until the next wait for the device, since no event covers it.  The caller holds `lock`. */
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
@@ -537,7 +529,7 @@ void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
 static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);
 }
-/* Adds up the counts of all caches and raises the peaks, since the engine's blocks have grown above add_up_above. */
+/* Adds up the counts of all caches and raises the peaks. */
 void weir__caches_raise_peaks(struct weir_caches *f);
 
 #endif

@@ -1,33 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped.c: the backing of the mapped engine: a heap in one range of addresses, with physical memory mapped where it
- * is needed.
- *
- * Addresses cost no memory, so the range is many times as large as the device.  The parts of the range without memory
- * are unmapped ranges.  If a request does not fit, the engine makes room at the addresses that lack the least memory,
- * by growth or by moves of idle memory.  If this fails, it moves all idle memory to the end of the range and makes
- * room there.
+/* mapped.c: the backing of the mapped engine: a heap in one range of addresses, with physical memory mapped where a
+ * request needs it.  doc/design.md ("Mapped") describes moves, aliased mappings and the budget.
  *
  * Requests that name the address of their block (weir_request.at) have their own part of the range, so that a program
  * can extend a block in place.  Physical allocations move to this part only after all work on them has completed.
  *
- * Growth ahead of requests creates and maps physical allocations without the heap's lock.  So requests that find room
- * need not wait for the driver.  The reserved memory includes the bytes of such growth from its start.  One thread at
- * a time grows ahead, and holds `growth_lock`.  A request that has to grow first waits for `growth_lock`, since the new
- * memory may be enough for it.  It then keeps the heap's lock, so that nothing is placed in the unmapped range where
- * the new memory will lie.
+ * Growth in the background maps physical allocations without the heap's lock, by one thread at a time, which holds
+ * `growth_lock`.  A request that has to grow waits for `growth_lock` first, since the new memory may suffice.  It then
+ * keeps the heap's lock, so that no block is placed at the addresses where the new memory will lie.
  *
- * Each physical allocation consists of whole pages of 2 MiB, and all of it is mapped at one address.  doc/design.md
- * ("Mapped") describes when a physical allocation may move, and when an aliased mapping stays at its old address.  The
- * physical allocation is then mapped twice.
+ * A physical allocation is exported as a file descriptor when a block in it is first shared.  If the program closes the
+ * descriptor (kept.h), weir exports again, under another name, so that a receiver cannot open a wrong file.
  *
- * Other processes map a physical allocation by a file descriptor, which weir creates when a block in it is first
- * shared.  The program may close this descriptor (kept.h).  weir then exports the physical allocation again, under
- * another name, so that a receiver cannot open a wrong file.
- *
- * Numbers (H200, driver 580).  To create and map a physical allocation takes 35 us for up to 64 MiB, 45 us for up to
- * 256 MiB, and 90 us for 1 GiB.  To move one of up to 64 MiB takes 38 us.
- *
- * This file must not depend on other backings, on names of settings, or on how blocks are placed and ordered.
+ * Numbers (H200, driver 580).  To create and map a physical allocation takes 35 us for up to 64 MiB, and 90 us for 1
+ * GiB.
  */
 #include "engine/mapped.h"
 
@@ -42,27 +28,24 @@
 #include "base/hostmem.h"
 #include "base/kept.h"
 
-/* The range is ADDRESSES times as large as the device's memory, or smaller if the driver refuses this size.  A block
- * that stays live leaves a gap on either side, so a program with ever larger blocks needs many addresses. */
+/* The size of the address range in multiples of the device's memory; less if the driver refuses.  Live blocks leave
+ * gaps, so a program with ever larger blocks needs many addresses. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
-/* The parts of the address range, as fractions: 1/16 is for small requests, 1/8 is for requests that name an address.
- * */
+/* The parts of the range, as divisors: 1/16 for small requests, 1/8 for requests that name an address. */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
 
 /* ---- file descriptors of physical allocations ---- */
 
-/* The file descriptor by which other processes map a physical allocation.  The program may have closed the descriptor,
- * since it can close any number. */
+/* The exported file descriptor of a physical allocation.  The program may have closed the descriptor. */
 struct weir_mapped_file {
     struct weir_kept kept;
     uint64_t name;
 };
 
-/* The number of the last export of a physical allocation in this process. */
+/* The number of exports so far; a descriptor's `name` is this number at its export. */
 static _Atomic uint64_t export_count;
 
-/* Returns 1 if the process has no file descriptor left, else 0.  The driver does not report that this is why an export
- * failed. */
+/* Returns 1 if the process has no file descriptor left, else 0.  The driver's error of an export does not tell. */
 static int has_no_descriptor(void) {
     int file = weir__file_open("/", O_PATH, 0);
     int is_out = file < 0 && (errno == EMFILE || errno == ENFILE);
@@ -72,7 +55,6 @@ static int has_no_descriptor(void) {
     return is_out;
 }
 
-/* Exports a physical allocation as a file descriptor. */
 static weir_status export_handle(struct weir_device *device, struct weir_mapped_handle *unit) {
     int file = -1;
     CUresult result = device->driver->cuMemExportToShareableHandle(
@@ -94,8 +76,8 @@ static weir_status export_handle(struct weir_device *device, struct weir_mapped_
     return WEIR_OK;
 }
 
-/* Appends a physical allocation with its file descriptor to the list `out`.  Returns OK on success, or E_HOST_MEMORY
- * if no host memory or no descriptor is left.  Returns the status of the driver's call if the driver fails. */
+/* Appends a physical allocation with its file descriptor to the list `out`.  Returns E_HOST_MEMORY if no host memory
+ * or no descriptor is left. */
 static weir_status append_file(struct weir_device *device, struct weir_mapped_handle *unit,
                                struct weir_memory_files *out) {
     struct weir_memory_file *list =
@@ -119,8 +101,7 @@ static weir_status append_file(struct weir_device *device, struct weir_mapped_ha
     return WEIR_OK;
 }
 
-/* Undoes the exports of a list of physical allocations after one of them has failed: closes all file descriptors whose
- * export number is larger than `mark`. */
+/* Closes all file descriptors that were exported after the export number `mark`. */
 static void undo_exports(struct weir_mapped_range *g, uint64_t mark) {
     for (size_t i = 0; i < g->handle_count; i++)
         if (g->handles[i].file && g->handles[i].file->name > mark)
@@ -129,7 +110,7 @@ static void undo_exports(struct weir_mapped_range *g, uint64_t mark) {
 
 /* ---- aliased mappings ---- */
 
-/* Adds an aliased mapping (old addresses at which moved memory is still mapped) to the array, which has room. */
+/* Adds an aliased mapping to the sorted array, which has room. */
 static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
     struct weir_mapped_range *g = h->range;
     size_t at = 0;
@@ -142,7 +123,6 @@ static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
     g->aliases[at] = *s;
 }
 
-/* Returns an aliased mapping of the physical allocation, or NULL if there is none. */
 static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
                                           CUmemGenericAllocationHandle handle) {
     for (size_t i = 0; i < g->alias_count; i++)
@@ -151,24 +131,22 @@ static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
     return NULL;
 }
 
-/* Closes the file descriptor by which other processes map a physical allocation, and frees its record.  `file` may be
- * NULL. */
+/* Closes a file descriptor and frees its record.  `file` may be NULL. */
 static void close_file(struct weir_mapped_file *file) {
     if (file)
         weir__kept_close(&file->kept);
     free(file);
 }
 
-/* Releases a physical allocation to the device, and closes its file descriptor if it was exported. */
 static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocationHandle handle,
                                struct weir_mapped_file *file) {
     close_file(file);
     return h->e.device->driver->cuMemRelease(handle);
 }
 
-/* Releases a physical allocation that is mapped nowhere, or only by aliased mappings.  If it has aliased mappings, the
- * memory stays until the last of them is unmapped.  If the driver fails, a later call tries again.  The arrays have
- * room (make_place). */
+/* Releases a physical allocation that the heap does not contain.  If it has aliased mappings, the memory stays until
+ * the last of them is unmapped.  If the driver fails, a later call tries again.  The caller has called
+ * reserve_entries(). */
 static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) {
     struct weir_mapped_alias *s = alias_of(h->range, unit.handle);
 
@@ -182,7 +160,7 @@ static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) 
     }
 }
 
-/* Returns 1 if all work on the old addresses of an aliased mapping is known to have completed, else 0. */
+/* Returns 1 if all work on the old addresses is known to have completed, else 0. */
 static int is_alias_completed(const struct weir_heap *h, const struct weir_mapped_alias *s) {
     for (size_t i = s->tags; i-- > 0;)
         if (!weir__order_is_observed(&h->order, s->tag[i].stream, s->tag[i].sequence))
@@ -190,9 +168,8 @@ static int is_alias_completed(const struct weir_heap *h, const struct weir_mappe
     return 1;
 }
 
-/* Unmaps an aliased mapping (old addresses of moved memory) after all work on it has completed.  Also releases the
- * physical allocation if this was its last mapping.  If both driver calls succeed, the entry is unused: `base` is
- * NOWHERE and `last` is 0. */
+/* Unmaps an aliased mapping after all work on it has completed, and releases the physical allocation with its last
+ * mapping.  Afterwards the entry is unused if `base` is NOWHERE and `last` is 0. */
 static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_alias *other;
@@ -215,8 +192,7 @@ static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     s->file = NULL;
 }
 
-/* Unmaps all aliased mappings (old addresses of moved memory) whose work has completed.  If `notes` is set, adds
- * memory that is released by this to the allocator's list of events. */
+/* Unmaps all aliased mappings whose work has completed.  If `notes` is set, records released memory as an event. */
 static void unmap_completed_aliases(struct weir_heap *h, int notes) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -241,9 +217,8 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room in the arrays for this many more physical allocations and aliased mappings.  Background growth may be
- * mapping memory at the same time, so one more entry in each array stays free for it.  Returns 1 on success, 0 if
- * there is no host memory. */
+/* Makes room in the arrays for this many more entries, and one entry more for background growth, which may be
+ * mapping memory at the same time.  Returns 1 on success, 0 if there is no host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -260,9 +235,8 @@ static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t a
     return 1;
 }
 
-/* Maps a physical allocation at the address m->to.base, with access for all devices of the heap.  Creates the physical
- * allocation first, unless m->is_created is set.  After an error, the caller must undo what was done: m->is_created is set
- * if the physical allocation exists, and m->is_mapped is set if it is mapped. */
+/* Maps a physical allocation at the address m->to.base for all devices, and creates it unless m->is_created is set.
+ * After an error, the caller must undo what m->is_created and m->is_mapped show. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
@@ -281,8 +255,8 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
     return weir__device_status(h->e.device, result);
 }
 
-/* Makes the memory of a mapped physical allocation available for blocks.  `at` is its future index in the array
- * g->handles.  `id` is the stream that may use the memory, or OBSERVED for all streams. */
+/* Adds the memory of a mapped physical allocation to the free chunks.  `at` is its future index in g->handles.  `id`
+ * is the stream that may use the memory, or OBSERVED for all streams. */
 static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_handle *unit,
                                 size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
@@ -293,7 +267,7 @@ static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_ha
     size_t bytes;
     int placed;
 
-    /* unreached: no host memory for the stream's record, since the request has already created this record */
+    /* unreached: the request has already created the stream's record */
     if (id != WEIR_ENGINE_OBSERVED && !on)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (on) {
@@ -310,8 +284,8 @@ static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_ha
     return weir__heap_status(placed);
 }
 
-/* Adds a mapped physical allocation to the heap if `status`, the result of mapping it, is WEIR_OK.  `id` is the stream
- * that may use the memory.  On an error, unmaps the physical allocation.  The arrays have room (make_place). */
+/* Adds a physical allocation to the heap if `status`, the result of map_memory(), is WEIR_OK; otherwise unmaps it.
+ * `id` is the stream that may use the memory.  The caller has called reserve_entries(). */
 static weir_status insert_handle(struct weir_heap *h, weir_status status,
                                  struct weir_mapped_move *m, uint64_t id) {
     struct weir_mapped_range *g = h->range;
@@ -338,10 +312,9 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
     return status;
 }
 
-/* Removes the idle physical allocation at `base` from the heap, so that it can move, and writes it to *unit.  `piece`
- * is the index of the free piece in which it starts.  If all work on it has completed, unmaps it.  Otherwise makes
- * `stream` wait for the work of other streams, and leaves its addresses mapped as an aliased mapping.  The arrays have
- * room (make_place). */
+/* Removes the idle physical allocation at `base`, which starts in the free piece number `piece`, from the heap, and
+ * writes it to *unit.  Unmaps it if its work has completed.  Otherwise makes `stream` wait for the work of other
+ * streams, and keeps the old addresses as an aliased mapping.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
                                  uint64_t base, struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -380,8 +353,8 @@ static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t
 
 /* ---- plans ---- */
 
-/* Creates all new physical allocations of the plan before any of them is mapped, since the device may lack memory for
- * some.  If the others were already mapped, the memory next to them could no longer move. */
+/* Creates all new physical allocations of the plan before any is mapped: if the device lacks memory, nothing has
+ * moved. */
 static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -408,8 +381,8 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Removes each idle physical allocation of the plan from its present address, from the highest address to the lowest.
- * In this order, the free chunk that weir__mapped_survey has found still starts below the next physical allocation. */
+/* Detaches the idle physical allocations of the plan, from the highest address to the lowest.  In this order, the
+ * pieces that weir__mapped_survey() has listed stay valid for the physical allocations below. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -434,7 +407,7 @@ static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     return status;
 }
 
-/* Adds the change of reserved memory by a plan to the allocator's list of events. */
+/* Records a change of reserved memory as an event. */
 static void record_reserve_change(struct weir_heap *h, struct weir_request *r, uint64_t before,
                                   uint64_t started) {
     uint64_t after = weir__heap_reserve(h);
@@ -444,16 +417,15 @@ static void record_reserve_change(struct weir_heap *h, struct weir_request *r, u
         weir__heap_grown(h);
         weir__engine_note(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
                           weir__device_elapsed_ns(h->e.device, started), after);
-        /* Some memory was unmapped in order to move it, and was then released because a later step failed. */
+        /* a step failed after memory was unmapped in order to move it, and the memory was released */
     } else if (after < before) {
         weir__engine_note(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
                           weir__device_elapsed_ns(h->e.device, started), after);
     }
 }
 
-/* Carries out a plan that makes room for a request: creates, moves and maps its physical allocations.  `state` tells
- * which streams may use the free memory that the plan extends (CLEAN, OWN or BEHIND).  The caller has entered the
- * device's context. */
+/* Carries out a plan.  `state` is the state of the free memory that the plan extends (CLEAN, OWN or BEHIND).  The
+ * caller has entered the device's context. */
 static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
@@ -461,7 +433,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     weir_status status;
     int pending = 0;
 
-    /* If a later step fails, each physical allocation of the plan still needs an entry in one of the arrays. */
+    /* If a step fails, each physical allocation of the plan still needs an entry in one of the arrays. */
     if (!reserve_entries(g, g->move_count, 2 * g->move_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = create_planned(h, r);
@@ -474,8 +446,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
         if (status == WEIR_OK)
             status = insert_handle(h, map_memory(h, m), m, m->state == CLEAN ? id : r->id);
     }
-    /* After a failure, some physical allocations of the plan are not mapped, or only at their old addresses.  This
-     * loop releases them. */
+    /* Releases physical allocations that a failed step has left without a mapping. */
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].is_created)
             release_memory(h, g->moves[i].to);
@@ -487,8 +458,8 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
 
 /* ---- requests that name an address ---- */
 
-/* Returns an address for a new block that the program wants to extend later: the middle of the largest unmapped range
- * for such requests.  Returns NOWHERE if no range is large enough. */
+/* Returns an address for a new block that the program wants to extend: the middle of the largest unmapped range of
+ * the kind APART.  Returns NOWHERE if no range is large enough. */
 static uint64_t find_extendable(const struct weir_heap *h, size_t bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t at = NOWHERE;
@@ -507,9 +478,9 @@ static uint64_t find_extendable(const struct weir_heap *h, size_t bytes) {
     return at;
 }
 
-/* Returns 1 if the window has only unmapped ranges and memory that is free for all streams, else 0. */
+/* Returns 1 if the window has only unmapped pieces and memory that is free for all streams, else 0. */
 static int is_window_free(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
-    uint64_t at = w->base; /* the window is checked up to this address */
+    uint64_t at = w->base;
 
     for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count && at < w->end; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
@@ -523,8 +494,8 @@ static int is_window_free(const struct weir_mapped_range *g, const struct weir_m
     return at >= w->end;
 }
 
-/* Finds the addresses (the window) where a request that names its address needs memory.  Sets w->missing to SIZE_MAX
- * if not all of them are free. */
+/* Finds the window of a request that names its address.  Sets w->missing to SIZE_MAX if a part of the window is in
+ * use. */
 static void find_apart(const struct weir_heap *h, const struct weir_request *r,
                        struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.state = CLEAN};
@@ -536,9 +507,8 @@ static void find_apart(const struct weir_heap *h, const struct weir_request *r,
 
 /* ---- requests ---- */
 
-/* Maps the memory that the window, the addresses for a request, lacks: idle physical allocations, and new ones.  If
- * work on moved memory has not completed, only the request's stream may use the memory, so the stream must have an id.
- * */
+/* Maps the memory that the window lacks.  Moves memory with uncompleted work only for a request whose stream has an
+ * id. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int method) {
     int least = r->id != 0 && kind != WEIR_HEAP_APART ? BEHIND : CLEAN;
@@ -555,8 +525,7 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
     return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
 }
 
-/* Raises the budget for moves by a part of the time that has passed since the last call.  Called before work for a
- * request begins. */
+/* Raises the time budget by a part of the time that has passed.  Called before the work for a request. */
 static void raise_budget(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -566,8 +535,7 @@ static void raise_budget(struct weir_heap *h) {
     g->earned = h->e.device->driver->ticks();
 }
 
-/* Lowers the budget for moves by the time since raise_budget().  If the peak of reserved memory has risen, raises the
- * budget again: `grown` is the rise in bytes. */
+/* Lowers the time budget by the time since raise_budget(), and raises it for growth by `grown` bytes to a new peak. */
 static void charge_budget(struct weir_heap *h, size_t grown) {
     struct weir_mapped_range *g = h->range;
     int64_t earned = (int64_t)(grown / MIB) * EARNED_NS / 1024;
@@ -577,9 +545,8 @@ static void charge_budget(struct weir_heap *h, size_t grown) {
         g->budget = g->budget + earned < CREDIT_NS ? g->budget + earned : CREDIT_NS;
 }
 
-/* Returns 1 if the array of physical allocations is valid, else 0.  Physical allocations must be sorted, must not
- * overlap, and must consist of whole pages of the range.  The sum of their sizes must be the heap's memory for blocks.
- * */
+/* Returns 1 if the physical allocations are sorted, do not overlap, consist of whole pages of the range, and have
+ * the heap's bytes in total; else 0. */
 static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     uint64_t at = h->starts[0], total = 0;
 
@@ -594,8 +561,8 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Makes room for a request of `bytes` bytes after rounding, and writes the addresses where the block fits (the window)
- * to *w.  If the time budget is used up, moves memory only if the heap cannot grow. */
+/* Makes room for a request of `bytes` bytes after rounding, and writes the window where the block fits to *w.
+ * Without time budget, moves memory only if the heap cannot grow. */
 static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
                              struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, method;
@@ -627,8 +594,7 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
     size_t bytes;
 
     h->range->knows_free = 0;
-    /* unreached: the size overflows only for a request above the device's memory, and weir refuses such a request
-     * before */
+    /* unreached: the size overflows only for a request above the device's memory, which weir has refused before */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__without_driver(WEIR_E_NO_MEMORY);
     status = make_room_for_kind(h, r, r->kind, bytes, &w);
@@ -641,13 +607,13 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 
 /* ---- growth ahead of requests ---- */
 
-/* Growth in the background reserves a 16th of new memory for small requests, but at most PREALLOC_SMALL_MOST bytes.
- * The part is smaller if small requests already have idle memory. */
+/* Background growth reserves a 16th of new memory for small requests, but at most PREALLOC_SMALL_MOST bytes, minus
+ * the idle memory that small requests have. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
-/* Takes the lock `growth_lock`, which keeps other threads from growing in the background.  `growth_lock` comes before the
- * heap's lock, so the function releases the heap's lock, which the caller holds, and takes it again. */
+/* Takes `growth_lock`.  Releases the heap's lock, which the caller holds, and takes it again, to keep the locks'
+ * order. */
 static void lock_growth(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -664,8 +630,8 @@ int weir__mapped_await(struct weir_heap *h) {
     return 1;
 }
 
-/* Finds the unmapped range after the last memory in this part of the address range (`kind`), and skips aliased
- * mappings there.  Returns 1 and writes the range to *at and *bytes.  Returns 0 if no addresses are left. */
+/* Finds the unmapped range at the end of this kind of addresses, after aliased mappings.  Returns 1 on success, 0 if
+ * no addresses are left. */
 static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t end;
@@ -680,8 +646,7 @@ static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *b
     return *bytes > 0;
 }
 
-/* Returns the bytes of idle memory for small requests, in whole pages, including memory with work that has not
- * completed. */
+/* Returns the bytes of idle memory for small requests, in whole pages, with or without uncompleted work. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
@@ -693,8 +658,8 @@ static size_t idle_small(const struct weir_mapped_range *g) {
     return weir__size_round_down(bytes, PAGE);
 }
 
-/* Creates a physical allocation of `bytes` bytes, and maps it at the address `at`, which is in an unmapped range.
- * Releases the heap's lock while the driver works.  Sets *added to the bytes of growth. */
+/* Creates a physical allocation and maps it at `at`, in an unmapped range.  Releases the heap's lock while the
+ * driver works.  Sets *added to the bytes of growth. */
 static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t bytes, size_t *added) {
     struct weir_mapped_range *g = h->range;
     struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
@@ -725,8 +690,8 @@ static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t byt
     return status;
 }
 
-/* Adds `bytes` bytes of memory to this part of the address range (`kind`), after the last memory there.  Each new
- * physical allocation has at most `most` bytes.  Adds the bytes of growth to *got. */
+/* Maps `bytes` bytes of new memory at the end of this kind of addresses, in physical allocations of at most `most`
+ * bytes.  Adds the bytes of growth to *got. */
 static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t most,
                              size_t *got) {
     weir_status status = WEIR_OK;
@@ -812,8 +777,8 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 
 /* ---- trims ---- */
 
-/* Releases idle physical allocations to the device, from the highest address to the lowest, until at most `keep` bytes
- * are reserved.  Sets *unseen if more memory could be released after pending work has completed. */
+/* Releases idle physical allocations, from the highest address to the lowest, until at most `keep` bytes are
+ * reserved. Sets *pending if more memory could be released after pending work has completed. */
 static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *pending) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};
@@ -850,7 +815,7 @@ static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *p
     return status;
 }
 
-/* Records the sizes of the blocks that were allocated since the last such trim, and live now. */
+/* Records the sizes of the blocks that were allocated since the last such trim and are live now. */
 static void record_lasting(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -887,8 +852,7 @@ static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *tr
 
 /* ---- access and descriptors ---- */
 
-/* Changes a device's access to all mapped memory.  Aliased mappings do not change, since no later work uses these old
- * addresses. */
+/* Changes a device's access to all mapped memory, except aliased mappings, whose old addresses no later work uses. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -920,8 +884,7 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
 }
 
 /* Appends the physical allocations of [base, base + bytes) to the list `out`, with a file descriptor for each.
- * Returns E_NOT_OWNED if a part of the range is not mapped.  The caller holds the lock and has entered the device's
- * context. */
+ * Returns E_NOT_OWNED if a part is not mapped.  The caller holds the lock and has entered the device's context. */
 static weir_status list_files(struct weir_heap *h, uint64_t base, size_t bytes,
                               struct weir_memory_files *out) {
     struct weir_mapped_range *g = h->range;
@@ -977,8 +940,8 @@ int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visi
     return count;
 }
 
-/* Returns the size of the largest request that would fit after the last memory of requests that are not small: in free
- * memory there, idle memory that can move there, and new memory. */
+/* Returns the size of the largest request that would fit at the end of the common addresses: in free memory there,
+ * idle memory that can move there, and new memory. */
 static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *asked) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_piece *last;
@@ -1003,8 +966,8 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
 
 /* ---- opening and closing ---- */
 
-/* Checks that the device supports physical allocations with mappings (VMM).  Returns OK, E_NOT_SUPPORTED or the status
- * of the driver's result. */
+/* Returns OK if the device supports physical allocations with mappings (VMM), else E_NOT_SUPPORTED or the driver's
+ * error. */
 static weir_status check_device(struct weir_device *device) {
     int can = 0;
     CUresult result;
@@ -1051,8 +1014,7 @@ static void mapped_close(struct weir_heap *h) {
     free(g);
 }
 
-/* Reserves the address range, and divides it into the parts for each kind of requests.  The caller has entered the
- * device's context. */
+/* Reserves the address range, and divides it into kinds of addresses.  The caller has entered the device's context. */
 static CUresult reserve_addresses(const struct weir_device *device, uint64_t *starts) {
     const size_t total = weir__size_round_down(device->total, PAGE);
     size_t bytes = total * ADDRESSES, apart = 0;
@@ -1086,7 +1048,6 @@ static const struct weir_backing backing = {
     .largest = mapped_largest,
 };
 
-/* Reserves the heap's address range, and creates the record of its physical allocations. */
 static weir_status open_range(struct weir_heap *h) {
     struct weir_device *device = h->e.device;
     struct weir_mapped_range *g = calloc(1, sizeof *g);

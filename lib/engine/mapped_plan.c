@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_plan.c: chooses the addresses for a request that does not fit into free memory of the mapped engine, and the
- * physical allocations that are mapped there.
+/* mapped_plan.c: chooses the addresses and the physical allocations for a request that does not fit into the free
+ * memory of the mapped engine.  doc/design.md ("Mapped") has the reasons.
  *
- * Before it plans, weir__mapped_survey lists the pieces of the range that are unmapped, or free for some stream.
- * Adjacent pieces form a gap.  The address range always ends with an unmapped range.  The block of a large request does
- * not start in memory of earlier blocks.  It gets physical allocations of its own, so that they can move after the
- * block is freed.
- *
- * A plan fills the unmapped ranges at the addresses for the request, first with spares (idle physical allocations that
- * can move), then with new physical allocations.  doc/design.md ("Mapped") has the reasons.
+ * A gap is a run of adjacent pieces (struct weir_mapped_piece).  The block of a large request does not start in memory
+ * of earlier blocks, so that its physical allocations can move after its free.
  */
 #include "base/hostmem.h"
 #include "engine/mapped.h"
@@ -40,8 +35,8 @@ static int add_free(struct weir_heap *h, uint64_t id, const struct weir_placemen
                          span->address, span->size, state, {span->stream, span->sequence}});
 }
 
-/* Adds an unmapped range to the list of pieces.  An aliased mapping in the range becomes a piece of its own, of kind
- * ALIAS, since no memory can be mapped there. */
+/* Adds an unmapped range to the list of pieces.  Each aliased mapping in the range becomes a piece of the state
+ * ALIAS. */
 static int add_unmapped(struct weir_mapped_range *g, uint64_t at, uint64_t end) {
     for (size_t i = 0; i < g->alias_count && g->aliases[i].base < end; i++) {
         const struct weir_mapped_alias *s = &g->aliases[i];
@@ -84,8 +79,8 @@ static uint64_t piece_end(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* Returns the index after the last piece of the gap that starts at piece `i`.  A gap is a run of adjacent pieces,
- * before index `end`, whose kind is `state` or better.  Returns `i` if the kind of piece `i` is worse than `state`. */
+/* Returns the index after the last piece of the gap that starts at piece `i` and has only pieces of this state or
+ * better, before index `end`.  Returns `i` if the state of piece `i` is worse. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int state) {
     size_t at = i;
 
@@ -95,8 +90,7 @@ static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, i
     return at;
 }
 
-/* Sets the field `spare` of the idle physical allocations that lie in the gap of pieces [i, end) and outside the
- * window. */
+/* Marks the idle physical allocations that lie in the gap of pieces [i, end) and outside the window as spare. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t i, size_t end) {
     uint64_t begins = g->pieces[i].base, ends = piece_end(&g->pieces[end - 1]);
@@ -137,8 +131,8 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
 
 /* ---- windows ---- */
 
-/* Computes the part of the unmapped piece `p` that lies in the window, extended to whole pages.  Returns 1 if there is
- * such a part, else 0. */
+/* Computes the part of the unmapped piece `p` that lies in the window, extended to whole pages.  Returns 1 if there
+ * is such a part, else 0. */
 static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
                       uint64_t *from, uint64_t *to) {
     *from = weir__size_larger(p->base, w->base);
@@ -150,8 +144,8 @@ static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapp
     return 1;
 }
 
-/* Computes how much memory a window for `bytes` bytes at the address `base` lacks.  The window lies in the gap of the
- * pieces [first, last).  Writes the window to *best if it lacks less memory than *best. */
+/* Writes the window of `bytes` bytes at the address `base`, in the gap of pieces [first, last), to *best if it lacks
+ * less memory than *best. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int state, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .state = state};
@@ -166,9 +160,9 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Finds the window for `bytes` bytes that lacks the least memory.  Among equal windows, finds the one with the lowest
- * address.  Writes it to *best if it lacks less memory than *best.  The function tries windows at the start of each
- * gap, and windows that start or end with a piece of free memory. */
+/* Writes the window of `bytes` bytes that lacks the least memory to *best if it lacks less memory than *best.  Tries
+ * windows at the start of each gap, and windows that start or end with a piece of free memory.  Among equal windows,
+ * the lowest address wins. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int state,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
@@ -200,7 +194,6 @@ void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
     size_t first = g->first[kind], i = g->first[kind + 1];
     uint64_t end = h->starts[kind + 1];
 
-    /* No window was found so far.  The code below finds one if there are enough addresses. */
     *w = (struct weir_mapped_window){.missing = SIZE_MAX};
     if (i == first || g->pieces[i - 1].state != UNMAPPED || piece_end(&g->pieces[i - 1]) != end)
         return;
@@ -232,11 +225,11 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  If the
- * budget is N times CREDIT_NS, the size is divided by N.  With several streams the size is half, since one stream's
- * last free keeps the whole physical allocation from the other streams.  While work is pending on several streams, the
- * size is always fine.  Above the release threshold there is no least size, since one block that lasts keeps a whole
- * physical allocation.  Once a trim has shown which sizes last, physical allocations for other sizes are twice as
+/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  A
+ * budget of N times CREDIT_NS divides the size by N.  With several streams the size is half, since one stream's last
+ * free keeps a whole physical allocation from the others.  While work is pending on several streams, the size is
+ * always fine.  Above the release threshold there is no least size, since one block that lasts keeps a whole
+ * physical allocation.  After a trim has shown which sizes last, physical allocations for other sizes are twice as
  * large. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
@@ -258,7 +251,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint6
     return weir__size_round_down(fine, PAGE);
 }
 
-/* Returns the number of bytes by which the growth policy wants to grow, if it is above `want`; else 0. */
+/* Returns the bytes by which the growth policy wants to grow, if they exceed `want`; else 0. */
 static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     struct weir_mapped_range *g = h->range;
     weir_growth_state state = {.size = sizeof state,
@@ -278,18 +271,16 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the size of the next new physical allocation of the plan.  The request needs `want` bytes at this address,
- * and `most` bytes fit there.  The plan already has `planned` bytes of new memory.  Only the first new physical
- * allocation of a plan may exceed `want` by more than FINE_LEAST. */
+/* Returns the size of the plan's next new physical allocation, after `planned` bytes of new ones.  The request needs
+ * `want` bytes here, and `most` bytes fit.  Only the first one may exceed `want` by more than FINE_LEAST. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
     if (h->range->move_count > 0)
         unit = weir__size_smaller(unit, weir__size_larger(FINE_LEAST, want));
-    /* The policy `exact` grows by no more than the request needs. */
     if (h->e.options->growth != WEIR_GROWTH_EXACT)
         wanted = policy_step(h, want, planned);
-    /* A step may exceed the bytes that the request needs, but the additional bytes must not exceed the limit. */
+    /* The size may exceed `want`, but the surplus must not exceed the limit. */
     step = within(want, weir__size_smaller(weir__size_larger(unit, wanted), most),
                   weir__size_subtract(weir__heap_room(h), planned));
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
@@ -308,10 +299,8 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
         find_window(h->range, kind, bytes, state, w);
 }
 
-/* Chooses the idle physical allocation to move to an address that needs `want` bytes and has room for `most` bytes.
- * Prefers memory that all streams may use, then memory of this stream, then memory that needs a wait.  Among equals
- * prefers the largest of at most `want` bytes, or else the smallest.  Returns NULL if no idle physical allocation
- * fits. */
+/* Chooses the idle physical allocation for an address that needs `want` bytes and has room for `most` bytes.
+ * Prefers the best state, then the largest of at most `want` bytes, then the smallest.  Returns NULL if none fits. */
 static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size_t want,
                                                uint64_t most) {
     struct weir_mapped_handle *best = NULL;
@@ -329,9 +318,9 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for the addresses [at, to) of an unmapped range.  The memory may extend to the address `most`.  If
- * `exact` is set, new physical allocations end at `to`.  Adds the bytes of new memory to *planned.  Returns 1 on
- * success, 0 if there is no host memory. */
+/* Plans memory for the addresses [at, to) of an unmapped range.  The memory may extend to `most`, but with `exact`
+ * new physical allocations end at `to`.  Adds the new bytes to *planned.  Returns 1 on success, 0 if there is no
+ * host memory. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;
@@ -355,7 +344,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
             m.from = spare->base;
             m.piece = spare->piece;
             m.state = spare->state;
-            spare->spare = 0; /* another move must not choose this spare */
+            spare->spare = 0;
         } else {
             m.to.bytes = exact ? want : new_bytes(h, kind, want, (size_t)(most - at), *planned);
             *planned += m.to.bytes;

@@ -1,38 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* pool.c: the pool engine, which allocates blocks from a private CUDA memory pool.
  *
- * The driver places blocks, orders their reuse and grows the pool.  In each request, this engine reads the pool's
- * attribute RESERVED once, in order to notice growth.  The engine records the growth, and then adds memory until the
- * pool has the size that the growth policy wants.
+ * The driver places blocks, orders their reuse and grows the pool.  Each request reads the pool's attribute RESERVED
+ * once to notice growth, records the growth, and adds memory as the growth policy wants.  The driver's internal
+ * dependencies are off: with them, an allocation may wait for another stream's work, or may block the host.
  *
- * Failed requests.  A request that the driver refuses may leave all of the device's memory reserved (H200, driver
- * 580).  The engine then trims the pool at once.
+ * Growth.  The pool grows only after all its free units are used.  So a step of growth allocates probe blocks, on a
+ * stream that runs nothing else, until RESERVED has risen to the target.  Then it frees them there, so that every
+ * stream can have the memory at once.
  *
- * Internal dependencies.  The engine switches off the driver's internal dependencies.  With them, an allocation may
- * make its stream wait for another stream's work, or may block the host, when memory is short.  oom_recovery.c polls
- * with a deadline instead.
+ * Trims.  The driver releases memory only if the host has waited for the stream that freed the memory, and
+ * cuCtxSynchronize would break captures (H200, driver 580).  So a trim allocates idle memory as probe blocks, frees
+ * them on the same stream as growth, and waits for that stream.
  *
- * Growth.  The driver cannot report whether a request would fit, and the pool grows only after all its free units are
- * used.  So a step of growth allocates blocks, called probe blocks, on a stream that runs nothing else.  The step
- * holds these blocks until RESERVED has risen to the target.  Then the step frees them on this stream, so that every
- * stream can have the memory at once.  A step counts the rise of RESERVED, not the bytes of the probe blocks.
+ * Driver 11.2 does not report the pool's figures.  The engine then records the size of each block in a table, which
+ * also enforces the limit, and takes the peak of these bytes, in whole units, for the reserved memory.
  *
- * Trims.  The driver's trim releases memory only if the host has waited for the stream that freed the memory.  It is
- * not enough that the work has completed, or that cuMemFree has waited.  cuCtxSynchronize waits for all streams, but
- * breaks captures (H200, driver 580).  So the engine allocates memory whose frees have completed as probe blocks, unit
- * by unit, on the stream that runs nothing else.  It frees them on this stream and waits for the stream.  Then the
- * trim releases the memory.
- *
- * Figures.  Driver 11.2 does not report the pool's figures.  For this driver the engine records the size of each block
- * in a table.  It estimates reserved memory as the peak of the memory in blocks, in whole units.  The table also
- * enforces the limit.
- *
- * Slabs.  The engine cuts slabs from superblocks (superblocks.h).  For the driver, each superblock is one block.
- *
- * Locks.  A thread holds `growing` while it grows or trims the pool, or undoes a request.  It may take the locks of
- * the counters and of `sizes` under `growing`, and a growth callback runs under `growing`.  A request that fits in
- * free memory takes no lock, except that it tries `growing` if the release threshold is finite.  Each free takes the
- * superblocks' lock for a moment.
+ * Locks.  A thread holds `growing` while it grows or trims the pool, or undoes a request.  Under `growing` it may take
+ * the locks of the counters and of `sizes`, and a growth callback runs.
  *
  * This file must not depend on other engines, on names of settings, or on how a trace or a cache uses the engine.
  */
@@ -51,8 +36,8 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* The largest size of a probe block, a block that is allocated only to make the pool grow.  With this size, one step
- * of growth holds the driver's lock for about 1 ms. */
+/* The largest size of a probe block, which is allocated only to make the pool grow.  Its allocation holds the
+ * driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
 enum { WEIR_POOL_PROBES = 512 };
@@ -60,50 +45,47 @@ enum { WEIR_POOL_PROBES = 512 };
 struct weir_pool_engine {
     struct weir_engine e;
     int has_figures; /* 1 if the driver reports reserved and used memory */
-    /* A stream that runs nothing else, so that every stream can at once reuse memory that was freed on it. */
+    /* A stream that runs nothing else, so that every stream can reuse memory that was freed on it at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* `ceiling` is the largest value to which reserved memory may rise: the limit, or the present reserved memory if
-     * it is larger.  `ceiling_limit` is the limit from which `ceiling` was computed.  A thread writes them only while it
-     * holds `growing`. */
+    /* The largest value to which reserved memory may rise: the limit `ceiling_limit`, or the reserved memory if it
+     * is larger. Written under `growing`. */
     _Atomic uint64_t ceiling, ceiling_limit;
-    /* The pool's release threshold.  A thread raises it only while it holds `growing`. */
+    /* The pool's release threshold; raised under `growing`. */
     uint64_t threshold;
-    /* the driver's peak of reserved memory when the figures were last read */
+    /* The driver's peak of reserved memory when the figures were last read. */
     _Atomic uint64_t reserved_peak;
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks, which are allocated only to make the pool grow; guarded by `growing`.  Between two steps of
-     * growth, the list has only blocks that the driver has failed to free. */
+    /* The probe blocks; guarded by `growing`.  Between two steps of growth, only blocks that the driver has failed
+     * to free. */
     struct {
         CUdeviceptr block;
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
-    /* The number of probe blocks.  Threads may read it without the lock. */
+    /* Also read without the lock. */
     _Atomic uint32_t probe_count;
-    /* The sum of the bytes of the probe blocks.  It rises before each block is allocated, so that it never misses a
-     * block. */
+    /* Rises before a probe block is allocated, so that it never misses one. */
     _Atomic uint64_t probe_bytes;
-    /* Set if a probe block was once the block of a request, so that the device may still work on it. */
+    /* Set if a probe block was the block of a request, so that the device may still work on it. */
     int probes_in_use;
 
     struct weir_async async; /* frees blocks that several streams use */
     struct weir_superblocks superblocks;
-    /* The sizes of all blocks, for a driver that does not report how much memory is in use.  Otherwise empty. */
+    /* The sizes of all blocks if has_figures is 0, else empty. */
     struct weir_sizes sizes;
 
-    /* Maps a block to its distance from the start of the driver's block, if replace_misaligned() has aligned the
-     * block.  `aligning` guards this map, and a thread that holds `aligning` calls nothing. */
+    /* The distance of an aligned block (replace_misaligned) from the start of the driver's block.  A thread that
+     * holds `aligning`, which guards this map, calls nothing. */
     struct weir_map before;
     pthread_mutex_t aligning;
-    /* set, and never cleared, once `before` has had an entry, so that most frees skip the map */
+    /* Set for ever once `before` has had an entry, so that most frees skip the map. */
     _Atomic int has_aligned;
 };
 
 /* ---- limits ---- */
 
-/* Returns 1 if this engine must enforce the limit of reserved memory, since the limit is below the one that the driver
- * enforces; else 0. */
+/* Returns 1 if the limit of reserved memory is below the limit that the driver enforces, else 0. */
 static inline int enforces_limit(const struct weir_pool_engine *p) {
     return weir__engine_limit(&p->e) < p->driver_limit;
 }
@@ -112,8 +94,7 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
-/* Lowers the ceiling, the largest permitted reserved memory, to the larger of the limit and the present reserved
- * memory.  Also raises the ceiling if the limit has risen.  The caller holds `growing`. */
+/* Adapts the ceiling of reserved memory to a lower reserve or another limit.  The caller holds `growing`. */
 static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = weir__engine_limit(&p->e);
 
@@ -126,8 +107,8 @@ static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
 
 /* ---- attributes of the pool ---- */
 
-/* Reads an attribute of the driver's pool: used memory, reserved memory, or the peak of reserved memory.  If the
- * driver is too old to report them, estimates the value.  The caller has relaxed this thread's capture mode. */
+/* Reads or estimates an attribute of the driver's pool: used memory, reserved memory, or the peak of reserved
+ * memory. The caller has relaxed this thread's capture mode. */
 static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_attribute which,
                                          uint64_t *value) {
     weir_statistics sizes;
@@ -141,8 +122,8 @@ static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_a
     return CUDA_SUCCESS;
 }
 
-/* Reads an attribute of the pool with this thread's capture mode relaxed.  Without relaxing, the call would break a
- * capture of this thread, or another thread's global capture (H200, driver 580). */
+/* Relaxes this thread's capture mode, since reading an attribute would break a capture of this thread, or another
+ * thread's global capture (H200, driver 580). */
 static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute which,
                                  uint64_t *value) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -178,7 +159,6 @@ static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribu
     return p->e.device->driver->cuMemPoolSetAttribute(p->e.driver_pool, which, value);
 }
 
-/* Computes the ceiling, the largest permitted reserved memory, from the limit and the present reserved memory. */
 static void refresh_ceiling(struct weir_pool_engine *p) {
     pthread_mutex_lock(&p->growing);
     pool_lower_ceiling(p, pool_read_reserve(p));
@@ -187,9 +167,8 @@ static void refresh_ceiling(struct weir_pool_engine *p) {
 
 /* ---- probe blocks ---- */
 
-/* Frees the probe blocks, which were allocated only to make the pool grow.  If the driver fails to free a block, the
- * next call tries again.  If the device may work on one of the blocks and the wait for the device fails, all blocks
- * stay.  The caller holds `growing` and has entered the device's context. */
+/* Frees the probe blocks; a later call retries blocks that the driver fails to free.  If a block was a request's and
+ * the wait for the device fails, all blocks stay.  The caller holds `growing` and has entered the device's context. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -206,13 +185,12 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
     p->probe_count = kept;
 }
 
-/* Rounds `bytes` up to whole units of the driver's pool, and to at least one unit. */
+/* Rounds up to whole units of the driver's pool, and to at least one. */
 static size_t whole_units(uint64_t bytes) {
     return weir__size_round_down((size_t)weir__size_larger(bytes, 1) + UNIT - 1, UNIT);
 }
 
-/* Allocates a probe block, which only serves to make the pool grow, and then reads the reserved memory.  The list has
- * room for the block. */
+/* Allocates a probe block, for which the list has room, and reads the reserved memory. */
 static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
     CUdeviceptr *probe = &p->probe[p->probe_count].block;
     CUresult result;
@@ -230,9 +208,9 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- figures ---- */
 
-/* Returns the bytes that the program has allocated.  The result may be inexact while other threads allocate.  Uses the
- * driver's figure minus weir's own blocks, since the program may have freed blocks by the driver's own call.  If the
- * driver fails, the counters of requests and frees show whether there are any blocks. */
+/* Returns the bytes that the program has allocated; inexact while other threads allocate.  Uses the driver's figure
+ * minus weir's probe blocks and idle slabs, since the program may have freed blocks by the driver's own call.  If
+ * the driver fails, returns 0 only if the counters show no blocks. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = atomic_load(&p->probe_bytes), used, ours;
@@ -259,17 +237,16 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
     out->reserved = pool_read_reserve(p);
     weir__raise_to(&p->reserved_peak, pool_read_or(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
     out->reserved_peak = atomic_load_explicit(&p->reserved_peak, memory_order_relaxed);
-    /* the driver does not round, so its figure is the sum of the requested bytes */
+    /* the driver's figure is the sum of the requested bytes */
     out->in_use = out->requested;
     out->in_use_peak = out->requested_peak;
 }
 
 /* ---- growth ---- */
 
-/* Raises reserved memory to `target`, as far as the device and the limit allow, by allocating and freeing probe
- * blocks.  Each probe block has at most `largest` bytes, and all together have at most `most` bytes.  The caller holds
- * `growing` and has entered the device's context.  Returns the reserved memory.  Sets *why to a driver's error other
- * than lack of memory, or to CUDA_SUCCESS. */
+/* Raises reserved memory to `target`, as far as the device and the limit allow, by probe blocks of up to `largest`
+ * bytes each and `most` bytes in total.  Returns the reserved memory.  Sets *why to a driver's error other than lack
+ * of memory, or to CUDA_SUCCESS.  The caller holds `growing` and has entered the device's context. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -277,14 +254,13 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks use idle memory before the pool grows.  With at least `least` bytes each, half of
-         * WEIR_POOL_PROBES blocks suffice for all idle memory. */
+        /* Probe blocks use idle memory first.  With `least` bytes each, half of WEIR_POOL_PROBES suffice for all
+         * idle memory. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
-        /* If the driver fails to free a probe block of whole units, the block does not shift the addresses of other
-         * blocks. */
+        /* Whole units: a probe block that cannot be freed does not shift the addresses of other blocks. */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
         bytes = weir__size_larger(bytes, least);
         result = allocate_probe(p, bytes, &reserve);
@@ -302,8 +278,8 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     return reserve;
 }
 
-/* Adds memory to the pool after the driver has grown the pool by `got` bytes for a request.  The growth policy may
- * want more than `got` bytes, and the function adds the difference.  The caller holds `growing`. */
+/* Adds what the growth policy wants beyond the `got` bytes by which the driver has grown the pool for a request.
+ * The caller holds `growing`. */
 static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t got,
                            uint64_t reserve) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -311,13 +287,13 @@ static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t 
     uint64_t started = driver->ticks();
     struct weir_driver_scope scope;
     uint64_t device_free, after;
-    CUresult ignored; /* ignored, since the request has already succeeded */
+    CUresult ignored; /* the request has already succeeded */
     size_t step;
 
     if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
     device_free = weir__device_free(p->e.device);
-    /* The request may partly lie in memory that was free before; only the new part is a request for growth. */
+    /* A part of the request may lie in memory that was free before; only the other part is a request for growth. */
     state.request = request < got ? request : (size_t)got;
     state.reserved = (size_t)(reserve - got);
     state.in_use = (size_t)pool_read_in_use(p);
@@ -336,14 +312,13 @@ static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t 
         weir__growth_refused(&p->cursor);
 }
 
-/* Records a change of reserved memory in the figures and events.  Returns 1 if reserved memory has grown during the
- * request, which began at `started`.  Returns 0 if a synchronization by the program has released memory. */
+/* Records a change of reserved memory in the figures and events.  Returns 1 if reserved memory may have grown during
+ * the request, which began at `started`, else 0. */
 static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
 
-    /* Another thread is growing or trimming the pool, and records the change.  Returns 1, since this request may have
-     * grown the pool. */
+    /* Another thread is growing or trimming the pool, and records the change. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
     before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
@@ -362,8 +337,8 @@ static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64
     return grew;
 }
 
-/* Raises the pool's release threshold to `bytes`, so that the program's next synchronization does not release
- * preallocated memory.  Rounds up to whole units, since the driver would round down. */
+/* Raises the pool's release threshold, so that the program's next synchronization does not release preallocated
+ * memory. Rounds up to whole units, since the driver would round down. */
 static void raise_threshold(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
@@ -394,8 +369,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           weir__device_elapsed_ns(e->device, started), after);
     }
-    /* grow_stream runs only the frees of probe blocks.  The host waits for this stream, so the frees complete, and the
-     * driver applies its release threshold.  `after` is the memory that then stays reserved. */
+    /* Completes the frees of the probe blocks.  The driver then applies its release threshold, so `after` is read
+     * again. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
@@ -413,8 +388,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- frees ---- */
 
-/* Records that `block` lies `before` bytes above the start of the driver's block.  Returns 1 on success, 0 if there is
- * no host memory. */
+/* Records that `block` lies `before` bytes above the start of the driver's block.  Returns 1 on success, 0 if there
+ * is no host memory. */
 static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
     int done;
 
@@ -425,8 +400,8 @@ static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     return done;
 }
 
-/* Returns the address of the driver's block that contains `block`, and sets *before to the distance between them.
- * Removes the record of this distance. */
+/* Returns the address of the driver's block that contains `block`, sets *before to the distance, and removes the
+ * distance's record. */
 static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
     uintptr_t bytes = 0;
 
@@ -439,8 +414,7 @@ static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, s
     return block - bytes;
 }
 
-/* Frees a block that the driver has allocated.  If `block` was aligned inside the driver's block, frees the driver's
- * block. */
+/* Frees the driver's block that starts at `block` or contains it. */
 static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block,
                                    weir_stream stream, struct weir_use_list *uses) {
     size_t counted = 0, before;
@@ -459,9 +433,9 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
     return status;
 }
 
-/* Frees the memory of a superblock that the caller has removed from the list.  If the driver fails, adds the
- * superblock to the list again.  Returns 1 on success, else 0.  The superblock counts as idle until the driver has freed
- * it, so that OOM recovery in another thread waits for the memory. */
+/* Frees a superblock that the caller has removed from the list, or adds it to the list again if the driver fails.
+ * Until then its memory counts as idle, so that OOM recovery of another thread waits for it.  Returns 1 on success,
+ * else 0. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -474,8 +448,8 @@ static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *s
     return is_freed;
 }
 
-/* Frees the superblocks without slabs whose work is known to have completed.  If `all_done` is set, the caller has
- * waited for the device, and the function frees all superblocks without slabs. */
+/* Frees the empty superblocks whose work has completed, or all empty ones if the caller has waited for the device
+ * (all_done). */
 static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
     struct weir_superblock *superblock;
 
@@ -486,39 +460,37 @@ static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
 
 /* ---- trims ---- */
 
-/* Returns the number of idle bytes that a trim may release if `keep` bytes should stay reserved. */
+/* Returns the idle bytes that a trim to `keep` bytes may release. */
 static uint64_t trimmable_bytes(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
     return weir__size_smaller(weir__size_subtract(reserve, keep),
                               weir__size_subtract(reserve, pool_read_in_use(p)));
 }
 
-/* Trims the pool until at most `keep` bytes are reserved, without a wait for a stream of the program.  The caller
- * holds `growing` and has entered the device's context. */
+/* Trims the pool to `keep` bytes, without a wait for a stream of the program.  The caller holds `growing` and has
+ * entered the device's context. */
 static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t reserve = UINT64_MAX, now;
     CUresult result, ignored;
 
     for (;;) {
-        /* grow_stream runs only the frees of probe blocks.  The driver does not release their memory before the host
-         * has waited for the stream. */
+        /* The driver does not release the memory of freed probe blocks before the host has waited for their stream. */
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* Stops unless more memory can be released with probe blocks.  The code below needs the driver's figures.  An
-         * earlier probe block that the driver failed to free would make new ones useless. */
+        /* Stops unless probe blocks can release more memory.  A probe block that cannot be freed makes further ones
+         * useless. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;
         reserve = now;
-        /* Allocates all idle memory of the pool in blocks of the driver's unit, until the pool would have to grow,
-         * and frees these blocks on the stream grow_stream.  The next trim can then release their memory. */
+        /* Allocates all idle memory as probe blocks, and frees them, so that the next trim can release their memory. */
         (void)raise_reserve(p, now + 1, UNIT, trimmable_bytes(p, now, keep), &ignored);
     }
 }
 
-/* Trims the pool.  Waits for the program's work only if the program has requested the trim, and only if a superblock
- * without slabs cannot be freed otherwise.  The modes MAINTAIN and ASK do nothing, since the driver orders reuse. */
+/* Waits for the program's work only if the program has requested the trim and an empty superblock needs the wait.
+ * The modes MAINTAIN and ASK do nothing, since the driver orders reuse. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -533,7 +505,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
         return weir__device_status(p->e.device, result);
     if (trim->mode == WEIR_TRIM_FULLY && trim->cause == WEIR_EVENT_TRIM &&
         weir__superblocks_need_wait(&p->superblocks))
-        /* If the wait fails, the superblocks that need the wait stay. */
+        /* If the wait fails, the superblocks stay. */
         (void)weir__device_wait(p->e.device);
     free_idle_superblocks(p, 0);
     pthread_mutex_lock(&p->growing);
@@ -557,8 +529,8 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 
 /* ---- requests ---- */
 
-/* Frees the block of a request that fails after all.  If the driver fails to free the block, the block becomes a probe
- * block, and a later step of growth tries again. */
+/* Frees the block of a request that fails after all.  A block that the driver fails to free becomes a probe block,
+ * which a later step of growth frees. */
 static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                           weir_stream stream) {
     size_t before;
@@ -577,8 +549,7 @@ static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Waits for the stream if the stream is idle, since a trim releases only memory for which the host has waited.  The
- * wait takes no time, unless another thread submits work to the stream at this moment. */
+/* Waits for the stream if the stream is idle, since a trim releases only memory for which the host has waited. */
 static void synchronize_if_idle(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -587,9 +558,8 @@ static void synchronize_if_idle(const struct weir_driver *driver, weir_stream st
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request that has raised reserved memory above a limit that only weir enforces.  Also undoes a request after
- * which the driver failed to report the reserved memory; `result` is then the driver's error.  The caller has relaxed
- * this thread's capture mode, since these calls would break a capture of the request's stream. */
+/* Undoes a request that has raised reserved memory above the limit, or after which the driver failed, with `result`,
+ * to report the reserved memory.  The caller has relaxed this thread's capture mode. */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -597,16 +567,15 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     free_rejected(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
-    /* The trim may also have released memory that was idle before the request.  The ceiling then falls by these bytes,
-     * so that reserved memory does not rise again. */
+    /* The trim may also have released memory that was idle before the request.  The ceiling falls by these bytes,
+     * too. */
     refresh_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
 }
 
-/* Replaces a block that does not start at a multiple of WEIR_PAGE, as the per-stream caches require.  Allocates a
- * larger block, and uses the part that starts at such a multiple.  Needed only if the program itself also allocates
- * from the pool (weir_pool). */
+/* Replaces a block that does not start at a multiple of WEIR_PAGE by a part of a larger block that does.  The driver
+ * returns such a block only if the program itself also allocates from the pool (weir_pool). */
 static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_pool_engine *p,
                                                                    struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -628,8 +597,8 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     return CUDA_SUCCESS;
 }
 
-/* Allocates a block from the driver's pool.  A request with an id comes from the per-stream caches, so its block must
- * start at a multiple of WEIR_PAGE. */
+/* Allocates a block from the driver's pool.  The block of a request with an id is for the per-stream caches, and
+ * must start at a multiple of WEIR_PAGE. */
 static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
@@ -639,9 +608,8 @@ static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request
                : result;
 }
 
-/* Allocates a block from the driver's pool.  If the driver does not report how much memory is in use, also records the
- * block's size.  In this case returns CUDA_ERROR_OUT_OF_MEMORY, too, if the blocks would exceed the limit or if there
- * is no host memory. */
+/* Allocates a block.  Without the driver's figures, also records its size, and returns CUDA_ERROR_OUT_OF_MEMORY,
+ * too, if the blocks would exceed the limit or if there is no host memory. */
 static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result;
 
@@ -657,9 +625,9 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a request that the driver has refused: releases the memory by which the pool has grown for the request.
- * `reserve` is the reserved memory before the request.  Returns E_LIMIT if the limit is the reason for the failure,
- * else the status for the driver's error. */
+/* Handles a request that the driver has refused: trims the pool to `reserve`, the reserved memory before the
+ * request, since the driver may have left all of the device's memory reserved (H200, driver 580).  Returns E_LIMIT
+ * if the limit is the reason for the failure, else the status for the driver's error. */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -672,8 +640,7 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
     status = weir__device_status(p->e.device, result);
     if (status != WEIR_E_NO_MEMORY)
         return status;
-    /* unreached: the size overflows only for a request above the device's memory, and weir refuses such a request
-     * before */
+    /* unreached: the size overflows only for a request above the device's memory, which weir has refused before */
     if (weir__engine_limit(&p->e) != UINT64_MAX && weir__size_round_up(r->bytes, UNIT, &most) &&
         (weir__device_free(p->e.device) >= most ||
          pool_read_reserve(p) >= weir__engine_limit(&p->e)))
@@ -684,8 +651,8 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
     return status;
 }
 
-/* Returns 1 if the device clearly lacks memory for a large request, else 0.  weir then does not call the driver, which
- * would need a long time to refuse the request. */
+/* Returns 1 if the device clearly lacks memory for a large request, which the driver would need long to refuse; else
+ * 0. */
 static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
@@ -696,8 +663,8 @@ static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
     return r->bytes > idle && weir__engine_would_refuse(&p->e, r, r->bytes, idle);
 }
 
-/* Allocates a block from the driver's pool, and then records the growth of the pool.  The caller has relaxed this
- * thread's capture mode. */
+/* Allocates a block from the driver's pool, and records the pool's growth.  The caller has relaxed this thread's
+ * capture mode. */
 static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = driver->ticks(), reserve = 0, limit = weir__engine_limit(&p->e);
@@ -708,12 +675,11 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
         refresh_ceiling(p); /* memory above a lowered limit stays reserved, but must not grow */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
-    /* With a finite release threshold, a synchronization by the program may have lowered reserved memory.  weir
-     * records the decrease first.  Otherwise it would not notice later growth back to the last recorded figure. */
+    /* With a finite release threshold, a synchronization by the program may have lowered reserved memory.  Without a
+     * record of the decrease, growth back to the last figure would go unnoticed. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)record_pool_change(p, r->bytes, started);
-    /* Fails before the pool grows if the request would exceed the limit.  If the pool grew first, weir could release
-     * the memory only after the stream's work has completed. */
+    /* Fails before the pool grows: weir could release the memory only after the stream's work has completed. */
     if (enforces_limit(p) && pool_read_in_use(p) > weir__size_subtract(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     result = exceeds_device(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
@@ -732,8 +698,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     return WEIR_OK;
 }
 
-/* Allocates a slab in a superblock.  If no superblock has room, allocates a new superblock.  If there is no memory for
- * a superblock of the usual size, allocates one with the size of the slab. */
+/* Allocates a slab in a superblock.  If none has room, allocates a new one, of the slab's size if memory is short. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;
@@ -802,8 +767,7 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     return WEIR_OK;
 }
 
-/* Frees blocks on which all work has completed.  Frees them on grow_stream, which runs nothing else, so that every
- * stream can reuse the memory at once. */
+/* Frees completed blocks on grow_stream, which runs nothing else, so that every stream can reuse the memory at once. */
 static weir_status free_each_completed(struct weir_pool_engine *p, const struct weir_freed *freed) {
     weir_status status = WEIR_OK;
 
@@ -820,8 +784,8 @@ static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, ui
 
 /* ---- surveys and visits ---- */
 
-/* Returns the size of the largest request that is certain to succeed, in whole units.  The pool can add this memory
- * after OOM recovery has released `back` bytes, even if the pool's free memory is fragmented. */
+/* Returns the size, in whole units, of the largest request that is certain to succeed after OOM recovery has
+ * released `back` bytes, even if the pool's free memory is fragmented. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = pool_read_reserve(p), stays;
 
@@ -836,9 +800,9 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Sets frees.waiting to 1 if frees of blocks that several streams use are pending.  The driver does not report other
- * pending frees.  weir waits for these frees before it closes an allocator, since driver 580 crashes if a pool is
- * destroyed before their events have completed (H200). */
+/* Sets frees.waiting to 1 if frees of blocks that several streams use are pending; the driver reports no other
+ * frees. weir waits for these frees before it closes an allocator, since driver 580 crashes if a pool is destroyed
+ * before (H200). */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
@@ -848,8 +812,7 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Calls visit->show for the superblock that contains an address.  This engine cannot list other objects, since the
- * driver does not report them. */
+/* Shows the superblock that contains an address.  The driver does not report other objects. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;
@@ -935,8 +898,6 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->e = *setup;
     p->e.ops = &pool_ops;
-    /* The caller must wait for the device before it closes this engine.  Driver 580 sometimes crashes if a pool is
-     * destroyed while frees in the pool are pending. */
     p->e.traits |= WEIR_ENGINE_SHEDS;
     p->e.step_bytes = p->e.least_limit = UNIT;
     p->ceiling = p->ceiling_limit = weir__engine_limit(&p->e);

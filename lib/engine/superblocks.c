@@ -7,12 +7,12 @@
 
 #include "base/size.h"
 
-/* The size of the largest superblock, and of the first superblock of an allocator: seven eighths of the driver's unit.
- * With other sizes, recorded programs reserve more memory, or fail more often near a limit. */
+/* The size of the largest superblock, and of an allocator's first one: seven eighths of the driver's unit.  With
+ * other sizes, recorded programs reserve more memory, or fail more often near a limit. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
-/* The size of the first superblock of each further stream.  Such a stream often has few small blocks. */
+/* The size of the first superblock of each further stream, which often has few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
-/* A superblock has at most this fraction (1/32) of the limit of reserved memory, but room for at least one slab. */
+/* A superblock has at most 1/32 of the limit of reserved memory, but room for one slab. */
 #define LIMIT_PART 32
 
 enum { INSIDE = 255 };
@@ -32,8 +32,8 @@ void weir__superblocks_close(struct weir_superblocks *list) {
     pthread_mutex_destroy(&list->lock);
 }
 
-/* Returns the pointer in the list that points to the superblock which contains the address, or the pointer at the end
- * of the list, which is NULL.  The caller holds `lock`. */
+/* Returns the link to the superblock that contains the address, or the link at the list's end, which is NULL.  The
+ * caller holds `lock`. */
 static struct weir_superblock **link_around(struct weir_superblocks *list, uint64_t address) {
     struct weir_superblock **at = &list->first;
 
@@ -42,8 +42,8 @@ static struct weir_superblock **link_around(struct weir_superblocks *list, uint6
     return at;
 }
 
-/* Places a slab of `bytes` bytes in a superblock, at the lowest address with enough free pages.  Returns the address,
- * or 0 if no pages suffice.  The caller holds `lock`. */
+/* Places a slab in a superblock, at the lowest address with enough free pages.  Returns its address, or 0 if it does
+ * not fit.  The caller holds `lock`. */
 static CUdeviceptr place_slab(struct weir_superblocks *list, struct weir_superblock *superblock,
                               size_t bytes) {
     size_t pages = bytes / WEIR_PAGE, end = superblock->bytes / WEIR_PAGE, free_pages = 0, at = 0;
@@ -88,7 +88,7 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
         if (superblock->stream == r->id)
             most += superblock->bytes;
     pthread_mutex_unlock(&list->lock);
-    /* A stream's next superblock is as large as all superblocks of the stream together. */
+    /* A stream's next superblock is as large as all its superblocks together. */
     most = weir__size_smaller(weir__size_larger(most, SUPERBLOCK_LEAST), SUPERBLOCK_MOST);
     most = weir__size_smaller(most, limit / LIMIT_PART);
     bytes = weir__size_round_down(weir__size_larger(most, r->bytes), WEIR_PAGE);
@@ -100,7 +100,7 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
     return superblock;
 }
 
-/* Adds the superblock at the end of the list, so that new slabs fill older superblocks first. */
+/* Appends, so that new slabs fill older superblocks first. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes) {
     struct weir_superblock **end = &list->first;
