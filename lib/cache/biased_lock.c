@@ -86,8 +86,8 @@ void weir__bias_prepare(void) {
 }
 
 #if defined(BIASED) && defined(KNOWS_THREADS)
-/* Registers the process while it has only one thread.  With more threads, which CUDA creates, the kernel would wait
- * 5 to 25 ms for all processors. */
+/* Registers the process while it has only one thread.  With more threads, which CUDA creates, the kernel would wait 5
+ * to 25 ms for all processors. */
 static __attribute__((constructor)) void prepare_before_threads(void) {
     if (__libc_single_threaded)
         weir__bias_prepare();
@@ -165,8 +165,8 @@ static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     return 0;
 }
 
-/* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller does not
- * wait for long.  Returns 1 on success, 0 if the thread still holds the lock and keeps the bias. */
+/* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller does not wait
+ * for long.  Returns 1 on success, 0 if the thread still holds the lock and keeps the bias. */
 static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
                        enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};

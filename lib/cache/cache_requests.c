@@ -15,8 +15,8 @@
 enum {
     /* The slabs of a class double in size, from SLAB_FIRST up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* Slabs are small while idle slots of partly used slabs have IDLE_LEAST bytes and an IDLE_PART-th of the memory
-     * in use. */
+    /* Slabs are small while idle slots of partly used slabs have IDLE_LEAST bytes and an IDLE_PART-th of the memory in
+     * use. */
     IDLE_PART = 4,
     SLABS_EXAMINED = 4096, /* the most slabs that has_many_idle() examines */
     RESULT_PART =
@@ -33,8 +33,8 @@ enum {
 /* The number of an inbox's newest blocks that may serve a request. */
 enum { REUSED_NEWEST = 8 };
 
-/* The largest block that an inbox serves while several streams are in use.  Without this bound, five streams with
- * GPU work reserve a twentieth more memory. */
+/* The largest block that an inbox serves while several streams are in use.  Without this bound, five streams with GPU
+ * work reserve a twentieth more memory. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -122,10 +122,10 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Updates the room of a cache's inbox from the results of a call to the engine, if there are any.  The caller holds
- * the cache's lock.  The room is 0 if each free or large request must reach the engine: with a release threshold,
- * with decay, and while memory is low.  If two calls on the stream race, the earlier room may win; an event is then
- * recorded late. */
+/* Updates the room of a cache's inbox from the results of a call to the engine, if there are any.  The caller holds the
+ * cache's lock.  The room is 0 if each free or large request must reach the engine: with a release threshold, with
+ * decay, and while memory is low.  If two calls on the stream race, the earlier room may win; an event is then recorded
+ * late. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -145,8 +145,8 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases `lock` meanwhile, since a free
- * of the engine `direct` waits for the device. */
+/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases `lock` meanwhile, since a free of
+ * the engine `direct` waits for the device. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -340,8 +340,8 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
 }
 
 /* Serves a request with memory from the engine.  In the same call, the blocks of the cache's inbox return to the
- * engine, unless the driver orders reuse: then maintain_cache() frees the inbox.  `c` is the cache of the stream
- * r->id, or NULL. */
+ * engine, unless the driver orders reuse: then maintain_cache() frees the inbox.  `c` is the cache of the stream r->id,
+ * or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -497,8 +497,8 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_
     return status;
 }
 
-/* Frees a whole block that is marked as freed to the engine, which orders its reuse.  If the engine fails, the block
- * is live again, with `asked` bytes. */
+/* Frees a whole block that is marked as freed to the engine, which orders its reuse.  If the engine fails, the block is
+ * live again, with `asked` bytes. */
 static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64_t asked,
                               weir_stream stream, struct weir_use_list *uses) {
     size_t bytes = weir__slab_bytes(s);
@@ -553,8 +553,8 @@ static weir_status free_uncached(struct weir_caches *f, struct weir_cache *count
     return WEIR_OK;
 }
 
-/* Frees a block of a graph, for which the caches have no record.  Refuses any other address, since a pool of the
- * driver would free a block that is not weir's. */
+/* Frees a block of a graph, for which the caches have no record.  Refuses any other address, since a pool of the driver
+ * would free a block that is not weir's. */
 static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                     struct weir_use_list *uses) {
     weir_status status;
@@ -609,8 +609,8 @@ static void release_whole_blocks(struct weir_caches *f, const struct put *p,
         defer_maintenance(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
-/* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only
- * a free under the cache's lock can succeed. */
+/* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only a
+ * free under the cache's lock can succeed. */
 static int post_remote(const struct put *p) {
     struct weir_remote_queue *queue = &p->c->queue;
     struct weir_slab *s = p->s;
@@ -703,8 +703,8 @@ static int put_remote(const struct put *p) {
     return KEPT;
 }
 
-/* Puts a freed block into the cache.  Returns KEPT, or NO_BLOCK if no live block starts at the address, or FULL if
- * the cache has no room or no longer serves the stream. */
+/* Puts a freed block into the cache.  Returns KEPT, or NO_BLOCK if no live block starts at the address, or FULL if the
+ * cache has no room or no longer serves the stream. */
 static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;
@@ -762,8 +762,8 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return WEIR_OK;
 }
 
-/* Frees a block into its stream's cache.  If the cache's lock is biased to another thread, tries to put a slot of
- * the cache into the remote-free queue first. */
+/* Frees a block into its stream's cache.  If the cache's lock is biased to another thread, tries to put a slot of the
+ * cache into the remote-free queue first. */
 static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;

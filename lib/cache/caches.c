@@ -50,8 +50,8 @@ _Static_assert(offsetof(struct weir_slab, next) == 64 &&
 
 /* ---- one stream's cache ---- */
 
-/* Returns 1 if the cache's lists are well formed and agree with its sums of idle memory, else 0.  Only the first
- * slab of a list may be full.  The caller holds the cache's lock. */
+/* Returns 1 if the cache's lists are well formed and agree with its sums of idle memory, else 0.  Only the first slab
+ * of a list may be full.  The caller holds the cache's lock. */
 static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
     size_t idle = 0, inbox = 0;
     unsigned count = 0;
@@ -71,8 +71,8 @@ static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
            inbox == atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
 }
 
-/* Makes the remote-free queue accept slots for the cache's present stream, or no slots if the cache serves none.
- * Then collects the queue, since its slots were freed for the cache's former stream. */
+/* Makes the remote-free queue accept slots for the cache's present stream, or no slots if the cache serves none.  Then
+ * collects the queue, since its slots were freed for the cache's former stream. */
 static void update_queue_id(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : 0;
@@ -85,9 +85,9 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Moves memory out of the cache: the inbox; empty slabs, until at most `keep` bytes are idle; and the remote frees
- * of each class that has `least` (1 or more).  With `unused`, also moves the empty slabs that the stream has not
- * used since the last search for unused memory, and begins the next search. */
+/* Moves memory out of the cache: the inbox; empty slabs, until at most `keep` bytes are idle; and the remote frees of
+ * each class that has `least` (1 or more).  With `unused`, also moves the empty slabs that the stream has not used
+ * since the last search for unused memory, and begins the next search. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -150,10 +150,10 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Sets the cap of one cache to an equal part of what all caches together may keep idle, and lowers larger caps of
- * other caches to this part.  The part is at most the release threshold, since a synchronisation cannot release
- * cached memory.  If the user has set the limit of all caches, the cache gets only what the other caches leave,
- * since they cannot flush without calls on their streams.  The caller holds `lock`. */
+/* Sets the cap of one cache to an equal part of what all caches together may keep idle, and lowers larger caps of other
+ * caches to this part.  The part is at most the release threshold, since a synchronisation cannot release cached
+ * memory.  If the user has set the limit of all caches, the cache gets only what the other caches leave, since they
+ * cannot flush without calls on their streams.  The caller holds `lock`. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -272,8 +272,8 @@ static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream
         weir__caches_strand(f, NULL, h.remotes);
 }
 
-/* Adapts the cap of a cache, and flushes memory above the cap or memory that was unused for long.  The call is on
- * the cache's stream, whose id was just queried. */
+/* Adapts the cap of a cache, and flushes memory above the cap or memory that was unused for long.  The call is on the
+ * cache's stream, whose id was just queried. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                            uint64_t id) {
     uint64_t now = f->device->driver->ticks();
@@ -340,8 +340,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the id with which flushed memory goes to the engine after a wait for the device: OBSERVED, or the id of
- * the only stream, since OBSERVED memory would make the engine record events, which one stream does not need. */
+/* Returns the id with which flushed memory goes to the engine after a wait for the device: OBSERVED, or the id of the
+ * only stream, since OBSERVED memory would make the engine record events, which one stream does not need. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -356,9 +356,8 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches, and memory without events, behind a wait for the device.  Sets *more to 1 if slots have
- * returned to their slabs, which may be empty now, else to 0.  The caller holds `lock`, which is released during the
- * wait. */
+/* Flushes all caches, and memory without events, behind a wait for the device.  Sets *more to 1 if slots have returned
+ * to their slabs, which may be empty now, else to 0.  The caller holds `lock`, which is released during the wait. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     CUresult result = CUDA_SUCCESS;
@@ -389,9 +388,9 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     return CUDA_SUCCESS;
 }
 
-/* Lets one thread flush at a time: another thread's request would fail while the first has the memory and waits for
- * the device.  Slabs that become empty after the wait need another wait, since later frees of their slots may be on
- * any stream. */
+/* Lets one thread flush at a time: another thread's request would fail while the first has the memory and waits for the
+ * device.  Slabs that become empty after the wait need another wait, since later frees of their slots may be on any
+ * stream. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     CUresult result;
@@ -421,9 +420,9 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
     return weir__device_check_stream(f->device, stream);
 }
 
-/* Returns 1 if weir did not see the end of a stream with this handle, and such streams leave much memory to a wait
- * for the device; else 0.  Streams with new handles still get a cache: a program that destroys streams gets old
- * handles again. */
+/* Returns 1 if weir did not see the end of a stream with this handle, and such streams leave much memory to a wait for
+ * the device; else 0.  Streams with new handles still get a cache: a program that destroys streams gets old handles
+ * again. */
 static int wastes_ended_streams(const struct weir_caches *f, const struct weir_cache *c) {
     return c->missed_end &&
            atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
@@ -467,8 +466,8 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Finds the newest cache of a default stream that is not bound and had no call since the last search, flushes it,
- * and removes it from its bucket.  Returns NULL if there is none. */
+/* Finds the newest cache of a default stream that is not bound and had no call since the last search, flushes it, and
+ * removes it from its bucket.  Returns NULL if there is none. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
@@ -488,9 +487,9 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The blocks were freed on the
- * stream `early_id` during captures.  If that stream has ended, they wait for the device.  The caller holds `lock`,
- * which is released meanwhile. */
+/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The blocks were freed on the stream
+ * `early_id` during captures.  If that stream has ended, they wait for the device.  The caller holds `lock`, which is
+ * released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -501,8 +500,8 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
 }
 
 /* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Detaches the cache from an
- * earlier stream with the handle.  Returns NULL if there is no host memory, or if there are too many caches of
- * default streams that are not bound.  The caller holds `lock`, which may be released meanwhile. */
+ * earlier stream with the handle.  Returns NULL if there is no host memory, or if there are too many caches of default
+ * streams that are not bound.  The caller holds `lock`, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
@@ -746,8 +745,8 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
 }
 
 /* Returns the record of the slab or whole block that contains the address, or NULL.  Only the first page of a whole
- * block leads to its record, so the search goes back page by page, past records of freed blocks, as far as the
- * largest block reaches.  While the block is live, none of these pages changes. */
+ * block leads to its record, so the search goes back page by page, past records of freed blocks, as far as the largest
+ * block reaches.  While the block is live, none of these pages changes. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -828,8 +827,8 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact if only one cache was used
- * and its remote-free queue stayed empty.  The caller holds `lock`. */
+/* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact if only one cache was used and
+ * its remote-free queue stayed empty.  The caller holds `lock`. */
 static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
@@ -864,8 +863,8 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the bytes in the engine's blocks above which a miss adds up the counts.  If weir replaces a driver's pool,
- * each growth does so, since programs read and reset the peak of the pool. */
+/* Sets the bytes in the engine's blocks above which a miss adds up the counts.  If weir replaces a driver's pool, each
+ * growth does so, since programs read and reset the peak of the pool. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);

@@ -26,16 +26,16 @@ size_t weir__caches_fit(size_t bytes);
 /* Returns 1 if a live block starts at the address, else 0. */
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
 
-/* Finds the live block that contains the address, and its requested bytes.  Does not find blocks of graphs.  Returns
- * 1 on success, else 0. */
+/* Finds the live block that contains the address, and its requested bytes.  Does not find blocks of graphs.  Returns 1
+ * on success, else 0. */
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes);
 
 /* Returns 1 if the address lies in a slab, or in a whole block that is live or in an inbox; else 0. */
 int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 
-/* Adds a binding of the stream if `more` is set, else removes one.  By a binding the program vouches for the stream,
- * so that weir need not query the driver. */
+/* Adds a binding of the stream if `more` is set, else removes one.  By a binding the program vouches for the stream, so
+ * that weir need not query the driver. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
 /* Flushes the cache of a stream that exists and is not being captured.  Any thread may call this function; a default
@@ -49,8 +49,8 @@ void weir__caches_stream_created(struct weir_caches *f, weir_stream stream);
 /* Records that the adapter no longer sees when streams are captured or end. */
 void weir__caches_unwatch(struct weir_caches *f);
 
-/* If the caches have idle memory, waits for the device, since no event covers the memory, and flushes it to the
- * engine. If the wait fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
+/* If the caches have idle memory, waits for the device, since no event covers the memory, and flushes it to the engine.
+ * If the wait fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
 weir_status weir__caches_empty(void *caches);
 
 /* Returns 1 if a block of the caches is live, else 0. */

@@ -23,8 +23,8 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Makes a leaf by mmap, since calloc might clear it at once.  Gives host memory to all words for 512 KiB at once:
- * page faults for each part would cost twice as much. */
+/* Makes a leaf by mmap, since calloc might clear it at once.  Gives host memory to all words for 512 KiB at once: page
+ * faults for each part would cost twice as much. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -83,9 +83,9 @@ static void want_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, 
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Reserves the words of the pages of [address, address + bytes), or with `large` the words of the 512 KiB around
- * them, so that setting the words cannot fail.  Returns 1 on success, 0 if there is no host memory, or if the
- * address is above 2^57 or no multiple of a page. */
+/* Reserves the words of the pages of [address, address + bytes), or with `large` the words of the 512 KiB around them,
+ * so that setting the words cannot fail.  Returns 1 on success, 0 if there is no host memory, or if the address is
+ * above 2^57 or no multiple of a page. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -178,8 +178,8 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value`, a record or NULL, in the words of all pages of a slab, or in the word of a whole block's first
- * page. Drops the kept records of freed whole blocks that it finds there. */
+/* Stores `value`, a record or NULL, in the words of all pages of a slab, or in the word of a whole block's first page.
+ * Drops the kept records of freed whole blocks that it finds there. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);

@@ -118,8 +118,8 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the slot that starts at `address`, or SLOT_NONE.  One comparison finds every wrong address: an offset that
- * is no multiple of the slot's bytes yields a larger number than any quotient (Granlund, Montgomery: "Division by
+/* Returns the slot that starts at `address`, or SLOT_NONE.  One comparison finds every wrong address: an offset that is
+ * no multiple of the slot's bytes yields a larger number than any quotient (Granlund, Montgomery: "Division by
  * invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
@@ -168,8 +168,8 @@ static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     s->idle++;
 }
 
-/* Returns the inverse of an odd number, modulo 2^64, by Newton's iteration.  The lowest 3 bits are right at the
- * start, and each step doubles the number of right bits. */
+/* Returns the inverse of an odd number, modulo 2^64, by Newton's iteration.  The lowest 3 bits are right at the start,
+ * and each step doubles the number of right bits. */
 static inline uint64_t weir__slab_inverse(uint64_t odd) {
     uint64_t inverse = odd;
 
@@ -351,18 +351,18 @@ int weir__records_open(struct weir_records *r);
 void weir__records_close(struct weir_records *r);
 
 /* Makes the record of a slab of 1 to WEIR_RECORDS_SLOTS free slots of one size class.  If `slots` is 0, makes the
- * record of a whole block, which the caller marks as live.  Returns NULL if there is no host memory, or if the
- * address is above 2^57 or not a multiple of a page. */
+ * record of a whole block, which the caller marks as live.  Returns NULL if there is no host memory, or if the address
+ * is above 2^57 or not a multiple of a page. */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
-/* Finds the kept record of an earlier whole block for a new one, or makes a record.  Returns NULL if there is no
- * host memory. */
+/* Finds the kept record of an earlier whole block for a new one, or makes a record.  Returns NULL if there is no host
+ * memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Ends a record before its block goes back to the engine, which may reuse the block at once.  Returns the block's
  * address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
-/* Visits the record of every block, live or not, under the lock.  For a whole block `visit` may read only atomic
- * fields and `slot_units`, since another thread may write the other fields. */
+/* Visits the record of every block, live or not, under the lock.  For a whole block `visit` may read only atomic fields
+ * and `slot_units`, since another thread may write the other fields. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);
 

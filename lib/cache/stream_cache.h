@@ -97,8 +97,8 @@ struct weir_remote_queue {
     _Atomic uint64_t count, requested, in_use;
 };
 
-/* A bit of `trusted`, set while the preload library reports the stream's captures and its end, and each new stream
- * with its handle.  Requests then need not query the driver. */
+/* A bit of `trusted`, set while the preload library reports the stream's captures and its end, and each new stream with
+ * its handle.  Requests then need not query the driver. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
@@ -123,8 +123,8 @@ struct weir_cache {
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Fields that hits write under the lock.  Other threads read the atomic ones without the lock.  `is_ready` is 1
-     * if hits may use the cache, 0 if the cache has deferred work. */
+    /* Fields that hits write under the lock.  Other threads read the atomic ones without the lock.  `is_ready` is 1 if
+     * hits may use the cache, 0 if the cache has deferred work. */
     int is_ready;
     _Atomic uint64_t hits;   /* the requests that the cache served */
     _Atomic uint64_t misses; /* the requests that weir served in another way */
@@ -160,8 +160,8 @@ struct weir_flushed {
     struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* Adds to a sum that one thread at a time changes.  A thread that reads the new value also sees the earlier writes
- * of this thread. */
+/* Adds to a sum that one thread at a time changes.  A thread that reads the new value also sees the earlier writes of
+ * this thread. */
 static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *sum,
                                                                     uint64_t more) {
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
@@ -315,9 +315,9 @@ struct weir_caches {
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* hits read only the first field */
-    /* Lists of caches by the hash of their key, linked by `after`: created streams, then default streams.  Writers
-     * hold `lock`; readers hold no lock.  If another thread removes a default stream's cache, a reader may go on in
-     * the wrong list.  So a reader that found no cache of a default stream searches again under `lock`. */
+    /* Lists of caches by the hash of their key, linked by `after`: created streams, then default streams.  Writers hold
+     * `lock`; readers hold no lock.  If another thread removes a default stream's cache, a reader may go on in the
+     * wrong list.  So a reader that found no cache of a default stream searches again under `lock`. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
@@ -363,8 +363,8 @@ static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_cache
     return &f->bucket[hash + (key & WEIR_CACHE_BY_ID ? WEIR_CACHE_BUCKETS : 0)];
 }
 
-/* Returns the cache with this key, or NULL if there is none or the key is 0.  The key of a default stream's cache
- * may have changed by now, which is_its() checks under the cache's lock. */
+/* Returns the cache with this key, or NULL if there is none or the key is 0.  The key of a default stream's cache may
+ * have changed by now, which is_its() checks under the cache's lock. */
 static inline __attribute__((always_inline)) struct weir_cache *
 weir__cache_find(struct weir_caches *f, uint64_t key) {
     struct weir_cache *c = NULL;
@@ -392,8 +392,8 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns 1 if the program or the adapter vouches for the stream, so that weir need not query the driver; else 0.
- * weir queries the id of a default stream in both cases. */
+/* Returns 1 if the program or the adapter vouches for the stream, so that weir need not query the driver; else 0. weir
+ * queries the id of a default stream in both cases. */
 static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
@@ -410,9 +410,9 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns the cache of a stream, or NULL.  For a default stream, sets *id, by a query if weir does not know it.  If
- * the thread has no context, makes the device's context current for the query and sets *lent, which the caller
- * passes to weir__device_restore_context(). */
+/* Returns the cache of a stream, or NULL.  For a default stream, sets *id, by a query if weir does not know it.  If the
+ * thread has no context, makes the device's context current for the query and sets *lent, which the caller passes to
+ * weir__device_restore_context(). */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
     uint64_t key = key_of(stream, 0); /* a default stream has no key before its id is known */
@@ -429,9 +429,9 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, key_of(stream, *id));
 }
 
-/* Returns 1 if a cache that serves a stream serves the stream with this id, or if `id` is 0 (not queried); else 0.
- * The caller holds the cache's lock.  A call that takes the lock again checks again, since another thread may have
- * given the cache to another stream. */
+/* Returns 1 if a cache that serves a stream serves the stream with this id, or if `id` is 0 (not queried); else 0.  The
+ * caller holds the cache's lock.  A call that takes the lock again checks again, since another thread may have given
+ * the cache to another stream. */
 static inline int is_its(const struct weir_cache *c, uint64_t id) {
     return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -444,8 +444,8 @@ static inline void count_hit(struct weir_cache *c) {
         weir__cache_set_due(c);
 }
 
-/* Allocates a block from the cache, its remote-free queue or its inbox.  Returns 0 if there is no block, if the
- * cache has deferred work, or if it now serves another stream.  The caller holds the cache's lock. */
+/* Allocates a block from the cache, its remote-free queue or its inbox.  Returns 0 if there is no block, if the cache
+ * has deferred work, or if it now serves another stream.  The caller holds the cache's lock. */
 static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir_cache *c,
                                                                      uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
@@ -473,8 +473,8 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir
     }
 }
 
-/* Frees a slot into the cache if the lock is biased to this thread, the cache has no deferred work, and it still
- * serves the stream `id`.  Returns 1 on success, 0 if nothing has changed. */
+/* Frees a slot into the cache if the lock is biased to this thread, the cache has no deferred work, and it still serves
+ * the stream `id`.  Returns 1 on success, 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int
 free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
     int done;
@@ -494,9 +494,9 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block as weir_free does, without checks of the call.  `c` is the cache that was found by the handle, or
- * NULL, `s` the block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the
- * thread's last driver result on success, since weir_free ends with this function. */
+/* Frees a block as weir_free does, without checks of the call.  `c` is the cache that was found by the handle, or NULL,
+ * `s` the block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the thread's last
+ * driver result on success, since weir_free ends with this function. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
 /* Returns slabs and whole blocks to the engine as freed on the stream `id`.  With a cache `c`, the call is on its
@@ -512,9 +512,9 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Queries the capture status and the id of a stream, in a call on the stream, and finds its cache.  Sets *c to NULL
- * if no cache serves the stream, and counts the call: a stream gets a cache after some calls.  Returns E_CAPTURE if
- * the stream is being captured.  Then *id is unchanged, and *c is the cache with that handle, or NULL. */
+/* Queries the capture status and the id of a stream, in a call on the stream, and finds its cache.  Sets *c to NULL if
+ * no cache serves the stream, and counts the call: a stream gets a cache after some calls.  Returns E_CAPTURE if the
+ * stream is being captured.  Then *id is unchanged, and *c is the cache with that handle, or NULL. */
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
                                       struct weir_cache **c);
 /* Does the deferred work of the cache in a call on the stream, whose id is `id`. */

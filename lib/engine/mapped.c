@@ -76,8 +76,8 @@ static weir_status export_handle(struct weir_device *device, struct weir_mapped_
     return WEIR_OK;
 }
 
-/* Appends a physical allocation with its file descriptor to the list `out`.  Returns E_HOST_MEMORY if no host memory
- * or no descriptor is left. */
+/* Appends a physical allocation with its file descriptor to the list `out`.  Returns E_HOST_MEMORY if no host memory or
+ * no descriptor is left. */
 static weir_status append_file(struct weir_device *device, struct weir_mapped_handle *unit,
                                struct weir_memory_files *out) {
     struct weir_memory_file *list =
@@ -217,8 +217,8 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room in the arrays for this many more entries, and one entry more for background growth, which may be
- * mapping memory at the same time.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes room in the arrays for this many more entries, and one entry more for background growth, which may be mapping
+ * memory at the same time.  Returns 1 on success, 0 if there is no host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -255,8 +255,8 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
     return weir__device_status(h->e.device, result);
 }
 
-/* Adds the memory of a mapped physical allocation to the free chunks.  `at` is its future index in g->handles.  `id`
- * is the stream that may use the memory, or OBSERVED for all streams. */
+/* Adds the memory of a mapped physical allocation to the free chunks.  `at` is its future index in g->handles.  `id` is
+ * the stream that may use the memory, or OBSERVED for all streams. */
 static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_handle *unit,
                                 size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
@@ -458,8 +458,8 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
 
 /* ---- requests that name an address ---- */
 
-/* Returns an address for a new block that the program wants to extend: the middle of the largest unmapped range of
- * the kind APART.  Returns NOWHERE if no range is large enough. */
+/* Returns an address for a new block that the program wants to extend: the middle of the largest unmapped range of the
+ * kind APART.  Returns NOWHERE if no range is large enough. */
 static uint64_t find_extendable(const struct weir_heap *h, size_t bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t at = NOWHERE;
@@ -545,8 +545,8 @@ static void charge_budget(struct weir_heap *h, size_t grown) {
         g->budget = g->budget + earned < CREDIT_NS ? g->budget + earned : CREDIT_NS;
 }
 
-/* Returns 1 if the physical allocations are sorted, do not overlap, consist of whole pages of the range, and have
- * the heap's bytes in total; else 0. */
+/* Returns 1 if the physical allocations are sorted, do not overlap, consist of whole pages of the range, and have the
+ * heap's bytes in total; else 0. */
 static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     uint64_t at = h->starts[0], total = 0;
 
@@ -561,8 +561,8 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Makes room for a request of `bytes` bytes after rounding, and writes the window where the block fits to *w.
- * Without time budget, moves memory only if the heap cannot grow. */
+/* Makes room for a request of `bytes` bytes after rounding, and writes the window where the block fits to *w.  Without
+ * time budget, moves memory only if the heap cannot grow. */
 static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
                              struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, method;
@@ -607,8 +607,8 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 
 /* ---- growth ahead of requests ---- */
 
-/* Background growth reserves a 16th of new memory for small requests, but at most PREALLOC_SMALL_MOST bytes, minus
- * the idle memory that small requests have. */
+/* Background growth reserves a 16th of new memory for small requests, but at most PREALLOC_SMALL_MOST bytes, minus the
+ * idle memory that small requests have. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
@@ -630,8 +630,8 @@ int weir__mapped_await(struct weir_heap *h) {
     return 1;
 }
 
-/* Finds the unmapped range at the end of this kind of addresses, after aliased mappings.  Returns 1 on success, 0 if
- * no addresses are left. */
+/* Finds the unmapped range at the end of this kind of addresses, after aliased mappings.  Returns 1 on success, 0 if no
+ * addresses are left. */
 static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t end;
@@ -658,8 +658,8 @@ static size_t idle_small(const struct weir_mapped_range *g) {
     return weir__size_round_down(bytes, PAGE);
 }
 
-/* Creates a physical allocation and maps it at `at`, in an unmapped range.  Releases the heap's lock while the
- * driver works.  Sets *added to the bytes of growth. */
+/* Creates a physical allocation and maps it at `at`, in an unmapped range.  Releases the heap's lock while the driver
+ * works.  Sets *added to the bytes of growth. */
 static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t bytes, size_t *added) {
     struct weir_mapped_range *g = h->range;
     struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
@@ -777,8 +777,8 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 
 /* ---- trims ---- */
 
-/* Releases idle physical allocations, from the highest address to the lowest, until at most `keep` bytes are
- * reserved. Sets *pending if more memory could be released after pending work has completed. */
+/* Releases idle physical allocations, from the highest address to the lowest, until at most `keep` bytes are reserved.
+ * Sets *pending if more memory could be released after pending work has completed. */
 static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *pending) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};
@@ -883,8 +883,8 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
     return weir__device_status(h->e.device, result);
 }
 
-/* Appends the physical allocations of [base, base + bytes) to the list `out`, with a file descriptor for each.
- * Returns E_NOT_OWNED if a part is not mapped.  The caller holds the lock and has entered the device's context. */
+/* Appends the physical allocations of [base, base + bytes) to the list `out`, with a file descriptor for each.  Returns
+ * E_NOT_OWNED if a part is not mapped.  The caller holds the lock and has entered the device's context. */
 static weir_status list_files(struct weir_heap *h, uint64_t base, size_t bytes,
                               struct weir_memory_files *out) {
     struct weir_mapped_range *g = h->range;
@@ -940,8 +940,8 @@ int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visi
     return count;
 }
 
-/* Returns the size of the largest request that would fit at the end of the common addresses: in free memory there,
- * idle memory that can move there, and new memory. */
+/* Returns the size of the largest request that would fit at the end of the common addresses: in free memory there, idle
+ * memory that can move there, and new memory. */
 static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *asked) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_piece *last;

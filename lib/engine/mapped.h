@@ -24,8 +24,8 @@
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
 
-/* The constants of growth and moves.  The driver takes about 35 us to create and map a physical allocation, and 50
- * us to move one, whatever its size (H200, driver 580).  bench/results/packing-model-2026-11-30.txt compares other
+/* The constants of growth and moves.  The driver takes about 35 us to create and map a physical allocation, and 50 us
+ * to move one, whatever its size (H200, driver 580).  bench/results/packing-model-2026-11-30.txt compares other
  * constants. */
 
 /* The initial time budget for moves and small physical allocations, in ns.  With half of it, programs with several
@@ -41,15 +41,13 @@ enum { TIME_PART = 100 };
 /* The ns by which the budget falls for each chunk of addresses that the planning of moves examines.  Without this
  * price, a program with 60,000 blocks took three times as long. */
 #define SURVEYED_NS 10
-/* While the budget is above 0, a new physical allocation has a 32nd of the reserved memory, but FINE_LEAST to
- * FINE_MOST bytes.  With a 64th and 8 to 32 MiB, first iterations took up to 1.3 times as long as with the driver's
- * own pool. */
+/* While the budget is above 0, a new physical allocation has a 32nd of the reserved memory, but FINE_LEAST to FINE_MOST
+ * bytes.  With a 64th and 8 to 32 MiB, first iterations took up to 1.3 times as long as with the driver's own pool. */
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
-/* The size of each physical allocation for small requests. */
-#define FINE_LEAST (8 * MIB)
-/* The largest physical allocation for blocks that may last (doc/design.md).  With 16 MiB, first iterations took
- * longer; with 64 MiB, a fifth of the memory that stayed was idle. */
+#define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
+/* The largest physical allocation for blocks that may last (doc/design.md).  With 16 MiB, first iterations took longer;
+ * with 64 MiB, a fifth of the memory that stayed was idle. */
 #define LASTING_MOST (32 * MIB)
 /* The size of a bit set of block sizes.  If two sizes share a bit, weir makes some unneeded driver calls. */
 enum { LASTING_BITS = 4096 };
@@ -69,9 +67,9 @@ struct weir_mapped_handle {
     CUmemGenericAllocationHandle handle;
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
-    /* The results of weir__mapped_find_spares(): whether the physical allocation is idle and may move, the least
-     * state of its free pieces, the index of the piece in which it starts, and the number of its pieces with
-     * uncompleted work. */
+    /* The results of weir__mapped_find_spares(): whether the physical allocation is idle and may move, the least state
+     * of its free pieces, the index of the piece in which it starts, and the number of its pieces with uncompleted
+     * work. */
     int spare, state;
     size_t piece, tags;
 };
@@ -81,8 +79,8 @@ struct weir_mapped_tag {
     uint64_t stream, sequence;
 };
 
-/* An aliased mapping: the old addresses of a physical allocation that has moved.  They stay mapped while work on
- * them has not completed, or if the driver fails to unmap them. */
+/* An aliased mapping: the old addresses of a physical allocation that has moved.  They stay mapped while work on them
+ * has not completed, or if the driver fails to unmap them. */
 struct weir_mapped_alias {
     uint64_t base; /* NOWHERE after weir has unmapped the addresses */
     size_t bytes;
@@ -103,8 +101,7 @@ enum {
     /* free memory that this stream may not use: work of other streams on it has not completed */
     OTHERS,
     BEHIND, /* free memory that this stream may use after a wait for other streams */
-    /* free memory that only this stream may use: its own work there has not completed */
-    OWN,
+    OWN, /* free memory that only this stream may use: its own work there has not completed */
     CLEAN, /* free memory that all streams may use */
     UNMAPPED
 };
@@ -113,8 +110,7 @@ struct weir_mapped_piece {
     uint64_t base;
     size_t bytes;
     int state;
-    /* The last free in a piece whose state is OTHERS, BEHIND or OWN. */
-    struct weir_mapped_tag tag;
+    struct weir_mapped_tag tag; /* the last free in a piece whose state is OTHERS, BEHIND or OWN */
 };
 
 /* A window: adjacent free and unmapped pieces, where weir maps the missing bytes of memory for a request. */
@@ -131,8 +127,7 @@ struct weir_mapped_move {
     /* The present address of an idle physical allocation, or NOWHERE for a new one. */
     uint64_t from;
     size_t piece; /* the index of the free piece that contains `from` */
-    /* the smallest size that suffices for a new physical allocation */
-    size_t least;
+    size_t least; /* the smallest size that suffices for a new physical allocation */
     int state;      /* the state of the idle memory that moves, or CLEAN for new memory */
     int is_created; /* set once the handle in `to` exists */
     /* Set once cuMemMap has mapped the physical allocation.  Some devices may still lack access to it. */
@@ -141,8 +136,7 @@ struct weir_mapped_move {
 
 /* The methods to make room for a request, in the order in which weir tries them. */
 enum {
-    /* Maps only new memory, in the window that lacks the least memory. */
-    GROWN,
+    GROWN, /* Maps only new memory, in the window that lacks the least memory */
     /* Moves idle memory to the window that lacks the least memory, and maps new memory if idle memory does not
      * suffice. */
     MOVED,
@@ -169,8 +163,8 @@ struct weir_mapped_range {
     /* The steps of the present request's plan, sorted by to.base. */
     struct weir_mapped_move *moves;
     size_t move_count, move_capacity;
-    /* A bit for each size of a block that was allocated between the last two trims above the release threshold, and
-     * was live at the second one. */
+    /* A bit for each size of a block that was allocated between the last two trims above the release threshold, and was
+     * live at the second one. */
     uint64_t lasting[LASTING_BITS / 64];
     int was_trimmed; /* set by the first trim above the release threshold */
     /* The time in ns that moves and growth may take; negative after an operation that took longer. */
@@ -211,12 +205,12 @@ static inline unsigned lasting_bit(size_t bytes) {
 
 /* ---- where requests go: mapped_plan.c ---- */
 
-/* Returns 1 if the time budget allows moves and small physical allocations, else 0.  With background growth returns
- * 0, since the program then prefers short waits to little reserved memory. */
+/* Returns 1 if the time budget allows moves and small physical allocations, else 0.  With background growth returns 0,
+ * since the program then prefers short waits to little reserved memory. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
-/* Lists in g->pieces the free and unmapped pieces of the range, as the stream `id` sees them, or no stream if `id`
- * is 0. Lowers the time budget for each chunk that it examines.  Returns 1 on success, 0 if there is no host memory. */
+/* Lists in g->pieces the free and unmapped pieces of the range, as the stream `id` sees them, or no stream if `id` is
+ * 0.  Lowers the time budget for each chunk that it examines.  Returns 1 on success, 0 if there is no host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
 /* Sets the field `spare` of the idle physical allocations that may move into the window.  They lie outside of the
  * window, and each of their free pieces has the state `least` or better.  Finds none if `least` is UNMAPPED. */
@@ -226,8 +220,8 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
  * all streams, then memory of the request's stream.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w);
-/* Finds the window at the end of this kind of addresses.  If the last memory there is free for all streams, the
- * window starts with it.  Sets w->missing to SIZE_MAX if there is no window. */
+/* Finds the window at the end of this kind of addresses.  If the last memory there is free for all streams, the window
+ * starts with it.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
 /* Plans which physical allocations to move to the window or to create there, until the window lacks no memory.  Sets

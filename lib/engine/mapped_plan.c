@@ -131,8 +131,8 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
 
 /* ---- windows ---- */
 
-/* Computes the part of the unmapped piece `p` that lies in the window, extended to whole pages.  Returns 1 if there
- * is such a part, else 0. */
+/* Computes the part of the unmapped piece `p` that lies in the window, extended to whole pages.  Returns 1 if there is
+ * such a part, else 0. */
 static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
                       uint64_t *from, uint64_t *to) {
     *from = weir__size_larger(p->base, w->base);
@@ -225,12 +225,11 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  A
- * budget of N times CREDIT_NS divides the size by N.  With several streams the size is half, since one stream's last
- * free keeps a whole physical allocation from the others.  While work is pending on several streams, the size is
- * always fine.  Above the release threshold there is no least size, since one block that lasts keeps a whole
- * physical allocation.  After a trim has shown which sizes last, physical allocations for other sizes are twice as
- * large. */
+/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  A budget
+ * of N times CREDIT_NS divides the size by N.  With several streams the size is half, since one stream's last free
+ * keeps a whole physical allocation from the others.  While work is pending on several streams, the size is always
+ * fine.  Above the release threshold there is no least size, since one block that lasts keeps a whole physical
+ * allocation.  After a trim has shown which sizes last, physical allocations for other sizes are twice as large. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
     int is_above = total > h->e.threshold;
@@ -299,8 +298,8 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
         find_window(h->range, kind, bytes, state, w);
 }
 
-/* Chooses the idle physical allocation for an address that needs `want` bytes and has room for `most` bytes.
- * Prefers the best state, then the largest of at most `want` bytes, then the smallest.  Returns NULL if none fits. */
+/* Chooses the idle physical allocation for an address that needs `want` bytes and has room for `most` bytes.  Prefers
+ * the best state, then the largest of at most `want` bytes, then the smallest.  Returns NULL if none fits. */
 static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size_t want,
                                                uint64_t most) {
     struct weir_mapped_handle *best = NULL;
@@ -318,9 +317,9 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for the addresses [at, to) of an unmapped range.  The memory may extend to `most`, but with `exact`
- * new physical allocations end at `to`.  Adds the new bytes to *planned.  Returns 1 on success, 0 if there is no
- * host memory. */
+/* Plans memory for the addresses [at, to) of an unmapped range.  The memory may extend to `most`, but with `exact` new
+ * physical allocations end at `to`.  Adds the new bytes to *planned.  Returns 1 on success, 0 if there is no host
+ * memory. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

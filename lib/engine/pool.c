@@ -36,8 +36,8 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* The largest size of a probe block, which is allocated only to make the pool grow.  Its allocation holds the
- * driver's lock for about 1 ms. */
+/* The largest size of a probe block, which is allocated only to make the pool grow.  Its allocation holds the driver's
+ * lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
 enum { WEIR_POOL_PROBES = 512 };
@@ -48,23 +48,21 @@ struct weir_pool_engine {
     /* A stream that runs nothing else, so that every stream can reuse memory that was freed on it at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* The largest value to which reserved memory may rise: the limit `ceiling_limit`, or the reserved memory if it
-     * is larger. Written under `growing`. */
+    /* The largest value to which reserved memory may rise: the limit `ceiling_limit`, or the reserved memory if it is
+     * larger.  Written under `growing`. */
     _Atomic uint64_t ceiling, ceiling_limit;
-    /* The pool's release threshold; raised under `growing`. */
-    uint64_t threshold;
+    uint64_t threshold; /* the pool's release threshold; raised under `growing` */
     /* The driver's peak of reserved memory when the figures were last read. */
     _Atomic uint64_t reserved_peak;
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks; guarded by `growing`.  Between two steps of growth, only blocks that the driver has failed
-     * to free. */
+    /* The probe blocks; guarded by `growing`.  Between two steps of growth, only blocks that the driver has failed to
+     * free. */
     struct {
         CUdeviceptr block;
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
-    /* Also read without the lock. */
-    _Atomic uint32_t probe_count;
+    _Atomic uint32_t probe_count; /* also read without the lock */
     /* Rises before a probe block is allocated, so that it never misses one. */
     _Atomic uint64_t probe_bytes;
     /* Set if a probe block was the block of a request, so that the device may still work on it. */
@@ -72,11 +70,10 @@ struct weir_pool_engine {
 
     struct weir_async async; /* frees blocks that several streams use */
     struct weir_superblocks superblocks;
-    /* The sizes of all blocks if has_figures is 0, else empty. */
-    struct weir_sizes sizes;
+    struct weir_sizes sizes; /* the sizes of all blocks if has_figures is 0, else empty */
 
-    /* The distance of an aligned block (replace_misaligned) from the start of the driver's block.  A thread that
-     * holds `aligning`, which guards this map, calls nothing. */
+    /* The distance of an aligned block (replace_misaligned) from the start of the driver's block.  A thread that holds
+     * `aligning`, which guards this map, calls nothing. */
     struct weir_map before;
     pthread_mutex_t aligning;
     /* Set for ever once `before` has had an entry, so that most frees skip the map. */
@@ -107,8 +104,8 @@ static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
 
 /* ---- attributes of the pool ---- */
 
-/* Reads or estimates an attribute of the driver's pool: used memory, reserved memory, or the peak of reserved
- * memory. The caller has relaxed this thread's capture mode. */
+/* Reads or estimates an attribute of the driver's pool: used memory, reserved memory, or the peak of reserved memory.
+ * The caller has relaxed this thread's capture mode. */
 static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_attribute which,
                                          uint64_t *value) {
     weir_statistics sizes;
@@ -209,8 +206,8 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 /* ---- figures ---- */
 
 /* Returns the bytes that the program has allocated; inexact while other threads allocate.  Uses the driver's figure
- * minus weir's probe blocks and idle slabs, since the program may have freed blocks by the driver's own call.  If
- * the driver fails, returns 0 only if the counters show no blocks. */
+ * minus weir's probe blocks and idle slabs, since the program may have freed blocks by the driver's own call.  If the
+ * driver fails, returns 0 only if the counters show no blocks. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = atomic_load(&p->probe_bytes), used, ours;
@@ -245,8 +242,8 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 /* ---- growth ---- */
 
 /* Raises reserved memory to `target`, as far as the device and the limit allow, by probe blocks of up to `largest`
- * bytes each and `most` bytes in total.  Returns the reserved memory.  Sets *why to a driver's error other than lack
- * of memory, or to CUDA_SUCCESS.  The caller holds `growing` and has entered the device's context. */
+ * bytes each and `most` bytes in total.  Returns the reserved memory.  Sets *why to a driver's error other than lack of
+ * memory, or to CUDA_SUCCESS.  The caller holds `growing` and has entered the device's context. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -254,8 +251,8 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks use idle memory first.  With `least` bytes each, half of WEIR_POOL_PROBES suffice for all
-         * idle memory. */
+        /* Probe blocks use idle memory first.  With `least` bytes each, half of WEIR_POOL_PROBES suffice for all idle
+         * memory. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
@@ -278,8 +275,8 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     return reserve;
 }
 
-/* Adds what the growth policy wants beyond the `got` bytes by which the driver has grown the pool for a request.
- * The caller holds `growing`. */
+/* Adds what the growth policy wants beyond the `got` bytes by which the driver has grown the pool for a request.  The
+ * caller holds `growing`. */
 static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t got,
                            uint64_t reserve) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -337,8 +334,8 @@ static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64
     return grew;
 }
 
-/* Raises the pool's release threshold, so that the program's next synchronization does not release preallocated
- * memory. Rounds up to whole units, since the driver would round down. */
+/* Raises the pool's release threshold, so that the program's next synchronization does not release preallocated memory.
+ * Rounds up to whole units, since the driver would round down. */
 static void raise_threshold(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
@@ -388,8 +385,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- frees ---- */
 
-/* Records that `block` lies `before` bytes above the start of the driver's block.  Returns 1 on success, 0 if there
- * is no host memory. */
+/* Records that `block` lies `before` bytes above the start of the driver's block.  Returns 1 on success, 0 if there is
+ * no host memory. */
 static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
     int done;
 
@@ -489,8 +486,8 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     }
 }
 
-/* Waits for the program's work only if the program has requested the trim and an empty superblock needs the wait.
- * The modes MAINTAIN and ASK do nothing, since the driver orders reuse. */
+/* Waits for the program's work only if the program has requested the trim and an empty superblock needs the wait.  The
+ * modes MAINTAIN and ASK do nothing, since the driver orders reuse. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -558,8 +555,8 @@ static void synchronize_if_idle(const struct weir_driver *driver, weir_stream st
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request that has raised reserved memory above the limit, or after which the driver failed, with `result`,
- * to report the reserved memory.  The caller has relaxed this thread's capture mode. */
+/* Undoes a request that has raised reserved memory above the limit, or after which the driver failed, with `result`, to
+ * report the reserved memory.  The caller has relaxed this thread's capture mode. */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -597,8 +594,8 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     return CUDA_SUCCESS;
 }
 
-/* Allocates a block from the driver's pool.  The block of a request with an id is for the per-stream caches, and
- * must start at a multiple of WEIR_PAGE. */
+/* Allocates a block from the driver's pool.  The block of a request with an id is for the per-stream caches, and must
+ * start at a multiple of WEIR_PAGE. */
 static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
@@ -608,8 +605,8 @@ static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request
                : result;
 }
 
-/* Allocates a block.  Without the driver's figures, also records its size, and returns CUDA_ERROR_OUT_OF_MEMORY,
- * too, if the blocks would exceed the limit or if there is no host memory. */
+/* Allocates a block.  Without the driver's figures, also records its size, and returns CUDA_ERROR_OUT_OF_MEMORY, too,
+ * if the blocks would exceed the limit or if there is no host memory. */
 static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result;
 
@@ -625,9 +622,9 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a request that the driver has refused: trims the pool to `reserve`, the reserved memory before the
- * request, since the driver may have left all of the device's memory reserved (H200, driver 580).  Returns E_LIMIT
- * if the limit is the reason for the failure, else the status for the driver's error. */
+/* Handles a request that the driver has refused: trims the pool to `reserve`, the reserved memory before the request,
+ * since the driver may have left all of the device's memory reserved (H200, driver 580).  Returns E_LIMIT if the limit
+ * is the reason for the failure, else the status for the driver's error. */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -784,8 +781,8 @@ static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, ui
 
 /* ---- surveys and visits ---- */
 
-/* Returns the size, in whole units, of the largest request that is certain to succeed after OOM recovery has
- * released `back` bytes, even if the pool's free memory is fragmented. */
+/* Returns the size, in whole units, of the largest request that is certain to succeed after OOM recovery has released
+ * `back` bytes, even if the pool's free memory is fragmented. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = pool_read_reserve(p), stays;
 
@@ -800,9 +797,9 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Sets frees.waiting to 1 if frees of blocks that several streams use are pending; the driver reports no other
- * frees. weir waits for these frees before it closes an allocator, since driver 580 crashes if a pool is destroyed
- * before (H200). */
+/* Sets frees.waiting to 1 if frees of blocks that several streams use are pending; the driver reports no other frees.
+ * weir waits for these frees before it closes an allocator, since driver 580 crashes if a pool is destroyed before
+ * (H200). */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 

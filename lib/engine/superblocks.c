@@ -7,8 +7,8 @@
 
 #include "base/size.h"
 
-/* The size of the largest superblock, and of an allocator's first one: seven eighths of the driver's unit.  With
- * other sizes, recorded programs reserve more memory, or fail more often near a limit. */
+/* The size of the largest superblock, and of an allocator's first one: seven eighths of the driver's unit.  With other
+ * sizes, recorded programs reserve more memory, or fail more often near a limit. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
 /* The size of the first superblock of each further stream, which often has few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)

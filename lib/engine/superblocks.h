@@ -22,8 +22,8 @@ struct weir_superblock {
     size_t bytes, used; /* `used`: the bytes in slabs */
     /* The id of the superblock's stream, or UNKNOWN after another stream has freed one of its slabs. */
     uint64_t stream;
-    /* The number of waits for the device that had begun at the last free of a slab on a stream; a later wait covers
-     * the free. */
+    /* The number of waits for the device that had begun at the last free of a slab on a stream; a later wait covers the
+     * free. */
     uint64_t freed;
     /* For each page: 0 if it is free, the number of the slab's pages if a slab starts there, else INSIDE. */
     unsigned char page[];
@@ -45,12 +45,12 @@ void weir__superblocks_close(struct weir_superblocks *list);
 
 /* Allocates a slab in a superblock of the stream r->id.  Returns 1 on success, 0 if no superblock has room. */
 int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r);
-/* Creates the record of a superblock for a slab that found no room; the caller allocates the memory.  The superblock
- * is larger than the slab, unless the limit is low.  Returns NULL if there is no host memory. */
+/* Creates the record of a superblock for a slab that found no room; the caller allocates the memory.  The superblock is
+ * larger than the slab, unless the limit is low.  Returns NULL if there is no host memory. */
 struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
                                                const struct weir_request *r, uint64_t limit);
-/* Adds a superblock without slabs, whose `base` the caller has set.  If `bytes` is above 0, places a slab of this
- * size at the base. */
+/* Adds a superblock without slabs, whose `base` the caller has set.  If `bytes` is above 0, places a slab of this size
+ * at the base. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes);
 /* Frees a slab in a call on the stream `id`, or with OBSERVED if all work on the slab has completed.  Sets *empty to
@@ -63,8 +63,8 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
  * `all_done` is 1 if the caller has waited for all work of the device.  The caller continues as after
  * weir__superblocks_put(). */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
-/* Returns 1 if weir can free an empty superblock only after a wait for the device, since another stream has freed
- * one of its slabs; else 0. */
+/* Returns 1 if weir can free an empty superblock only after a wait for the device, since another stream has freed one
+ * of its slabs; else 0. */
 int weir__superblocks_need_wait(struct weir_superblocks *list);
 /* Finds the superblock that contains the address, and writes its range to *out.  Returns 1 on success, else 0. */
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
