@@ -86,8 +86,7 @@ void weir__bias_prepare(void) {
 }
 
 #if defined(BIASED) && defined(KNOWS_THREADS)
-/* Registers the process while it has only one thread.  With more threads, which CUDA creates, the kernel would wait 5
- * to 25 ms for all processors. */
+/* Registers the process before CUDA creates threads: later the kernel would wait 5 to 25 ms for all processors. */
 static __attribute__((constructor)) void prepare_before_threads(void) {
     if (__libc_single_threaded)
         weir__bias_prepare();

@@ -6,17 +6,12 @@
  * barrier (membarrier(2)), and waits until the owner has released the lock.  The barrier orders the owner's store of
  * `inside` and its second load of `owner` (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
- * Each thread has a mark, with one word for each level, which says whether the thread holds a biased lock of that
- * level. If the word belonged to the lock, a thread that was delayed before its store could clear the word of the
- * lock's next owner.  A revocation also waits while the owner holds another lock of the level.  So if locks of a level
- * are held for long, only one of them may be biased.
+ * The word `inside` belongs to the thread, since a delayed store to a word of the lock could clear the next owner's.
+ * So a revocation also waits while the owner holds another lock of the level.
  *
- * After a revocation the lock is an ordinary lock, until one thread has taken it `patience` times in a row.  Patience
- * grows if a bias is revoked within a millisecond or two.  The lock is never biased where membarrier is missing (Linux
- * before 4.14).  The lock is neither fair nor recursive.  A thread that holds a lock of the outer level may take one
- * lock of the inner level, and no other.
- *
- * This file must not depend on the data that the lock guards.
+ * After a revocation the lock is an ordinary lock, until one thread has taken it `patience` times in a row.  The lock
+ * is never biased where membarrier is missing (Linux before 4.14).  It is neither fair nor recursive.  A thread that
+ * holds a lock of the outer level may take one lock of the inner level, and no other.
  */
 #ifndef WEIR_BIASED_LOCK_H
 #define WEIR_BIASED_LOCK_H
@@ -40,8 +35,7 @@ struct weir_bias {
     int level;
 };
 
-/* The mark of one thread, on cache lines of its own.  After the thread has ended, another thread gets the mark, and
- * with it the locks that are biased to the mark. */
+/* The mark of one thread.  A later thread gets the mark of an ended thread, with the locks that are biased to it. */
 struct weir_bias_mark {
     /* For each level: nonzero while the thread holds a lock that is biased to the thread, or checks the bias. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
@@ -51,8 +45,7 @@ struct weir_bias_mark {
 /* The mark of this thread; until a lock is biased to the thread, a mark to which no lock is biased. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
-/* Registers the process for membarrier(2).  In a process with threads the kernel needs milliseconds for this, so a
- * library registers while it is loaded, if there are no threads yet. */
+/* Registers the process for membarrier(2), which takes milliseconds once the process has several threads. */
 void weir__bias_prepare(void);
 
 /* The ways in which a thread takes a lock that is not biased to the thread. */

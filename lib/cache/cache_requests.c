@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_requests.c: requests and frees that the inlined functions of stream_cache.h do not complete.
  *
- * Each step takes and releases the cache's lock.  If no cache accepts a block, the free takes the caches' lock.  The
- * record of a block shows the block as live until one call has freed it.
+ * The record of a block shows the block as live until one call has freed it.
  */
 #include "cache/stream_cache.h"
 
@@ -15,8 +14,7 @@
 enum {
     /* The slabs of a class double in size, from SLAB_FIRST up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* Slabs are small while idle slots of partly used slabs have IDLE_LEAST bytes and an IDLE_PART-th of the memory in
-     * use. */
+    /* New slabs are small if partly used slabs have IDLE_LEAST idle bytes and an IDLE_PART-th of the bytes in use. */
     IDLE_PART = 4,
     SLABS_EXAMINED = 4096, /* the most slabs that has_many_idle() examines */
     RESULT_PART =
@@ -33,8 +31,7 @@ enum {
 /* The number of an inbox's newest blocks that may serve a request. */
 enum { REUSED_NEWEST = 8 };
 
-/* The largest block that an inbox serves while several streams are in use.  Without this bound, five streams with GPU
- * work reserve a twentieth more memory. */
+/* The largest block of an inbox that is reused among several streams: larger ones would fragment the memory. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -122,10 +119,8 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Updates the room of a cache's inbox from the results of a call to the engine, if there are any.  The caller holds the
- * cache's lock.  The room is 0 if each free or large request must reach the engine: with a release threshold, with
- * decay, and while memory is low.  If two calls on the stream race, the earlier room may win; an event is then recorded
- * late. */
+/* Updates the room of a cache's inbox after a call to the engine.  The caller holds the cache's lock.  The room is 0 if
+ * each free must reach the engine: with a release threshold, with decay, and while memory is low. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -145,8 +140,7 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases `lock` meanwhile, since a free of
- * the engine `direct` waits for the device. */
+/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases `lock`, since a free may wait. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -339,9 +333,8 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request with memory from the engine.  In the same call, the blocks of the cache's inbox return to the
- * engine, unless the driver orders reuse: then maintain_cache() frees the inbox.  `c` is the cache of the stream r->id,
- * or NULL. */
+/* Serves a request with memory from the engine, which gets the inbox's blocks in the same call.  If the driver orders
+ * reuse, maintain_cache() frees the inbox instead.  `c` is the cache of the stream r->id, or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -432,9 +425,9 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts the free of a block that no cache keeps in `c`, or in f->uncached if the lock of `c` is biased to another
- * thread.  Takes the lock as a guest, since a thread that only frees must not get the bias.  Returns 1 if the cache
- * that counts the free has deferred work, else 0. */
+/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Takes the lock as a
+ * guest, since a thread that only frees must not get the bias.  Returns 1 if the cache that counts the free has
+ * deferred work, else 0. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
     int taken, has_work;
@@ -457,8 +450,7 @@ static void do_deferred_in_free(struct weir_caches *f, weir_stream stream) {
         weir__caches_do_deferred(f, c, stream, id);
 }
 
-/* Marks a live block as freed, but does not put a slot into its slab's free list.  Returns the bytes that were
- * requested for the block, or 0 if no live block starts at the address. */
+/* Marks a live block as freed.  Returns its requested bytes, or 0 if no live block starts at the address. */
 static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
     uint32_t asked = (uint32_t)weir__slab_asked(s, block);
 
@@ -474,8 +466,7 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Returns a slot that is marked as freed to its slab after the work of all streams that used the slot, or with
- * `captured` after a wait for the device. */
+/* Returns a slot to its slab after all work on the slot, or with `captured` after a wait for the device. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -497,8 +488,7 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_
     return status;
 }
 
-/* Frees a whole block that is marked as freed to the engine, which orders its reuse.  If the engine fails, the block is
- * live again, with `asked` bytes. */
+/* Frees a whole block to the engine.  If the engine fails, the block is live again, with `asked` bytes. */
 static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64_t asked,
                               weir_stream stream, struct weir_use_list *uses) {
     size_t bytes = weir__slab_bytes(s);
@@ -553,8 +543,7 @@ static weir_status free_uncached(struct weir_caches *f, struct weir_cache *count
     return WEIR_OK;
 }
 
-/* Frees a block of a graph, for which the caches have no record.  Refuses any other address, since a pool of the driver
- * would free a block that is not weir's. */
+/* Frees a block of a graph.  Refuses any other address: a pool of the driver would free a block that is not weir's. */
 static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                     struct weir_use_list *uses) {
     weir_status status;
@@ -609,8 +598,7 @@ static void release_whole_blocks(struct weir_caches *f, const struct put *p,
         defer_maintenance(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
-/* Puts a live slot of the cache's slabs into the remote-free queue, without the cache's lock.  Returns FULL if only a
- * free under the cache's lock can succeed. */
+/* Puts a live slot into the remote-free queue.  Returns FULL if only a free under the cache's lock can succeed. */
 static int post_remote(const struct put *p) {
     struct weir_remote_queue *queue = &p->c->queue;
     struct weir_slab *s = p->s;
@@ -637,9 +625,8 @@ static int post_remote(const struct put *p) {
     return result;
 }
 
-/* Frees a whole block to the inbox.  If the inbox has no room, moves its blocks and this block to *out.  With
- * driver_orders the inbox has only blocks that were freed during a capture, when the driver frees nothing, and the
- * cache need not serve the stream yet. */
+/* Frees a whole block to the inbox, or moves the inbox and this block to *out if there is no room.  With driver_orders
+ * the inbox has only blocks that were freed during a capture, when the driver frees nothing. */
 static int put_whole(const struct weir_caches *f, const struct put *p, struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
@@ -667,8 +654,8 @@ static int put_whole(const struct weir_caches *f, const struct put *p, struct we
     return KEPT;
 }
 
-/* Makes room in a cache for more remote frees of a class.  A list that grows again makes the cache due, so that its
- * remote frees return to their slabs.  Returns the list, or NULL if there is no host memory. */
+/* Makes room for more remote frees of a class.  Makes the cache due if they are many, so that they return to their
+ * slabs.  Returns the list, or NULL if there is no host memory. */
 static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes = c->remotes[size_class];
     uint32_t room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;
@@ -703,8 +690,7 @@ static int put_remote(const struct put *p) {
     return KEPT;
 }
 
-/* Puts a freed block into the cache.  Returns KEPT, or NO_BLOCK if no live block starts at the address, or FULL if the
- * cache has no room or no longer serves the stream. */
+/* Puts a freed block into the cache.  Returns FULL if the cache has no room or no longer serves the stream. */
 static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;
@@ -762,8 +748,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return WEIR_OK;
 }
 
-/* Frees a block into its stream's cache.  If the cache's lock is biased to another thread, tries to put a slot of the
- * cache into the remote-free queue first. */
+/* Frees a block into its stream's cache, or a slot into the remote-free queue if another thread has the lock's bias. */
 static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
@@ -779,8 +764,7 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
     return WEIR_OK;
 }
 
-/* Frees a whole block by the driver, which knows the stream that the handle means.  So weir queries nothing if the
- * handle has a cache that has served a stream. */
+/* Frees a whole block by the driver.  Queries no id if the handle's cache has served a stream: the driver knows it. */
 static weir_status free_by_driver(struct weir_caches *f, const struct put *p, weir_stream stream) {
     struct weir_slab *s = p->s;
     weir_status status = WEIR_E_CAPTURE;

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* caches.c: makes, finds, flushes and closes the caches of all streams; finds live blocks; makes the statistics.
  *
- * weir finds the cache of a created stream by its handle, which may mean another stream by now; doc/design.md
- * ("Per-stream caches") says when weir queries the id.  It finds the cache of a default stream by its id, since the
- * handle means another stream in another context or thread.
- *
- * A cache flushes in calls on its own stream.  Only weir__caches_empty() flushes all caches, behind a wait for the
- * device.
- *
- * A block that is freed during a capture is not reused until a request has found that the capture is over.  Only such
- * requests allocate from the cache or maintain it, so a free need not query the capture.
+ * doc/design.md ("Per-stream caches") says when weir queries a stream's id.  The id finds the cache of a default
+ * stream, whose handle means another stream in another context or thread.  A cache flushes in calls on its own stream,
+ * except that weir__caches_empty() flushes all caches, behind a wait for the device.
  *
  * Locks: a thread that holds the caches' lock may take one cache's lock, or the records' lock.
  */
@@ -50,8 +44,7 @@ _Static_assert(offsetof(struct weir_slab, next) == 64 &&
 
 /* ---- one stream's cache ---- */
 
-/* Returns 1 if the cache's lists are well formed and agree with its sums of idle memory, else 0.  Only the first slab
- * of a list may be full.  The caller holds the cache's lock. */
+/* Returns 1 if the cache's lists are valid, else 0.  Only a list's first slab may be full. */
 static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
     size_t idle = 0, inbox = 0;
     unsigned count = 0;
@@ -71,8 +64,7 @@ static WEIR_ASSERT_ONLY int is_cache_valid(const struct weir_cache *c) {
            inbox == atomic_load_explicit(&c->inbox_bytes, memory_order_relaxed);
 }
 
-/* Makes the remote-free queue accept slots for the cache's present stream, or no slots if the cache serves none.  Then
- * collects the queue, since its slots were freed for the cache's former stream. */
+/* Makes the remote-free queue accept slots for the cache's present stream only, and collects the earlier slots. */
 static void update_queue_id(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.id = c->serves ? atomic_load_explicit(&c->id, memory_order_relaxed) : 0;
@@ -86,8 +78,7 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
 }
 
 /* Moves memory out of the cache: the inbox; empty slabs, until at most `keep` bytes are idle; and the remote frees of
- * each class that has `least` (1 or more).  With `unused`, also moves the empty slabs that the stream has not used
- * since the last search for unused memory, and begins the next search. */
+ * each class that has `least` (1 or more).  With `unused`, also all slabs that were empty since the last such call. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -127,8 +118,7 @@ static void empty_cache(struct weir_cache *c, struct weir_flushed *out) {
     take_idle(c, 0, 0, 1, out);
 }
 
-/* Detaches the slabs with live slots that empty_cache() has left: the stream of their free slots is not known any
- * more. */
+/* Detaches the slabs with live slots: the stream of their free slots is not known any more. */
 static void detach_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->open[i]) {
@@ -150,10 +140,9 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Sets the cap of one cache to an equal part of what all caches together may keep idle, and lowers larger caps of other
- * caches to this part.  The part is at most the release threshold, since a synchronisation cannot release cached
- * memory.  If the user has set the limit of all caches, the cache gets only what the other caches leave, since they
- * cannot flush without calls on their streams.  The caller holds `lock`. */
+/* Sets the cap of one cache to an equal part of what all caches together may keep idle, but to the release threshold at
+ * most, and lowers larger caps to this part.  With a limit from the user, the cache gets only what the other caches
+ * leave, since they cannot flush without calls on their streams.  The caller holds `lock`. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -253,8 +242,7 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Flushes memory of the cache, as take_idle() chooses it, in a call on its stream, whose id was just queried.  The
- * engine gets the memory as freed on the stream, and an event on the stream covers the remote frees.  The caller holds
+/* Flushes what take_idle() chooses, in a call on the cache's stream, whose id was just queried.  The caller holds
  * f->lock, so that OOM recovery of another thread finds the memory in the cache or in the engine. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
@@ -272,8 +260,7 @@ static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream
         weir__caches_strand(f, NULL, h.remotes);
 }
 
-/* Adapts the cap of a cache, and flushes memory above the cap or memory that was unused for long.  The call is on the
- * cache's stream, whose id was just queried. */
+/* Adapts the cap of a cache and flushes it, in a call on its stream, whose id was just queried. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                            uint64_t id) {
     uint64_t now = f->device->driver->ticks();
@@ -317,8 +304,7 @@ static void unwatch_cache(struct weir_cache *c) {
     atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
 }
 
-/* Flushes the cache and detaches it from its stream.  `id` is the stream's id, or UNKNOWN if the stream may be gone.
- * The caller holds `lock`. */
+/* Flushes the cache and detaches it from its stream `id`, or UNKNOWN if it may be gone.  The caller holds `lock`. */
 static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock);
@@ -340,8 +326,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the id with which flushed memory goes to the engine after a wait for the device: OBSERVED, or the id of the
- * only stream, since OBSERVED memory would make the engine record events, which one stream does not need. */
+/* Returns the id with which memory goes to the engine after a device wait: OBSERVED, or the id of the only stream, for
+ * which the engine then need not record events. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -356,8 +342,8 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches, and memory without events, behind a wait for the device.  Sets *more to 1 if slots have returned
- * to their slabs, which may be empty now, else to 0.  The caller holds `lock`, which is released during the wait. */
+/* Flushes all caches behind a wait for the device.  Sets *more to 1 if slots have returned to their slabs, which may be
+ * empty now, else to 0.  Releases `lock`, which the caller holds, during the wait. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     CUresult result = CUDA_SUCCESS;
@@ -388,9 +374,8 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     return CUDA_SUCCESS;
 }
 
-/* Lets one thread flush at a time: another thread's request would fail while the first has the memory and waits for the
- * device.  Slabs that become empty after the wait need another wait, since later frees of their slots may be on any
- * stream. */
+/* Lets one thread flush at a time: another thread's request would fail while the first has the memory and waits.  Slabs
+ * that become empty after the wait need another wait, since later frees of their slots may be on any stream. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     CUresult result;
@@ -420,9 +405,8 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
     return weir__device_check_stream(f->device, stream);
 }
 
-/* Returns 1 if weir did not see the end of a stream with this handle, and such streams leave much memory to a wait for
- * the device; else 0.  Streams with new handles still get a cache: a program that destroys streams gets old handles
- * again. */
+/* Returns 1 if weir missed the end of a stream with this handle, and such streams leave much memory to a device wait;
+ * else 0.  A program that destroys streams gets old handles again, so streams with new handles still get a cache. */
 static int wastes_ended_streams(const struct weir_caches *f, const struct weir_cache *c) {
     return c->missed_end &&
            atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
@@ -466,8 +450,8 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Finds the newest cache of a default stream that is not bound and had no call since the last search, flushes it, and
- * removes it from its bucket.  Returns NULL if there is none. */
+/* Flushes the newest cache of a default stream that is not bound and had no call since the last search, and removes it
+ * from its bucket.  Returns NULL if there is none. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
@@ -487,9 +471,8 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees the inbox of a cache that serves no stream, in a call on the stream `id`.  The blocks were freed on the stream
- * `early_id` during captures.  If that stream has ended, they wait for the device.  The caller holds `lock`, which is
- * released meanwhile. */
+/* Frees an inbox that was filled during captures.  If its stream `early_id` has ended, the blocks wait for the device.
+ * The caller holds `lock`, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -499,9 +482,9 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
     weir__caches_give(f, blocks, id, c->early_id == id ? c : NULL, stream);
 }
 
-/* Returns the cache of a stream whose id was just queried, and makes it if necessary.  Detaches the cache from an
- * earlier stream with the handle.  Returns NULL if there is no host memory, or if there are too many caches of default
- * streams that are not bound.  The caller holds `lock`, which may be released meanwhile. */
+/* Returns the cache of a stream whose id was just queried, makes it if necessary, and detaches it from an earlier
+ * stream with the handle.  Returns NULL without host memory, or if there are too many caches of default streams that
+ * are not bound.  The caller holds `lock`, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
@@ -549,8 +532,7 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
     return watches && !is_default(stream) && watches(stream);
 }
 
-/* Returns the cache of a stream that is being captured, in a call on the stream.  Returns NULL for a default stream,
- * whose id cannot be queried now. */
+/* Returns the cache of a created stream that is being captured, in a call on the stream; NULL for a default stream. */
 static struct weir_cache *mark_capturing(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
     int taken;
@@ -745,8 +727,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
 }
 
 /* Returns the record of the slab or whole block that contains the address, or NULL.  Only the first page of a whole
- * block leads to its record, so the search goes back page by page, past records of freed blocks, as far as the largest
- * block reaches.  While the block is live, none of these pages changes. */
+ * block leads to its record, so the search goes back page by page, as far as the largest block reaches. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -827,8 +808,7 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact if only one cache was used and
- * its remote-free queue stayed empty.  The caller holds `lock`. */
+/* Adds up the bytes in blocks of all caches, and raises the peaks, which are exact while only one cache is used. */
 static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
@@ -863,8 +843,8 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the bytes in the engine's blocks above which a miss adds up the counts.  If weir replaces a driver's pool, each
- * growth does so, since programs read and reset the peak of the pool. */
+/* Sets the engine's bytes in use above which a miss adds up the counts.  Programs read and reset the peak of a driver's
+ * pool, so each growth does so if weir replaces one. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* caches.h: the per-stream caches, which serve requests with memory from an engine.
- *
- * This file must not depend on the public API, on names of settings, or on how an engine places blocks.
- */
+/* caches.h: the per-stream caches, which serve requests with memory from an engine. */
 #ifndef WEIR_CACHES_H
 #define WEIR_CACHES_H
 
@@ -26,21 +23,18 @@ size_t weir__caches_fit(size_t bytes);
 /* Returns 1 if a live block starts at the address, else 0. */
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
 
-/* Finds the live block that contains the address, and its requested bytes.  Does not find blocks of graphs.  Returns 1
- * on success, else 0. */
+/* Finds the live block that contains the address, but not a block of a graph.  Returns 1 on success, else 0. */
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes);
 
 /* Returns 1 if the address lies in a slab, or in a whole block that is live or in an inbox; else 0. */
 int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 
-/* Adds a binding of the stream if `more` is set, else removes one.  By a binding the program vouches for the stream, so
- * that weir need not query the driver. */
+/* Adds a binding if `more` is set, else removes one.  weir need not query the id of a bound created stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* Flushes the cache of a stream that exists and is not being captured.  Any thread may call this function; a default
- * stream is the caller's.  An event covers the frees, unless the stream is idle.  Does nothing for a default stream
- * that is not idle, unless the stream `ends` now: the function then also detaches the cache from the stream. */
+/* Flushes the cache of a stream that exists and is not being captured.  A default stream is the caller's.  Does nothing
+ * for a default stream that is not idle, unless the stream `ends` now: then also detaches the cache from the stream. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);
@@ -56,8 +50,7 @@ weir_status weir__caches_empty(void *caches);
 /* Returns 1 if a block of the caches is live, else 0. */
 int weir__caches_has_blocks(struct weir_caches *f);
 
-/* Returns the peak of requested memory since the last call with `renew` set, which restarts this peak at the memory
- * that is live now. */
+/* Returns the peak of requested memory since the last call with `renew` set, which restarts the peak. */
 uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew);
 
 /* Adds the caches' idle memory to a survey of the engine, or visits the live blocks. */

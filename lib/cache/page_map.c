@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* page_map.c: the functions of page_map.h that are not inlined.
- *
- * Records are cut from chunks of host memory.  The memory of an ended record serves the next record of its size.
- */
+/* page_map.c: the functions of page_map.h that are not inlined. */
 #include "cache/page_map.h"
 
 #include <stdlib.h>
@@ -23,8 +20,7 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Makes a leaf by mmap, since calloc might clear it at once.  Gives host memory to all words for 512 KiB at once: page
- * faults for each part would cost twice as much. */
+/* Makes a leaf by mmap, since calloc might clear it.  Populates the words for 512 KiB: page faults would cost more. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -83,9 +79,8 @@ static void want_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, 
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Reserves the words of the pages of [address, address + bytes), or with `large` the words of the 512 KiB around them,
- * so that setting the words cannot fail.  Returns 1 on success, 0 if there is no host memory, or if the address is
- * above 2^57 or no multiple of a page. */
+/* Reserves the words of the pages of [address, address + bytes), or with `large` those of the 512 KiB around them.
+ * Returns 1 on success, 0 without host memory, or if the address is above 2^57 or no multiple of a page. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -124,8 +119,7 @@ static size_t bytes_of(unsigned order) {
     return (bytes + WEIR_RECORDS_ALIGN - 1) & ~(size_t)(WEIR_RECORDS_ALIGN - 1);
 }
 
-/* Adds a chunk of host memory; the last chunk's rest stays unused.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Adds a chunk of host memory.  Returns 1 on success, 0 if there is no host memory. */
 static int add_chunk(struct weir_records *r, size_t size) {
     struct weir_records_chunk *chunk =
         aligned_alloc(size < CHUNK_LARGE ? CHUNK : CHUNK_LARGE, size);
@@ -168,8 +162,8 @@ static void drop(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Returns 1 if a block uses the word of the 512 KiB in which it begins, 0 if it uses words of pages.  A lookup of a
- * slab then needs the next word, too, so both words must lie in one leaf. */
+/* Returns 1 if a block uses a word for 512 KiB, 0 if it uses words of pages.  A lookup of a large slab also needs the
+ * next word, so both words must lie in one leaf. */
 static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 

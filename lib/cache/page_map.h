@@ -8,29 +8,20 @@
  *   slab    a span that is cut into slots of one size class
  *   class   all request sizes that are rounded to one slot size: every 512 bytes up to 4 KiB, then eight sizes in each
  *           doubling, so that rounding wastes an eighth at most
- *   away    the state of a slot that was freed but is not in its slab's free list: see caches.c
- *
- * The state of a live slot is the number of bytes that were requested, so that weir detects a double free.  The state
- * of a slot in the slab's free list is the number of the next free slot.
+ *   away    the state of a slot that was freed but is not in its slab's free list
  *
  * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  A leaf stays until the map
- * closes.  It has 2 MiB of words for pages, of which only reserved words have host memory, and 64 KiB of words for 512
- * KiB each.
+ * closes. The words of all pages of a slab lead to its record, and the word of the first page of a whole block.  Slabs
+ * of 512 KiB use words for 512 KiB instead, which have the record and a tag: the page, within the 512 KiB, at which the
+ * slab begins. So the word of an address and the word before tell which slab has the address.  Whole blocks that are
+ * larger than any slot use words for 512 KiB, too, since no two of them begin in one.
  *
- * The words of all pages of a slab lead to its record.  Slabs of 512 KiB, the most frequent ones in programs with many
- * blocks, use words for 512 KiB instead, if the two words that such a slab touches lie in one leaf.  The first word has
- * the record and a tag: the page, within the 512 KiB, at which the slab begins.  So the word of a page's 512 KiB and
- * the word before tell which slab has the page.  The first page of a whole block leads to its record.  Large whole
- * blocks, which are larger than any slot, use words for 512 KiB, since no two of them begin in one.
+ * The record of a freed whole block stays in the map with bytes == 0.  The next block that begins there gets this
+ * record, and the thread that has the block writes it without a lock: a large block contains the last page of its first
+ * 512 KiB, so no two large blocks with one record are live at once.
  *
- * The record of a freed whole block stays in the map with bytes == 0, until a slab needs the word or there are too
- * many. The next block that begins there gets this record, and the thread that has the block writes it without a lock:
- * a large block contains the last page of its first 512 KiB, so no two large blocks with one record are live at once.
- *
- * Readers take no lock.  The word of a live block does not change, and no slab of the word before reaches the block.
- * Records stay allocated until the map closes, so a reader may read the record that it finds for any address.
- *
- * This file must not depend on streams, caches' locks, engines or the driver.
+ * Readers take no lock.  The word of a live block does not change.  Records stay allocated until the map closes, so a
+ * reader may read the record that it finds for any address.
  */
 #ifndef WEIR_PAGE_MAP_H
 #define WEIR_PAGE_MAP_H
@@ -55,8 +46,7 @@ _Static_assert(WEIR_SLAB_SMALL <= WEIR_SLOT_NONE && WEIR_SLOT_NONE < WEIR_SLOT_I
 
 struct weir_cache;
 
-/* The record has three parts on separate cache lines, one for each group of writers.  A thread that frees into the
- * remote-free queue reads the first part and writes only the third. */
+/* Three parts on separate cache lines: a free into the remote-free queue reads the first and writes only the third. */
 struct weir_slab {
     _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
     _Atomic size_t bytes;               /* 0 for a whole block that has gone back to the engine */
@@ -118,9 +108,8 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the slot that starts at `address`, or SLOT_NONE.  One comparison finds every wrong address: an offset that is
- * no multiple of the slot's bytes yields a larger number than any quotient (Granlund, Montgomery: "Division by
- * invariant integers", section 9). */
+/* Returns the slot that starts at `address`, or SLOT_NONE.  An offset that is no multiple of the slot's bytes yields a
+ * larger number than any quotient (Granlund, Montgomery: "Division by invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
     uint64_t slot = product >> s->shift | product
@@ -168,8 +157,7 @@ static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     s->idle++;
 }
 
-/* Returns the inverse of an odd number, modulo 2^64, by Newton's iteration.  The lowest 3 bits are right at the start,
- * and each step doubles the number of right bits. */
+/* Returns the inverse of an odd number, modulo 2^64, by Newton's iteration, which starts with 3 right bits. */
 static inline uint64_t weir__slab_inverse(uint64_t odd) {
     uint64_t inverse = odd;
 
@@ -350,18 +338,15 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
 int weir__records_open(struct weir_records *r);
 void weir__records_close(struct weir_records *r);
 
-/* Makes the record of a slab of 1 to WEIR_RECORDS_SLOTS free slots of one size class.  If `slots` is 0, makes the
- * record of a whole block, which the caller marks as live.  Returns NULL if there is no host memory, or if the address
- * is above 2^57 or not a multiple of a page. */
+/* Makes the record of a slab of 1 to WEIR_RECORDS_SLOTS free slots, or of a whole block if `slots` is 0.  Returns NULL
+ * without host memory, or if the address is above 2^57 or not a multiple of a page. */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
-/* Finds the kept record of an earlier whole block for a new one, or makes a record.  Returns NULL if there is no host
- * memory. */
+/* Finds the kept record of an earlier whole block, or makes a record.  Returns NULL if there is no host memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
-/* Ends a record before its block goes back to the engine, which may reuse the block at once.  Returns the block's
- * address. */
+/* Ends a record before the engine gets its block back and may reuse it at once.  Returns the block's address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
-/* Visits the record of every block, live or not, under the lock.  For a whole block `visit` may read only atomic fields
+/* Visits the records of all blocks, live or not, under the lock.  For a whole block `visit` may read only atomic fields
  * and `slot_units`, since another thread may write the other fields. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);

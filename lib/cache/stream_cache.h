@@ -2,26 +2,20 @@
 /* stream_cache.h: the caches of all streams of one allocator, and the hits that request.c inlines: requests that find a
  * block in their stream's cache, and frees that put a block there.
  *
- * A cache has slabs, whose free slots serve the stream's next requests, and an inbox.  Hits touch no memory that
- * another stream's thread writes.  The cache's lock is biased to the thread that uses the stream, and guards all fields
- * that are not atomic.
- *
- * Locks: `flushing` comes before all other locks.  A thread that holds `lock` may take one more lock: the engine's, the
- * records', or a cache's.  A thread that holds a cache's lock calls nothing that may block, and takes no other lock
- * than the lock of the remote-free queue.  A hit takes only the cache's lock.
+ * Hits touch no memory that another stream's thread writes.  A cache's lock is biased to the thread that uses the
+ * stream, and guards all fields that are not atomic.  Locks: `flushing` comes before all others.  A thread that holds
+ * `lock` may take one more: the engine's, the records', or a cache's.  A thread that holds a cache's lock calls nothing
+ * that may block, and takes only the lock of the remote-free queue.
  *
  * Glossary: page_map.h; and
  *   idle       bytes in slabs of which every slot is free.  The cap (caches.c) limits these bytes.
  *   inbox      whole blocks that were freed on the stream, and that the engine still counts as live
  *   room       the bytes that the inbox may hold: so few that the engine would record no event for these frees anyway
  *   remote     a slot of another cache's slab that was freed on this stream, and may serve this stream's requests
- *   queue      the remote-free queue: slots of the cache's slabs that other threads freed on the stream.  These threads
- *              need not revoke the bias, and touch the owner's cache lines only once for many slots.
+ *   queue      the remote-free queue: slots of the cache's slabs that other threads freed on the stream
  *   flushed    removed from a cache to return to the engine
  *   stranded   flushed, but without an event: only a wait for the device allows its reuse
  *   deferred   work that hits leave to a slower call: `due` maintenance, and the check whether a capture has ended
- *
- * This file must not depend on the public API, on names of settings, or on how an engine places blocks.
  */
 #ifndef WEIR_STREAM_CACHE_H
 #define WEIR_STREAM_CACHE_H
@@ -70,8 +64,7 @@ enum {
         4096 /* the hits between two searches for unused memory: a power of two */
 };
 
-/* The bytes that a remote-free queue may hold.  Further frees take the cache's lock and collect the queue, since the
- * thread with the bias may not allocate any more. */
+/* The bytes that a remote-free queue may hold: the thread that collects the queue may not allocate any more. */
 #define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20)
 
 struct weir_remote_slot {
@@ -86,19 +79,17 @@ struct weir_remote_slots {
     struct weir_remote_slot remote[]; /* in the order of the frees */
 };
 
-/* Slots that other threads freed.  `lock` guards all fields, alone or under the cache's lock; reads of the atomic
- * fields need none. */
+/* Slots that other threads freed.  `lock` guards all fields; reads of the atomic fields need no lock. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     uint64_t id; /* the id of the stream that the cache serves, or 0 */
     struct weir_slab *slabs;    /* linked by posted_next */
-    /* The number of slots in the queue, and their bytes.  The cache's counts do not include the frees of these slots
-     * yet. */
+    /* The number of the queue's slots, and their bytes, which the cache's counts still include. */
     _Atomic uint64_t count, requested, in_use;
 };
 
-/* A bit of `trusted`, set while the preload library reports the stream's captures and its end, and each new stream with
- * its handle.  Requests then need not query the driver. */
+/* A bit of `trusted`, set while the preload library reports the stream's captures and end: weir queries nothing
+ * then. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
@@ -123,8 +114,8 @@ struct weir_cache {
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Fields that hits write under the lock.  Other threads read the atomic ones without the lock.  `is_ready` is 1 if
-     * hits may use the cache, 0 if the cache has deferred work. */
+    /* Fields that hits write under the lock; other threads read the atomic ones.  `is_ready` is 0 if hits must not use
+     * the cache, since it has deferred work. */
     int is_ready;
     _Atomic uint64_t hits;   /* the requests that the cache served */
     _Atomic uint64_t misses; /* the requests that weir served in another way */
@@ -160,8 +151,7 @@ struct weir_flushed {
     struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* Adds to a sum that one thread at a time changes.  A thread that reads the new value also sees the earlier writes of
- * this thread. */
+/* Adds to a sum that one thread at a time changes.  Readers of the sum also see this thread's earlier writes. */
 static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *sum,
                                                                     uint64_t more) {
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
@@ -240,9 +230,8 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     return blocks;
 }
 
-/* Allocates a whole block of the request's size from the newest blocks of the inbox, or returns 0.  While several
- * streams are in use, serves no large request: a block that always returns to its stream would keep the free memory
- * beside it from merging, which other streams need in one piece. */
+/* Allocates a whole block from the newest blocks of the inbox, or returns 0.  Reuses no large block among several
+ * streams: such a block would keep the free memory beside it from merging, which other streams need in one piece. */
 uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
 
 /* ---- inlined hits ----------------------------------------------- */
@@ -315,9 +304,9 @@ struct weir_caches {
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* hits read only the first field */
-    /* Lists of caches by the hash of their key, linked by `after`: created streams, then default streams.  Writers hold
-     * `lock`; readers hold no lock.  If another thread removes a default stream's cache, a reader may go on in the
-     * wrong list.  So a reader that found no cache of a default stream searches again under `lock`. */
+    /* Lists of caches by the hash of their key, linked by `after`: created streams, then default streams.  Written
+     * under `lock`, read without one.  A reader that finds no cache of a default stream searches again under `lock`,
+     * since a removal may have led it into another list. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
@@ -363,8 +352,7 @@ static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_cache
     return &f->bucket[hash + (key & WEIR_CACHE_BY_ID ? WEIR_CACHE_BUCKETS : 0)];
 }
 
-/* Returns the cache with this key, or NULL if there is none or the key is 0.  The key of a default stream's cache may
- * have changed by now, which is_its() checks under the cache's lock. */
+/* Returns the cache with this key, or NULL.  Another thread may have changed a default stream's key: see is_its(). */
 static inline __attribute__((always_inline)) struct weir_cache *
 weir__cache_find(struct weir_caches *f, uint64_t key) {
     struct weir_cache *c = NULL;
@@ -378,8 +366,7 @@ weir__cache_find(struct weir_caches *f, uint64_t key) {
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
 
-/* Returns the key of a stream: the handle of a created stream, or the id of a default stream with the bit BY_ID.
- * Returns 0 for a default stream without an id. */
+/* Returns the handle of a created stream, or the id of a default stream with the bit BY_ID, or 0 without an id. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
     uint64_t handle = (uintptr_t)stream;
 
@@ -392,8 +379,7 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns 1 if the program or the adapter vouches for the stream, so that weir need not query the driver; else 0. weir
- * queries the id of a default stream in both cases. */
+/* Returns 1 if the program or the adapter vouches for a stream: then weir queries ids of default streams only. */
 static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
@@ -410,9 +396,8 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns the cache of a stream, or NULL.  For a default stream, sets *id, by a query if weir does not know it.  If the
- * thread has no context, makes the device's context current for the query and sets *lent, which the caller passes to
- * weir__device_restore_context(). */
+/* Returns the cache of a stream, or NULL.  For a default stream sets *id, and queries it if necessary.  If the thread
+ * has no context, makes the device's current and sets *lent, for weir__device_restore_context(). */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
     uint64_t key = key_of(stream, 0); /* a default stream has no key before its id is known */
@@ -429,9 +414,8 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, key_of(stream, *id));
 }
 
-/* Returns 1 if a cache that serves a stream serves the stream with this id, or if `id` is 0 (not queried); else 0.  The
- * caller holds the cache's lock.  A call that takes the lock again checks again, since another thread may have given
- * the cache to another stream. */
+/* Returns 1 if a cache serves the stream with this id, or if `id` is 0 (not queried); else 0.  Each call that takes the
+ * cache's lock checks this, since another thread may have given the cache to another stream. */
 static inline int is_its(const struct weir_cache *c, uint64_t id) {
     return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -444,8 +428,8 @@ static inline void count_hit(struct weir_cache *c) {
         weir__cache_set_due(c);
 }
 
-/* Allocates a block from the cache, its remote-free queue or its inbox.  Returns 0 if there is no block, if the cache
- * has deferred work, or if it now serves another stream.  The caller holds the cache's lock. */
+/* Allocates a block from the cache, its remote-free queue or its inbox, under the cache's lock.  Returns 0 if there is
+ * no block, if the cache has deferred work, or if it now serves another stream. */
 static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir_cache *c,
                                                                      uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
@@ -473,8 +457,8 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir
     }
 }
 
-/* Frees a slot into the cache if the lock is biased to this thread, the cache has no deferred work, and it still serves
- * the stream `id`.  Returns 1 on success, 0 if nothing has changed. */
+/* Frees a slot into the cache if the lock is biased to this thread, and the cache has no deferred work and serves the
+ * stream `id`.  Returns 1 on success, 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int
 free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
     int done;
@@ -488,23 +472,19 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 
 /* ---- cache_requests.c ---- */
 
-/* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if the program vouches for the
- * stream.  `taken` is the state of the cache's lock, which this function releases.  `c` is NULL if the stream has no
- * cache, or if its id could not be queried. */
+/* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if the program vouches for it.
+ * `taken` is the state of the cache's lock, which this function releases.  `c` may be NULL. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block as weir_free does, without checks of the call.  `c` is the cache that was found by the handle, or NULL,
- * `s` the block's record or NULL, and `uses` lists the uses on other streams or is NULL.  Restores the thread's last
- * driver result on success, since weir_free ends with this function. */
+/* Frees a block as weir_free does, without checks of the call.  `c` is the handle's cache, `s` the block's record, and
+ * `uses` the uses on other streams; each may be NULL.  On success restores the thread's last driver result. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
-/* Returns slabs and whole blocks to the engine as freed on the stream `id`.  With a cache `c`, the call is on its
- * stream, whose handle is `stream`, and updates the cache's room.  The caller holds no lock of a cache.  Returns 1 if
- * an event is due on that stream, else 0.
- *
- * With driver_orders, the caller holds `lock`, which is released meanwhile.  The function strands blocks that the
- * driver refuses to free, and without a cache all blocks whose `id` is not OBSERVED. */
+/* Returns slabs and whole blocks to the engine as freed on the stream `id`.  A call on the stream passes its cache and
+ * its handle, and updates the cache's room.  The caller holds no lock of a cache.  Returns 1 if an event is due on that
+ * stream, else 0.  With driver_orders the caller holds `lock`, which is released meanwhile, and blocks are stranded
+ * that the driver refuses to free, or that have neither a cache nor the id OBSERVED. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 
@@ -513,8 +493,7 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 /* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
 /* Queries the capture status and the id of a stream, in a call on the stream, and finds its cache.  Sets *c to NULL if
- * no cache serves the stream, and counts the call: a stream gets a cache after some calls.  Returns E_CAPTURE if the
- * stream is being captured.  Then *id is unchanged, and *c is the cache with that handle, or NULL. */
+ * no cache serves the stream yet.  Returns E_CAPTURE during a capture; *c is then the cache with that handle. */
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
                                       struct weir_cache **c);
 /* Does the deferred work of the cache in a call on the stream, whose id is `id`. */

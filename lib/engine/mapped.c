@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped.c: the backing of the mapped engine: a heap in one range of addresses, with physical memory mapped where a
- * request needs it.  doc/design.md ("Mapped") describes moves, aliased mappings and the budget.
+/* mapped.c: the backing of the mapped engine (doc/design.md, "Mapped").
  *
  * Requests that name the address of their block (weir_request.at) have their own part of the range, so that a program
  * can extend a block in place.  Physical allocations move to this part only after all work on them has completed.
@@ -11,9 +10,6 @@
  *
  * A physical allocation is exported as a file descriptor when a block in it is first shared.  If the program closes the
  * descriptor (kept.h), weir exports again, under another name, so that a receiver cannot open a wrong file.
- *
- * Numbers (H200, driver 580).  To create and map a physical allocation takes 35 us for up to 64 MiB, and 90 us for 1
- * GiB.
  */
 #include "engine/mapped.h"
 
@@ -28,8 +24,7 @@
 #include "base/hostmem.h"
 #include "base/kept.h"
 
-/* The size of the address range in multiples of the device's memory; less if the driver refuses.  Live blocks leave
- * gaps, so a program with ever larger blocks needs many addresses. */
+/* The range in multiples of the device's memory.  Live blocks leave gaps, so growing blocks need many addresses. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 /* The parts of the range, as divisors: 1/16 for small requests, 1/8 for requests that name an address. */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
@@ -76,8 +71,7 @@ static weir_status export_handle(struct weir_device *device, struct weir_mapped_
     return WEIR_OK;
 }
 
-/* Appends a physical allocation with its file descriptor to the list `out`.  Returns E_HOST_MEMORY if no host memory or
- * no descriptor is left. */
+/* Appends a physical allocation with its file descriptor to `out`.  E_HOST_MEMORY also means that none is left. */
 static weir_status append_file(struct weir_device *device, struct weir_mapped_handle *unit,
                                struct weir_memory_files *out) {
     struct weir_memory_file *list =
@@ -144,9 +138,8 @@ static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocation
     return h->e.device->driver->cuMemRelease(handle);
 }
 
-/* Releases a physical allocation that the heap does not contain.  If it has aliased mappings, the memory stays until
- * the last of them is unmapped.  If the driver fails, a later call tries again.  The caller has called
- * reserve_entries(). */
+/* Releases a physical allocation that has left the heap, or marks its aliased mapping as the last one.  If the driver
+ * fails, a later call tries again.  The caller has called reserve_entries(). */
 static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) {
     struct weir_mapped_alias *s = alias_of(h->range, unit.handle);
 
@@ -168,8 +161,8 @@ static int is_alias_completed(const struct weir_heap *h, const struct weir_mappe
     return 1;
 }
 
-/* Unmaps an aliased mapping after all work on it has completed, and releases the physical allocation with its last
- * mapping.  Afterwards the entry is unused if `base` is NOWHERE and `last` is 0. */
+/* Unmaps an aliased mapping whose work has completed, and releases the memory with its last mapping.  Afterwards the
+ * entry is unused if `base` is NOWHERE and `last` is 0. */
 static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_alias *other;
@@ -217,8 +210,8 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room in the arrays for this many more entries, and one entry more for background growth, which may be mapping
- * memory at the same time.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes room for these entries, and for one more of each that background growth may add meanwhile.  Returns 1 on
+ * success, 0 without host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -235,8 +228,8 @@ static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t a
     return 1;
 }
 
-/* Maps a physical allocation at the address m->to.base for all devices, and creates it unless m->is_created is set.
- * After an error, the caller must undo what m->is_created and m->is_mapped show. */
+/* Maps a physical allocation at m->to.base for all devices, and creates it unless m->is_created is set.  After an
+ * error, the caller must undo what m->is_created and m->is_mapped show. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
@@ -255,8 +248,8 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
     return weir__device_status(h->e.device, result);
 }
 
-/* Adds the memory of a mapped physical allocation to the free chunks.  `at` is its future index in g->handles.  `id` is
- * the stream that may use the memory, or OBSERVED for all streams. */
+/* Adds a mapped physical allocation to the free chunks; `at` is its future index in g->handles.  `id` is the stream
+ * that may use the memory, or OBSERVED for all streams. */
 static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_handle *unit,
                                 size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
@@ -284,8 +277,8 @@ static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_ha
     return weir__heap_status(placed);
 }
 
-/* Adds a physical allocation to the heap if `status`, the result of map_memory(), is WEIR_OK; otherwise unmaps it.
- * `id` is the stream that may use the memory.  The caller has called reserve_entries(). */
+/* Adds a physical allocation to the heap if `status`, the result of map_memory(), is WEIR_OK; else unmaps it.  Only the
+ * stream `id` may use the memory at first.  The caller has called reserve_entries(). */
 static weir_status insert_handle(struct weir_heap *h, weir_status status,
                                  struct weir_mapped_move *m, uint64_t id) {
     struct weir_mapped_range *g = h->range;
@@ -312,9 +305,9 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
     return status;
 }
 
-/* Removes the idle physical allocation at `base`, which starts in the free piece number `piece`, from the heap, and
- * writes it to *unit.  Unmaps it if its work has completed.  Otherwise makes `stream` wait for the work of other
- * streams, and keeps the old addresses as an aliased mapping.  The caller has called reserve_entries(). */
+/* Removes the idle physical allocation at `base`, which starts in this piece, from the heap, and writes it to *unit.
+ * Unmaps it if its work has completed; else makes `stream` wait for the work of other streams, and keeps the old
+ * addresses as an aliased mapping.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
                                  uint64_t base, struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -353,8 +346,7 @@ static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t
 
 /* ---- plans ---- */
 
-/* Creates all new physical allocations of the plan before any is mapped: if the device lacks memory, nothing has
- * moved. */
+/* Creates all new physical allocations of the plan first: if the device lacks memory, nothing has moved. */
 static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -381,8 +373,8 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Detaches the idle physical allocations of the plan, from the highest address to the lowest.  In this order, the
- * pieces that weir__mapped_survey() has listed stay valid for the physical allocations below. */
+/* Detaches the idle physical allocations of the plan from the highest address to the lowest, so that the listed pieces
+ * stay valid for those below. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -424,8 +416,7 @@ static void record_reserve_change(struct weir_heap *h, struct weir_request *r, u
     }
 }
 
-/* Carries out a plan.  `state` is the state of the free memory that the plan extends (CLEAN, OWN or BEHIND).  The
- * caller has entered the device's context. */
+/* Carries out a plan, which extends free memory of this state.  The caller has entered the device's context. */
 static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
@@ -458,8 +449,8 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
 
 /* ---- requests that name an address ---- */
 
-/* Returns an address for a new block that the program wants to extend: the middle of the largest unmapped range of the
- * kind APART.  Returns NOWHERE if no range is large enough. */
+/* Returns the middle of the largest unmapped range for requests that name an address, so that the program can extend
+ * its block; NOWHERE if no range is large enough. */
 static uint64_t find_extendable(const struct weir_heap *h, size_t bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t at = NOWHERE;
@@ -494,8 +485,7 @@ static int is_window_free(const struct weir_mapped_range *g, const struct weir_m
     return at >= w->end;
 }
 
-/* Finds the window of a request that names its address.  Sets w->missing to SIZE_MAX if a part of the window is in
- * use. */
+/* Finds the window of a request that names its address.  Sets w->missing to SIZE_MAX if it is in use. */
 static void find_apart(const struct weir_heap *h, const struct weir_request *r,
                        struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.state = CLEAN};
@@ -507,8 +497,7 @@ static void find_apart(const struct weir_heap *h, const struct weir_request *r,
 
 /* ---- requests ---- */
 
-/* Maps the memory that the window lacks.  Moves memory with uncompleted work only for a request whose stream has an
- * id. */
+/* Maps the memory that the window lacks.  Moves memory with uncompleted work only if the request's stream has an id. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int method) {
     int least = r->id != 0 && kind != WEIR_HEAP_APART ? BEHIND : CLEAN;
@@ -545,8 +534,7 @@ static void charge_budget(struct weir_heap *h, size_t grown) {
         g->budget = g->budget + earned < CREDIT_NS ? g->budget + earned : CREDIT_NS;
 }
 
-/* Returns 1 if the physical allocations are sorted, do not overlap, consist of whole pages of the range, and have the
- * heap's bytes in total; else 0. */
+/* Returns 1 if the physical allocations are sorted, disjoint, and have the heap's bytes in total; else 0. */
 static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     uint64_t at = h->starts[0], total = 0;
 
@@ -561,8 +549,8 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Makes room for a request of `bytes` bytes after rounding, and writes the window where the block fits to *w.  Without
- * time budget, moves memory only if the heap cannot grow. */
+/* Makes room for a request of `bytes` bytes after rounding, in the window *w.  Without time budget, moves memory only
+ * if the heap cannot grow. */
 static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
                              struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, method;
@@ -607,13 +595,11 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 
 /* ---- growth ahead of requests ---- */
 
-/* Background growth reserves a 16th of new memory for small requests, but at most PREALLOC_SMALL_MOST bytes, minus the
- * idle memory that small requests have. */
+/* Background growth maps a 16th of its bytes for small requests, up to PREALLOC_SMALL_MOST with what they have idle. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
-/* Takes `growth_lock`.  Releases the heap's lock, which the caller holds, and takes it again, to keep the locks'
- * order. */
+/* Takes `growth_lock`, which comes before the heap's lock, so releases the heap's lock and takes it again. */
 static void lock_growth(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -630,8 +616,7 @@ int weir__mapped_await(struct weir_heap *h) {
     return 1;
 }
 
-/* Finds the unmapped range at the end of this kind of addresses, after aliased mappings.  Returns 1 on success, 0 if no
- * addresses are left. */
+/* Finds the unmapped range at the end of this kind of addresses.  Returns 1 on success, 0 if no addresses are left. */
 static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t end;
@@ -658,8 +643,7 @@ static size_t idle_small(const struct weir_mapped_range *g) {
     return weir__size_round_down(bytes, PAGE);
 }
 
-/* Creates a physical allocation and maps it at `at`, in an unmapped range.  Releases the heap's lock while the driver
- * works.  Sets *added to the bytes of growth. */
+/* Maps a new physical allocation at the unmapped address `at`, without the heap's lock.  Sets *added to the growth. */
 static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t bytes, size_t *added) {
     struct weir_mapped_range *g = h->range;
     struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
@@ -690,8 +674,8 @@ static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t byt
     return status;
 }
 
-/* Maps `bytes` bytes of new memory at the end of this kind of addresses, in physical allocations of at most `most`
- * bytes.  Adds the bytes of growth to *got. */
+/* Maps new memory at the end of this kind of addresses, in physical allocations of at most `most` bytes.  Adds the
+ * bytes of growth to *got. */
 static weir_status grow_kind(struct weir_heap *h, int kind, size_t bytes, size_t most,
                              size_t *got) {
     weir_status status = WEIR_OK;
@@ -777,8 +761,8 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 
 /* ---- trims ---- */
 
-/* Releases idle physical allocations, from the highest address to the lowest, until at most `keep` bytes are reserved.
- * Sets *pending if more memory could be released after pending work has completed. */
+/* Releases idle physical allocations until at most `keep` bytes are reserved.  Sets *pending if more memory could be
+ * released after pending work has completed. */
 static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *pending) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};
@@ -883,8 +867,8 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
     return weir__device_status(h->e.device, result);
 }
 
-/* Appends the physical allocations of [base, base + bytes) to the list `out`, with a file descriptor for each.  Returns
- * E_NOT_OWNED if a part is not mapped.  The caller holds the lock and has entered the device's context. */
+/* Appends the physical allocations of [base, base + bytes) to `out`.  Returns E_NOT_OWNED if a part is not mapped.  The
+ * caller holds the lock and has entered the device's context. */
 static weir_status list_files(struct weir_heap *h, uint64_t base, size_t bytes,
                               struct weir_memory_files *out) {
     struct weir_mapped_range *g = h->range;
@@ -940,8 +924,7 @@ int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visi
     return count;
 }
 
-/* Returns the size of the largest request that would fit at the end of the common addresses: in free memory there, idle
- * memory that can move there, and new memory. */
+/* Returns the size of the largest request that would fit at the end of the common addresses. */
 static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *asked) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_piece *last;
@@ -966,8 +949,7 @@ static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *aske
 
 /* ---- opening and closing ---- */
 
-/* Returns OK if the device supports physical allocations with mappings (VMM), else E_NOT_SUPPORTED or the driver's
- * error. */
+/* Returns OK if the device can map physical allocations (VMM), else E_NOT_SUPPORTED or the driver's error. */
 static weir_status check_device(struct weir_device *device) {
     int can = 0;
     CUresult result;

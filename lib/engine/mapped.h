@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped.h: what mapped.c and mapped_plan.c share, which together are the backing of the mapped engine (heap.h).
- * mapped_plan.c chooses addresses and physical allocations for a request; mapped.c does everything else.
- *
- * The heap's lock guards everything here.  `growth_lock` is taken before the heap's lock.
- *
- * This file must not depend on other backings, on names of settings, or on how blocks are placed and ordered.
+/* mapped.h: what mapped.c and mapped_plan.c share, the backing of the mapped engine (heap.h).  mapped_plan.c chooses
+ * addresses and physical allocations for a request; mapped.c does everything else.  The heap's lock guards everything.
  */
 #ifndef WEIR_MAPPED_H
 #define WEIR_MAPPED_H
@@ -19,40 +15,34 @@
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
 #define GRANULARITY ((size_t)512)
-/* Requests of up to SMALL bytes have their own addresses: a small live block would keep a large allocation from
- * moving. */
+/* Requests of up to SMALL bytes have their own addresses, since a small live block would pin a large allocation. */
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
 
 /* The constants of growth and moves.  The driver takes about 35 us to create and map a physical allocation, and 50 us
- * to move one, whatever its size (H200, driver 580).  bench/results/packing-model-2026-11-30.txt compares other
- * constants. */
+ * to move one (H200, driver 580).  bench/results/packing-model-2026-11-30.txt compares other constants. */
 
-/* The initial time budget for moves and small physical allocations, in ns.  With half of it, programs with several
- * streams reserved up to a third more memory than they requested. */
+/* The initial time budget in ns.  With half of it, programs with several streams reserved up to a third more memory. */
 #define CREDIT_NS INT64_C(20000000)
-/* The ns by which each GiB of growth to a new peak raises the budget, up to CREDIT_NS.  With half of EARNED_NS, weir
- * created only large physical allocations in the first iterations of programs. */
+/* The ns by which a GiB of growth to a new peak raises the budget, up to CREDIT_NS.  With half of it, the first
+ * iterations of programs created only large physical allocations. */
 #define EARNED_NS INT64_C(2000000)
 /* The budget grows by a hundredth of the time that passes, so moves slow a program by 1 % at most. */
 enum { TIME_PART = 100 };
 /* The largest budget in ns: also the longest time that requests may lose to moves at once. */
 #define BUDGET_MOST_NS INT64_C(80000000)
-/* The ns by which the budget falls for each chunk of addresses that the planning of moves examines.  Without this
- * price, a program with 60,000 blocks took three times as long. */
+/* The ns by which the budget falls for each examined chunk.  Without it, a program with 60,000 blocks was slow. */
 #define SURVEYED_NS 10
 /* While the budget is above 0, a new physical allocation has a 32nd of the reserved memory, but FINE_LEAST to FINE_MOST
- * bytes.  With a 64th and 8 to 32 MiB, first iterations took up to 1.3 times as long as with the driver's own pool. */
+ * bytes.  With a 64th and 8 to 32 MiB, first iterations took up to 1.3 times as long. */
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
 #define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
-/* The largest physical allocation for blocks that may last (doc/design.md).  With 16 MiB, first iterations took longer;
- * with 64 MiB, a fifth of the memory that stayed was idle. */
+/* The largest physical allocation for blocks that may last.  With 64 MiB, a fifth of the kept memory was idle. */
 #define LASTING_MOST (32 * MIB)
 /* The size of a bit set of block sizes.  If two sizes share a bit, weir makes some unneeded driver calls. */
 enum { LASTING_BITS = 4096 };
-/* Without budget, new physical allocations are COARSE times as large: growth is then as fast as in the driver's
- * pool. */
+/* Without budget, new physical allocations are COARSE times as large: growth is then as fast as in a driver's pool. */
 enum { COARSE = 4 };
 
 /* A physical allocation may move only if at most TAGS of its free chunks have work that has not completed. */
@@ -67,9 +57,8 @@ struct weir_mapped_handle {
     CUmemGenericAllocationHandle handle;
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
-    /* The results of weir__mapped_find_spares(): whether the physical allocation is idle and may move, the least state
-     * of its free pieces, the index of the piece in which it starts, and the number of its pieces with uncompleted
-     * work. */
+    /* Set by weir__mapped_find_spares(): 1 if the physical allocation is idle and may move, the least state of its free
+     * pieces, the index of the first piece, and the number of pieces with uncompleted work. */
     int spare, state;
     size_t piece, tags;
 };
@@ -79,14 +68,12 @@ struct weir_mapped_tag {
     uint64_t stream, sequence;
 };
 
-/* An aliased mapping: the old addresses of a physical allocation that has moved.  They stay mapped while work on them
- * has not completed, or if the driver fails to unmap them. */
+/* The old addresses of a physical allocation that has moved: they stay mapped until work on them has completed. */
 struct weir_mapped_alias {
     uint64_t base; /* NOWHERE after weir has unmapped the addresses */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    /* Set if no other mapping of the physical allocation will stay: weir then releases the memory together with this
-     * one. */
+    /* Set if no other mapping of the physical allocation stays: its memory is released together with this one. */
     int last;
     /* the file descriptor by which other processes map the memory, or NULL; always NULL while `last` is 0 */
     struct weir_mapped_file *file;
@@ -137,8 +124,7 @@ struct weir_mapped_move {
 /* The methods to make room for a request, in the order in which weir tries them. */
 enum {
     GROWN, /* Maps only new memory, in the window that lacks the least memory */
-    /* Moves idle memory to the window that lacks the least memory, and maps new memory if idle memory does not
-     * suffice. */
+    /* Moves idle memory to the window that lacks the least memory, and maps new memory only if it does not suffice. */
     MOVED,
     /* Moves all idle memory to the end of the address range, and places the block there. */
     SQUEEZED
@@ -154,8 +140,7 @@ struct weir_mapped_range {
     /* The free and unmapped pieces that weir__mapped_survey() has listed last, sorted by base. */
     struct weir_mapped_piece *pieces;
     size_t piece_count, piece_capacity;
-    /* The index of the first piece of each kind of addresses (WEIR_HEAP_COMMON and so on), and the number of all
-     * pieces. */
+    /* The index of the first piece of each kind of addresses (WEIR_HEAP_COMMON...), and the number of all pieces. */
     size_t first[WEIR_HEAP_KINDS + 1];
     /* The device's free memory, queried once in a request.  Valid if `knows_free` is set. */
     uint64_t device_free;
@@ -163,7 +148,7 @@ struct weir_mapped_range {
     /* The steps of the present request's plan, sorted by to.base. */
     struct weir_mapped_move *moves;
     size_t move_count, move_capacity;
-    /* A bit for each size of a block that was allocated between the last two trims above the release threshold, and was
+    /* A bit for each size of a block that lasts: allocated between the last two trims above the release threshold, and
      * live at the second one. */
     uint64_t lasting[LASTING_BITS / 64];
     int was_trimmed; /* set by the first trim above the release threshold */
@@ -209,8 +194,8 @@ static inline unsigned lasting_bit(size_t bytes) {
  * since the program then prefers short waits to little reserved memory. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
-/* Lists in g->pieces the free and unmapped pieces of the range, as the stream `id` sees them, or no stream if `id` is
- * 0.  Lowers the time budget for each chunk that it examines.  Returns 1 on success, 0 if there is no host memory. */
+/* Lists in g->pieces the free and unmapped pieces of the range, as the stream `id` sees them, or no stream if it is 0.
+ * Lowers the budget by SURVEYED_NS for each chunk.  Returns 1 on success, 0 without host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
 /* Sets the field `spare` of the idle physical allocations that may move into the window.  They lie outside of the
  * window, and each of their free pieces has the state `least` or better.  Finds none if `least` is UNMAPPED. */
@@ -220,14 +205,13 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
  * all streams, then memory of the request's stream.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w);
-/* Finds the window at the end of this kind of addresses.  If the last memory there is free for all streams, the window
- * starts with it.  Sets w->missing to SIZE_MAX if there is no window. */
+/* Finds the window at the end of this kind of addresses, which starts with the last memory there if all streams may use
+ * that memory.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans which physical allocations to move to the window or to create there, until the window lacks no memory.  Sets
- * *planned to the bytes of new memory.  For a request that names its address, an idle physical allocation may reach
- * beyond the window, where the program will probably extend its block.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Plans which physical allocations to move to the window or to create there.  Sets *planned to the bytes of new memory.
+ * For a request that names its address, idle memory may reach beyond the window, where the program will probably extend
+ * its block.  Returns 1 on success, 0 without host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_plan.c: chooses the addresses and the physical allocations for a request that does not fit into the free
- * memory of the mapped engine.  doc/design.md ("Mapped") has the reasons.
- *
- * A gap is a run of adjacent pieces (struct weir_mapped_piece).  The block of a large request does not start in memory
- * of earlier blocks, so that its physical allocations can move after its free.
+/* mapped_plan.c: chooses the addresses and the physical allocations for a request that does not fit into free memory
+ * (doc/design.md, "Mapped").  The block of a large request does not start in memory of earlier blocks, so that its
+ * physical allocations can move after its free.
  */
 #include "base/hostmem.h"
 #include "engine/mapped.h"
@@ -35,8 +33,7 @@ static int add_free(struct weir_heap *h, uint64_t id, const struct weir_placemen
                          span->address, span->size, state, {span->stream, span->sequence}});
 }
 
-/* Adds an unmapped range to the list of pieces.  Each aliased mapping in the range becomes a piece of the state
- * ALIAS. */
+/* Adds an unmapped range to the list of pieces.  Each aliased mapping in it becomes a piece of the state ALIAS. */
 static int add_unmapped(struct weir_mapped_range *g, uint64_t at, uint64_t end) {
     for (size_t i = 0; i < g->alias_count && g->aliases[i].base < end; i++) {
         const struct weir_mapped_alias *s = &g->aliases[i];
@@ -79,8 +76,8 @@ static uint64_t piece_end(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* Returns the index after the last piece of the gap that starts at piece `i` and has only pieces of this state or
- * better, before index `end`.  Returns `i` if the state of piece `i` is worse. */
+/* Returns the index after the run of adjacent pieces (a gap) that starts at piece `i`, ends before index `end`, and has
+ * only pieces of this state or better.  Returns `i` if the state of piece `i` is worse. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int state) {
     size_t at = i;
 
@@ -131,8 +128,7 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
 
 /* ---- windows ---- */
 
-/* Computes the part of the unmapped piece `p` that lies in the window, extended to whole pages.  Returns 1 if there is
- * such a part, else 0. */
+/* Computes the part of the unmapped piece `p` in the window, in whole pages.  Returns 0 if there is none, else 1. */
 static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
                       uint64_t *from, uint64_t *to) {
     *from = weir__size_larger(p->base, w->base);
@@ -144,8 +140,7 @@ static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapp
     return 1;
 }
 
-/* Writes the window of `bytes` bytes at the address `base`, in the gap of pieces [first, last), to *best if it lacks
- * less memory than *best. */
+/* Updates *best if the window at `base`, in the gap of pieces [first, last), lacks less memory. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int state, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .state = state};
@@ -160,9 +155,8 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Writes the window of `bytes` bytes that lacks the least memory to *best if it lacks less memory than *best.  Tries
- * windows at the start of each gap, and windows that start or end with a piece of free memory.  Among equal windows,
- * the lowest address wins. */
+/* Updates *best if a window of `bytes` bytes lacks less memory.  Tries windows at the start of each gap, and windows
+ * that start or end with a piece of free memory. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int state,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
@@ -227,9 +221,8 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 
 /* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  A budget
  * of N times CREDIT_NS divides the size by N.  With several streams the size is half, since one stream's last free
- * keeps a whole physical allocation from the others.  While work is pending on several streams, the size is always
- * fine.  Above the release threshold there is no least size, since one block that lasts keeps a whole physical
- * allocation.  After a trim has shown which sizes last, physical allocations for other sizes are twice as large. */
+ * keeps a whole physical allocation from the others; while work is pending on several, it is always fine.  Above the
+ * release threshold there is no least size, since one block that lasts keeps a whole physical allocation. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.waiting_marks > 0;
     int is_above = total > h->e.threshold;
@@ -270,8 +263,8 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the size of the plan's next new physical allocation, after `planned` bytes of new ones.  The request needs
- * `want` bytes here, and `most` bytes fit.  Only the first one may exceed `want` by more than FINE_LEAST. */
+/* Returns the size of the plan's next new physical allocation, after `planned` bytes of new ones.  `want` bytes are
+ * needed here, and `most` bytes fit.  Only the plan's first one may exceed `want` by more than FINE_LEAST. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
@@ -317,9 +310,8 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for the addresses [at, to) of an unmapped range.  The memory may extend to `most`, but with `exact` new
- * physical allocations end at `to`.  Adds the new bytes to *planned.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Plans memory for the unmapped addresses [at, to), or beyond `to` up to `most` unless `exact` is set.  Adds the new
+ * bytes to *planned.  Returns 1 on success, 0 without host memory. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* pool.c: the pool engine, which allocates blocks from a private CUDA memory pool.
  *
- * The driver places blocks, orders their reuse and grows the pool.  Each request reads the pool's attribute RESERVED
- * once to notice growth, records the growth, and adds memory as the growth policy wants.  The driver's internal
- * dependencies are off: with them, an allocation may wait for another stream's work, or may block the host.
+ * The driver places blocks, orders their reuse and grows the pool.  Its internal dependencies are off: with them, an
+ * allocation may wait for another stream's work, or may block the host.
  *
- * Growth.  The pool grows only after all its free units are used.  So a step of growth allocates probe blocks, on a
- * stream that runs nothing else, until RESERVED has risen to the target.  Then it frees them there, so that every
- * stream can have the memory at once.
- *
- * Trims.  The driver releases memory only if the host has waited for the stream that freed the memory, and
- * cuCtxSynchronize would break captures (H200, driver 580).  So a trim allocates idle memory as probe blocks, frees
- * them on the same stream as growth, and waits for that stream.
+ * The pool grows only after all its free units are used.  So a step of growth allocates probe blocks, on a stream that
+ * runs nothing else, until the attribute RESERVED has risen to the target.  Then it frees them there, so that every
+ * stream can have the memory at once.  The driver's trim releases memory only if the host has waited for the stream
+ * that freed the memory.  So a trim allocates idle memory as probe blocks, frees them on that stream, and waits for the
+ * stream.
  *
  * Driver 11.2 does not report the pool's figures.  The engine then records the size of each block in a table, which
  * also enforces the limit, and takes the peak of these bytes, in whole units, for the reserved memory.
  *
- * Locks.  A thread holds `growing` while it grows or trims the pool, or undoes a request.  Under `growing` it may take
- * the locks of the counters and of `sizes`, and a growth callback runs.
- *
- * This file must not depend on other engines, on names of settings, or on how a trace or a cache uses the engine.
+ * A thread holds `growing` while it grows or trims the pool, or undoes a request.  A growth callback runs under
+ * `growing`.
  */
 #include "engine/engine.h"
 
@@ -36,8 +31,7 @@
 
 #define UNIT WEIR_POOL_UNIT
 
-/* The largest size of a probe block, which is allocated only to make the pool grow.  Its allocation holds the driver's
- * lock for about 1 ms. */
+/* The largest size of a probe block, which holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 
 enum { WEIR_POOL_PROBES = 512 };
@@ -48,16 +42,14 @@ struct weir_pool_engine {
     /* A stream that runs nothing else, so that every stream can reuse memory that was freed on it at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* The largest value to which reserved memory may rise: the limit `ceiling_limit`, or the reserved memory if it is
-     * larger.  Written under `growing`. */
+    /* The largest value to which reserved memory may rise: the limit `ceiling_limit`, or what was reserved above it. */
     _Atomic uint64_t ceiling, ceiling_limit;
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
     /* The driver's peak of reserved memory when the figures were last read. */
     _Atomic uint64_t reserved_peak;
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks; guarded by `growing`.  Between two steps of growth, only blocks that the driver has failed to
-     * free. */
+    /* The probe blocks, guarded by `growing`; between two steps, only those that the driver has failed to free. */
     struct {
         CUdeviceptr block;
         size_t bytes;
@@ -72,8 +64,7 @@ struct weir_pool_engine {
     struct weir_superblocks superblocks;
     struct weir_sizes sizes; /* the sizes of all blocks if has_figures is 0, else empty */
 
-    /* The distance of an aligned block (replace_misaligned) from the start of the driver's block.  A thread that holds
-     * `aligning`, which guards this map, calls nothing. */
+    /* The distance of an aligned block from the start of the driver's block.  `aligning` is the innermost lock. */
     struct weir_map before;
     pthread_mutex_t aligning;
     /* Set for ever once `before` has had an entry, so that most frees skip the map. */
@@ -104,8 +95,7 @@ static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
 
 /* ---- attributes of the pool ---- */
 
-/* Reads or estimates an attribute of the driver's pool: used memory, reserved memory, or the peak of reserved memory.
- * The caller has relaxed this thread's capture mode. */
+/* Reads or estimates an attribute of the driver's pool.  The caller has relaxed this thread's capture mode. */
 static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_attribute which,
                                          uint64_t *value) {
     weir_statistics sizes;
@@ -119,8 +109,7 @@ static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_a
     return CUDA_SUCCESS;
 }
 
-/* Relaxes this thread's capture mode, since reading an attribute would break a capture of this thread, or another
- * thread's global capture (H200, driver 580). */
+/* Relaxes this thread's capture mode, since the call would break a capture of this thread, or a global one. */
 static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute which,
                                  uint64_t *value) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -164,8 +153,7 @@ static void refresh_ceiling(struct weir_pool_engine *p) {
 
 /* ---- probe blocks ---- */
 
-/* Frees the probe blocks; a later call retries blocks that the driver fails to free.  If a block was a request's and
- * the wait for the device fails, all blocks stay.  The caller holds `growing` and has entered the device's context. */
+/* Frees the probe blocks, or keeps them for a later call.  The caller holds `growing` and has entered the context. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -205,9 +193,8 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- figures ---- */
 
-/* Returns the bytes that the program has allocated; inexact while other threads allocate.  Uses the driver's figure
- * minus weir's probe blocks and idle slabs, since the program may have freed blocks by the driver's own call.  If the
- * driver fails, returns 0 only if the counters show no blocks. */
+/* Returns the bytes that the program has allocated: the figure of the driver, which the program may also have called,
+ * minus probe blocks and idle slabs.  If the driver fails, returns 0 only if the counters show no block. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = atomic_load(&p->probe_bytes), used, ours;
@@ -241,9 +228,9 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 
 /* ---- growth ---- */
 
-/* Raises reserved memory to `target`, as far as the device and the limit allow, by probe blocks of up to `largest`
- * bytes each and `most` bytes in total.  Returns the reserved memory.  Sets *why to a driver's error other than lack of
- * memory, or to CUDA_SUCCESS.  The caller holds `growing` and has entered the device's context. */
+/* Raises reserved memory to `target`, if possible, by probe blocks of up to `largest` bytes each and `most` in total.
+ * Returns the reserved memory.  Sets *why to a driver's error other than lack of memory, or to CUDA_SUCCESS.  The
+ * caller holds `growing` and has entered the device's context. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -251,8 +238,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks use idle memory first.  With `least` bytes each, half of WEIR_POOL_PROBES suffice for all idle
-         * memory. */
+        /* Probe blocks use idle memory first.  With `least` bytes each, half of WEIR_POOL_PROBES suffice for it. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
@@ -275,8 +261,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     return reserve;
 }
 
-/* Adds what the growth policy wants beyond the `got` bytes by which the driver has grown the pool for a request.  The
- * caller holds `growing`. */
+/* Adds what the growth policy wants beyond the `got` bytes of growth for a request.  The caller holds `growing`. */
 static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t got,
                            uint64_t reserve) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -309,8 +294,7 @@ static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t 
         weir__growth_refused(&p->cursor);
 }
 
-/* Records a change of reserved memory in the figures and events.  Returns 1 if reserved memory may have grown during
- * the request, which began at `started`, else 0. */
+/* Records a change of reserved memory.  Returns 1 if it may have grown since `started`, else 0. */
 static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
@@ -334,8 +318,8 @@ static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64
     return grew;
 }
 
-/* Raises the pool's release threshold, so that the program's next synchronization does not release preallocated memory.
- * Rounds up to whole units, since the driver would round down. */
+/* Raises the release threshold, so that the program's synchronizations do not release preallocated memory.  Rounds up
+ * to whole units, since the driver would round down. */
 static void raise_threshold(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
@@ -366,8 +350,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           weir__device_elapsed_ns(e->device, started), after);
     }
-    /* Completes the frees of the probe blocks.  The driver then applies its release threshold, so `after` is read
-     * again. */
+    /* Completes the frees of the probe blocks.  The driver then applies its release threshold, which changes
+     * `after`. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
@@ -385,8 +369,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- frees ---- */
 
-/* Records that `block` lies `before` bytes above the start of the driver's block.  Returns 1 on success, 0 if there is
- * no host memory. */
+/* Records that `block` lies `before` bytes above the driver's block.  Returns 1 on success, 0 without host memory. */
 static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t before) {
     int done;
 
@@ -397,8 +380,7 @@ static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     return done;
 }
 
-/* Returns the address of the driver's block that contains `block`, sets *before to the distance, and removes the
- * distance's record. */
+/* Returns the driver's block that contains `block`, sets *before to the distance, and removes its record. */
 static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
     uintptr_t bytes = 0;
 
@@ -430,9 +412,8 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
     return status;
 }
 
-/* Frees a superblock that the caller has removed from the list, or adds it to the list again if the driver fails.
- * Until then its memory counts as idle, so that OOM recovery of another thread waits for it.  Returns 1 on success,
- * else 0. */
+/* Frees a superblock that is not in the list, or puts it back if the driver fails.  Until then its memory counts as
+ * idle, so that OOM recovery of another thread waits for the memory.  Returns 1 on success, else 0. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -445,8 +426,7 @@ static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *s
     return is_freed;
 }
 
-/* Frees the empty superblocks whose work has completed, or all empty ones if the caller has waited for the device
- * (all_done). */
+/* Frees the empty superblocks whose work has completed, or all if the caller has waited for the device (all_done). */
 static void free_idle_superblocks(struct weir_pool_engine *p, int all_done) {
     struct weir_superblock *superblock;
 
@@ -463,8 +443,7 @@ static uint64_t trimmable_bytes(struct weir_pool_engine *p, uint64_t reserve, si
                               weir__size_subtract(reserve, pool_read_in_use(p)));
 }
 
-/* Trims the pool to `keep` bytes, without a wait for a stream of the program.  The caller holds `growing` and has
- * entered the device's context. */
+/* Trims the pool without a wait for the program's streams.  The caller holds `growing` and has entered the context. */
 static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t reserve = UINT64_MAX, now;
@@ -475,8 +454,7 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* Stops unless probe blocks can release more memory.  A probe block that cannot be freed makes further ones
-         * useless. */
+        /* Stops unless probe blocks can release more memory: one that cannot be freed makes further ones useless. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;
@@ -486,8 +464,7 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     }
 }
 
-/* Waits for the program's work only if the program has requested the trim and an empty superblock needs the wait.  The
- * modes MAINTAIN and ASK do nothing, since the driver orders reuse. */
+/* Waits for the program's work only if the program has requested the trim and an empty superblock needs the wait. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -526,8 +503,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 
 /* ---- requests ---- */
 
-/* Frees the block of a request that fails after all.  A block that the driver fails to free becomes a probe block,
- * which a later step of growth frees. */
+/* Frees the block of a request that fails after all, or adds it to the probe blocks if the driver fails. */
 static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                           weir_stream stream) {
     size_t before;
@@ -555,8 +531,8 @@ static void synchronize_if_idle(const struct weir_driver *driver, weir_stream st
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request that has raised reserved memory above the limit, or after which the driver failed, with `result`, to
- * report the reserved memory.  The caller has relaxed this thread's capture mode. */
+/* Undoes a request that has raised reserved memory above the limit, or after which the driver failed with `result`.
+ * The caller has relaxed this thread's capture mode. */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -564,8 +540,7 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     free_rejected(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
-    /* The trim may also have released memory that was idle before the request.  The ceiling falls by these bytes,
-     * too. */
+    /* The trim may also have released memory that was idle before the request.  The ceiling falls by these bytes. */
     refresh_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
@@ -594,8 +569,7 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     return CUDA_SUCCESS;
 }
 
-/* Allocates a block from the driver's pool.  The block of a request with an id is for the per-stream caches, and must
- * start at a multiple of WEIR_PAGE. */
+/* Allocates a block.  If the request has an id, it is for the caches, and must start at a multiple of WEIR_PAGE. */
 static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
@@ -605,8 +579,7 @@ static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request
                : result;
 }
 
-/* Allocates a block.  Without the driver's figures, also records its size, and returns CUDA_ERROR_OUT_OF_MEMORY, too,
- * if the blocks would exceed the limit or if there is no host memory. */
+/* Allocates a block.  Without the driver's figures, also records its size, and checks the limit. */
 static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result;
 
@@ -622,9 +595,8 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a request that the driver has refused: trims the pool to `reserve`, the reserved memory before the request,
- * since the driver may have left all of the device's memory reserved (H200, driver 580).  Returns E_LIMIT if the limit
- * is the reason for the failure, else the status for the driver's error. */
+/* Handles a request that the driver has refused: trims the pool to `reserve`, the bytes before, since the driver may
+ * have reserved all of the device's memory (H200, driver 580).  Returns E_LIMIT if the limit is the reason. */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -648,8 +620,7 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
     return status;
 }
 
-/* Returns 1 if the device clearly lacks memory for a large request, which the driver would need long to refuse; else
- * 0. */
+/* Returns 1 if the device clearly lacks memory for a large request, which the driver would refuse slowly; else 0. */
 static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
@@ -660,8 +631,7 @@ static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
     return r->bytes > idle && weir__engine_would_refuse(&p->e, r, r->bytes, idle);
 }
 
-/* Allocates a block from the driver's pool, and records the pool's growth.  The caller has relaxed this thread's
- * capture mode. */
+/* Allocates a block, and records the pool's growth.  The caller has relaxed this thread's capture mode. */
 static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = driver->ticks(), reserve = 0, limit = weir__engine_limit(&p->e);
@@ -672,8 +642,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
         refresh_ceiling(p); /* memory above a lowered limit stays reserved, but must not grow */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
-    /* With a finite release threshold, a synchronization by the program may have lowered reserved memory.  Without a
-     * record of the decrease, growth back to the last figure would go unnoticed. */
+    /* A synchronization by the program may have released memory.  Growth back to the last figure must be noticed. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)record_pool_change(p, r->bytes, started);
     /* Fails before the pool grows: weir could release the memory only after the stream's work has completed. */
@@ -781,8 +750,7 @@ static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, ui
 
 /* ---- surveys and visits ---- */
 
-/* Returns the size, in whole units, of the largest request that is certain to succeed after OOM recovery has released
- * `back` bytes, even if the pool's free memory is fragmented. */
+/* Returns the size of the largest request that will succeed after OOM recovery has released `back` bytes. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = pool_read_reserve(p), stays;
 
@@ -797,9 +765,8 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Sets frees.waiting to 1 if frees of blocks that several streams use are pending; the driver reports no other frees.
- * weir waits for these frees before it closes an allocator, since driver 580 crashes if a pool is destroyed before
- * (H200). */
+/* Reports pending frees of blocks that several streams use, the only ones that are known.  weir waits for them before
+ * it destroys the pool, since driver 580 crashes otherwise (H200). */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 

@@ -7,8 +7,7 @@
 
 #include "base/size.h"
 
-/* The size of the largest superblock, and of an allocator's first one: seven eighths of the driver's unit.  With other
- * sizes, recorded programs reserve more memory, or fail more often near a limit. */
+/* The size of the largest superblock, and of an allocator's first one.  Other sizes reserved more memory. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
 /* The size of the first superblock of each further stream, which often has few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
@@ -32,8 +31,7 @@ void weir__superblocks_close(struct weir_superblocks *list) {
     pthread_mutex_destroy(&list->lock);
 }
 
-/* Returns the link to the superblock that contains the address, or the link at the list's end, which is NULL.  The
- * caller holds `lock`. */
+/* Returns the link to the superblock that contains the address, or the last link.  The caller holds `lock`. */
 static struct weir_superblock **link_around(struct weir_superblocks *list, uint64_t address) {
     struct weir_superblock **at = &list->first;
 
@@ -42,8 +40,7 @@ static struct weir_superblock **link_around(struct weir_superblocks *list, uint6
     return at;
 }
 
-/* Places a slab in a superblock, at the lowest address with enough free pages.  Returns its address, or 0 if it does
- * not fit.  The caller holds `lock`. */
+/* Places a slab at the lowest free pages.  Returns 0 if the slab does not fit.  The caller holds `lock`. */
 static CUdeviceptr place_slab(struct weir_superblocks *list, struct weir_superblock *superblock,
                               size_t bytes) {
     size_t pages = bytes / WEIR_PAGE, end = superblock->bytes / WEIR_PAGE, free_pages = 0, at = 0;

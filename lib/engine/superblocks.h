@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* superblocks.h: superblocks, blocks of the driver from which the pool engine cuts the slabs of one stream.
  *
- * The driver moves idle memory of its pool only in whole units of 32 MiB.  If each slab were a block of the driver,
- * each slab that lives long would keep a unit from moving.
+ * The driver moves idle memory of its pool only in whole units of 32 MiB.  Outside of a superblock, each slab that
+ * lives long would keep a unit from moving.
  *
- * Stream order.  While only the superblock's stream frees its slabs, that stream may reuse a freed slab at once, and
- * the memory of the empty superblock is freed on that stream.  Another stream can free a slab if it has received the
- * handle or the cache of a stream that ended.  Then no further slab is allocated in the superblock, and weir frees its
- * memory after a wait for the device that began after all frees of its slabs.
- *
- * A thread that holds `lock` calls no function of other files.  This file must not depend on the driver's pool.
+ * While only the superblock's stream frees its slabs, that stream may reuse a freed slab at once, and the memory of the
+ * empty superblock is freed on that stream.  If another stream frees a slab (after a handle was reused), no further
+ * slab is allocated in the superblock, and weir frees its memory after a wait for the device.
  */
 #ifndef WEIR_SUPERBLOCKS_H
 #define WEIR_SUPERBLOCKS_H
@@ -22,8 +19,7 @@ struct weir_superblock {
     size_t bytes, used; /* `used`: the bytes in slabs */
     /* The id of the superblock's stream, or UNKNOWN after another stream has freed one of its slabs. */
     uint64_t stream;
-    /* The number of waits for the device that had begun at the last free of a slab on a stream; a later wait covers the
-     * free. */
+    /* The number of waits for the device that had begun at the last free of a slab; a later wait covers this free. */
     uint64_t freed;
     /* For each page: 0 if it is free, the number of the slab's pages if a slab starts there, else INSIDE. */
     unsigned char page[];
@@ -45,26 +41,23 @@ void weir__superblocks_close(struct weir_superblocks *list);
 
 /* Allocates a slab in a superblock of the stream r->id.  Returns 1 on success, 0 if no superblock has room. */
 int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r);
-/* Creates the record of a superblock for a slab that found no room; the caller allocates the memory.  The superblock is
- * larger than the slab, unless the limit is low.  Returns NULL if there is no host memory. */
+/* Creates the record of a superblock; the caller allocates the memory.  Returns NULL if there is no host memory. */
 struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
                                                const struct weir_request *r, uint64_t limit);
-/* Adds a superblock without slabs, whose `base` the caller has set.  If `bytes` is above 0, places a slab of this size
- * at the base. */
+/* Adds a superblock without slabs, whose `base` is set.  If `bytes` is above 0, places a slab of this size there. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes);
-/* Frees a slab in a call on the stream `id`, or with OBSERVED if all work on the slab has completed.  Sets *empty to
- * the superblock if it is empty and its memory may be freed, and removes it from the list; otherwise sets *empty to
- * NULL.  The caller subtracts its size from `idle`, and frees *empty, or adds it again if the driver fails.  Returns 1 on
- * success, 0 if no slab starts at the address. */
+/* Frees a slab in a call on the stream `id`, or with OBSERVED after all work on the slab.  If the superblock is empty
+ * and its memory may be freed, removes it from the list and sets *empty; else sets *empty to NULL.  The caller subtracts
+ * the size of *empty from `idle`, and frees *empty, or adds it again if the driver fails.  Returns 1 on success, 0 if no
+ * slab starts at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
 /* Removes an empty superblock whose work has completed from the list, and returns it, or NULL if there is none.
  * `all_done` is 1 if the caller has waited for all work of the device.  The caller continues as after
  * weir__superblocks_put(). */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
-/* Returns 1 if weir can free an empty superblock only after a wait for the device, since another stream has freed one
- * of its slabs; else 0. */
+/* Returns 1 if an empty superblock needs a device wait, since another stream has freed one of its slabs; else 0. */
 int weir__superblocks_need_wait(struct weir_superblocks *list);
 /* Finds the superblock that contains the address, and writes its range to *out.  Returns 1 on success, else 0. */
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
