@@ -113,11 +113,6 @@ static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t le
     c->epoch += (uint32_t)unused;
 }
 
-/* Moves all memory out of the cache, except slabs with live slots. */
-static void empty_cache(struct weir_cache *c, struct weir_flushed *out) {
-    take_idle(c, 0, 0, 1, out);
-}
-
 /* Detaches the slabs with live slots: the stream of their free slots is not known any more. */
 static void detach_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
@@ -312,7 +307,7 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
     if (c->serves) {
         c->serves = 0;
         update_queue_id(c); /* the remote-free queue accepts no slots from now on */
-        empty_cache(c, &h);
+        take_idle(c, 0, 0, 1, &h);
         detach_slabs(c);
     }
     weir__cache_update_ready(c);
@@ -353,7 +348,7 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
 
-        empty_cache(c, &h);
+        take_idle(c, 0, 0, 1, &h);
         weir__bias_give(&c->lock, taken);
     }
     *more = h.remotes || f->order.deferred > 0;
@@ -427,13 +422,6 @@ static struct weir_cache *make_cache(struct weir_caches *f) {
     return c;
 }
 
-static void insert_cache(struct weir_caches *f, struct weir_cache *c) {
-    _Atomic(struct weir_cache *) *bucket = weir__cache_bucket(f, c->key);
-
-    atomic_store_explicit(&c->after, *bucket, memory_order_release);
-    atomic_store_explicit(bucket, c, memory_order_release);
-}
-
 static void remove_cache(struct weir_caches *f, const struct weir_cache *c) {
     _Atomic(struct weir_cache *) *at = weir__cache_bucket(f, c->key);
 
@@ -488,6 +476,7 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
+    _Atomic(struct weir_cache *) *bucket = weir__cache_bucket(f, key);
     struct weir_cache *c = weir__cache_find(f, key);
     int by_id = is_default(stream), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
@@ -505,7 +494,8 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     }
     if (c) {
         atomic_store_explicit(&c->key, key, memory_order_relaxed);
-        insert_cache(f, c);
+        atomic_store_explicit(&c->after, *bucket, memory_order_release);
+        atomic_store_explicit(bucket, c, memory_order_release);
     }
     return c;
 }

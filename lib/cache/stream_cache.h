@@ -400,10 +400,10 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
  * has no context, makes the device's current and sets *lent, for weir__device_restore_context(). */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
-    uint64_t key = key_of(stream, 0); /* a default stream has no key before its id is known */
+    uint64_t handle = (uintptr_t)stream;
 
-    if (key)
-        return weir__cache_find(f, key);
+    if (handle > WEIR_STREAM_PER_THREAD_VALUE)
+        return weir__cache_find(f, handle);
     *lent = weir__device_lacks_context && weir__device_make_context_current(f->device);
     if (!weir__device_default_id(f->device, stream, id)) {
         if (!query_id(f, stream, id))
@@ -411,7 +411,7 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
         if (atomic_load_explicit(&f->device->watches, memory_order_relaxed))
             weir__device_store_default_id(f->device, stream, *id);
     }
-    return weir__cache_find(f, key_of(stream, *id));
+    return weir__cache_find(f, *id | WEIR_CACHE_BY_ID);
 }
 
 /* Returns 1 if a cache serves the stream with this id, or if `id` is 0 (not queried); else 0.  Each call that takes the

@@ -577,14 +577,11 @@ static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *
 }
 
 static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r) {
+    size_t bytes = weir__size_round_down(r->bytes + GRANULARITY - 1, GRANULARITY);
     struct weir_mapped_window w;
     weir_status status;
-    size_t bytes;
 
     h->range->knows_free = 0;
-    /* unreached: the size overflows only for a request above the device's memory, which weir has refused before */
-    if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
-        return weir__without_driver(WEIR_E_NO_MEMORY);
     status = make_room_for_kind(h, r, r->kind, bytes, &w);
     if (weir__is_failure(status) && r->kind == WEIR_HEAP_SMALL && bytes > SMALL) {
         r->kind = WEIR_HEAP_COMMON;

@@ -602,16 +602,14 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
                                                                   struct weir_request *r,
                                                                   uint64_t reserve) {
     weir_status status;
-    size_t most;
 
     if (result == CUDA_ERROR_INVALID_CONTEXT)
         result = WEIR_ON_STREAM(p->e.device, allocate_counted(p, r));
     status = weir__device_status(p->e.device, result);
     if (status != WEIR_E_NO_MEMORY)
         return status;
-    /* unreached: the size overflows only for a request above the device's memory, which weir has refused before */
-    if (weir__engine_limit(&p->e) != UINT64_MAX && weir__size_round_up(r->bytes, UNIT, &most) &&
-        (weir__device_free(p->e.device) >= most ||
+    if (weir__engine_limit(&p->e) != UINT64_MAX &&
+        (weir__device_free(p->e.device) >= whole_units(r->bytes) ||
          pool_read_reserve(p) >= weir__engine_limit(&p->e)))
         status = weir__without_driver(WEIR_E_LIMIT);
     reserve = weir__size_smaller(reserve, ceiling_of(p));

@@ -132,8 +132,6 @@ int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint6
         first = (slab - superblock->base) / WEIR_PAGE;
         pages = superblock->page[first];
     }
-    if (pages == INSIDE) /* unreached: an address inside a slab, which the caches never free */
-        pages = 0;
     if (pages > 0) {
         memset(superblock->page + first, 0, pages);
         superblock->used -= pages * WEIR_PAGE;
