@@ -654,7 +654,7 @@ static int put_whole(const struct weir_caches *f, const struct put *p, struct we
     return KEPT;
 }
 
-/* Makes room for more remote frees of a class.  Makes the cache due if they are many, so that they return to their
+/* Makes room for more remote frees of a class.  If they are many, makes the cache due, so that they return to their
  * slabs.  Returns the list, or NULL if there is no host memory. */
 static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes = c->remotes[size_class];
@@ -723,7 +723,7 @@ static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
     return result;
 }
 
-/* Frees a block after a query of the stream's id, which the cache has needed or which no cache has. */
+/* Frees a block after a query of the stream's id: into the stream's cache, if there is one that keeps the block. */
 static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {

@@ -299,7 +299,7 @@ static void unwatch_cache(struct weir_cache *c) {
     atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
 }
 
-/* Flushes the cache and detaches it from its stream `id`, or UNKNOWN if it may be gone.  The caller holds `lock`. */
+/* Flushes and detaches the cache of a stream, whose `id` is UNKNOWN if it may be gone.  The caller holds `lock`. */
 static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock);
@@ -798,7 +798,8 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the bytes in blocks of all caches, and raises the peaks, which are exact while only one cache is used. */
+/* Adds up the bytes in blocks of all caches, and raises the peaks, which are exact while only one cache is used.  The
+ * caller holds `lock`. */
 static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;

@@ -379,7 +379,7 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns 1 if the program or the adapter vouches for a stream: then weir queries ids of default streams only. */
+/* Returns 1 if weir may trust that the handle still means the cache's stream, without a query of the id; else 0. */
 static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
@@ -472,8 +472,8 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 
 /* ---- cache_requests.c ---- */
 
-/* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if the program vouches for it.
- * `taken` is the state of the cache's lock, which this function releases.  `c` may be NULL. */
+/* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if it was not queried. `taken` is
+ * the state of the cache's lock, which this function releases.  `c` may be NULL. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 

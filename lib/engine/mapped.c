@@ -592,7 +592,7 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 
 /* ---- growth ahead of requests ---- */
 
-/* Background growth maps a 16th of its bytes for small requests, up to PREALLOC_SMALL_MOST with what they have idle. */
+/* Background growth maps a 16th of its bytes for small requests, minus the idle memory that they have. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 

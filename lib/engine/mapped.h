@@ -19,19 +19,19 @@
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
 
-/* The constants of growth and moves.  The driver takes about 35 us to create and map a physical allocation, and 50 us
- * to move one (H200, driver 580).  bench/results/packing-model-2026-11-30.txt compares other constants. */
+/* The constants of growth and moves, as bench/results/packing-model-2026-11-30.txt compares them.  The driver takes
+ * about 35 us to create and map a physical allocation, and 50 us to move one (H200, driver 580). */
 
-/* The initial time budget in ns.  With half of it, programs with several streams reserved up to a third more memory. */
+/* The initial budget of driver time for growth and moves, in ns.  With half of it, programs reserved a third more. */
 #define CREDIT_NS INT64_C(20000000)
-/* The ns by which a GiB of growth to a new peak raises the budget, up to CREDIT_NS.  With half of it, the first
+/* The ns by which a GiB of growth to a new peak raises the budget, up to CREDIT_NS.  With half as much, the first
  * iterations of programs created only large physical allocations. */
 #define EARNED_NS INT64_C(2000000)
 /* The budget grows by a hundredth of the time that passes, so moves slow a program by 1 % at most. */
 enum { TIME_PART = 100 };
 /* The largest budget in ns: also the longest time that requests may lose to moves at once. */
 #define BUDGET_MOST_NS INT64_C(80000000)
-/* The ns by which the budget falls for each examined chunk.  Without it, a program with 60,000 blocks was slow. */
+/* The ns by which the budget falls for each chunk that a request examines.  Without it, 60,000 blocks were slow. */
 #define SURVEYED_NS 10
 /* While the budget is above 0, a new physical allocation has a 32nd of the reserved memory, but FINE_LEAST to FINE_MOST
  * bytes.  With a 64th and 8 to 32 MiB, first iterations took up to 1.3 times as long. */
@@ -40,9 +40,9 @@ enum { FINE_PART = 32 };
 #define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
 /* The largest physical allocation for blocks that may last.  With 64 MiB, a fifth of the kept memory was idle. */
 #define LASTING_MOST (32 * MIB)
-/* The size of a bit set of block sizes.  If two sizes share a bit, weir makes some unneeded driver calls. */
+/* The number of bits that record which block sizes last.  Sizes that share a bit cost some needless driver calls. */
 enum { LASTING_BITS = 4096 };
-/* Without budget, new physical allocations are COARSE times as large: growth is then as fast as in a driver's pool. */
+/* If the budget is used up, new physical allocations are COARSE times as large, which makes growth fast. */
 enum { COARSE = 4 };
 
 /* A physical allocation may move only if at most TAGS of its free chunks have work that has not completed. */
@@ -63,17 +63,17 @@ struct weir_mapped_handle {
     size_t piece, tags;
 };
 
-/* All frees of a stream up to this sequence number. */
+/* Stands for all frees of a stream up to this sequence number. */
 struct weir_mapped_tag {
     uint64_t stream, sequence;
 };
 
-/* The old addresses of a physical allocation that has moved: they stay mapped until work on them has completed. */
+/* An aliased mapping: old addresses of moved memory, which stay mapped until all work on them has completed. */
 struct weir_mapped_alias {
     uint64_t base; /* NOWHERE after weir has unmapped the addresses */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    /* Set if no other mapping of the physical allocation stays: its memory is released together with this one. */
+    /* Set if the physical allocation has no other mapping that stays: this mapping's end releases the memory. */
     int last;
     /* the file descriptor by which other processes map the memory, or NULL; always NULL while `last` is 0 */
     struct weir_mapped_file *file;
@@ -123,7 +123,7 @@ struct weir_mapped_move {
 
 /* The methods to make room for a request, in the order in which weir tries them. */
 enum {
-    GROWN, /* Maps only new memory, in the window that lacks the least memory */
+    GROWN, /* maps only new memory, in the window that lacks the least memory */
     /* Moves idle memory to the window that lacks the least memory, and maps new memory only if it does not suffice. */
     MOVED,
     /* Moves all idle memory to the end of the address range, and places the block there. */
@@ -188,7 +188,7 @@ static inline unsigned lasting_bit(size_t bytes) {
            LASTING_BITS;
 }
 
-/* ---- where requests go: mapped_plan.c ---- */
+/* ---- mapped_plan.c ---- */
 
 /* Returns 1 if the time budget allows moves and small physical allocations, else 0.  With background growth returns 0,
  * since the program then prefers short waits to little reserved memory. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_plan.c: chooses the addresses and the physical allocations for a request that does not fit into free memory
  * (doc/design.md, "Mapped").  The block of a large request does not start in memory of earlier blocks, so that its
- * physical allocations can move after its free.
+ * physical allocations can move after the free of the block.
  */
 #include "base/hostmem.h"
 #include "engine/mapped.h"
@@ -140,7 +140,7 @@ static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapp
     return 1;
 }
 
-/* Updates *best if the window at `base`, in the gap of pieces [first, last), lacks less memory. */
+/* Sets *best to the window at `base`, in the gap of pieces [first, last), if this window lacks less memory. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int state, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .state = state};
@@ -155,7 +155,7 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Updates *best if a window of `bytes` bytes lacks less memory.  Tries windows at the start of each gap, and windows
+/* Sets *best to a window of `bytes` bytes that lacks less memory.  Tries windows at the start of each gap, and windows
  * that start or end with a piece of free memory. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int state,
                         struct weir_mapped_window *best) {

@@ -42,7 +42,7 @@ struct weir_pool_engine {
     /* A stream that runs nothing else, so that every stream can reuse memory that was freed on it at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* The largest value to which reserved memory may rise: the limit `ceiling_limit`, or what was reserved above it. */
+    /* The largest permitted reserved memory: the limit `ceiling_limit`, or what was reserved above this limit. */
     _Atomic uint64_t ceiling, ceiling_limit;
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
     /* The driver's peak of reserved memory when the figures were last read. */
@@ -55,7 +55,7 @@ struct weir_pool_engine {
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
-    /* Rises before a probe block is allocated, so that it never misses one. */
+    /* The bytes of the probe blocks; rises before a block is allocated, so that no block is missing. */
     _Atomic uint64_t probe_bytes;
     /* Set if a probe block was the block of a request, so that the device may still work on it. */
     int probes_in_use;
@@ -109,7 +109,7 @@ static inline CUresult pool_read_relaxed(struct weir_pool_engine *p, CUmemPool_a
     return CUDA_SUCCESS;
 }
 
-/* Relaxes this thread's capture mode, since the call would break a capture of this thread, or a global one. */
+/* Reads an attribute with this thread's capture mode relaxed, since the call would break a capture otherwise. */
 static inline CUresult pool_read(struct weir_pool_engine *p, CUmemPool_attribute which,
                                  uint64_t *value) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -153,7 +153,7 @@ static void refresh_ceiling(struct weir_pool_engine *p) {
 
 /* ---- probe blocks ---- */
 
-/* Frees the probe blocks, or keeps them for a later call.  The caller holds `growing` and has entered the context. */
+/* Frees the probe blocks, except those that the driver fails to free.  The caller holds `growing`. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -238,7 +238,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks use idle memory first.  With `least` bytes each, half of WEIR_POOL_PROBES suffice for it. */
+        /* Probe blocks use idle memory first.  With `least` bytes each, half of WEIR_POOL_PROBES suffice for it all. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
@@ -350,8 +350,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           weir__device_elapsed_ns(e->device, started), after);
     }
-    /* Completes the frees of the probe blocks.  The driver then applies its release threshold, which changes
-     * `after`. */
+    /* Waits for the frees of the probe blocks, after which the driver applies its threshold, so that `after` may
+     * change. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
@@ -454,7 +454,7 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* Stops unless probe blocks can release more memory: one that cannot be freed makes further ones useless. */
+        /* Stops if probe blocks cannot help: without figures, or after the driver has failed to free one of them. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;
@@ -579,7 +579,7 @@ static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request
                : result;
 }
 
-/* Allocates a block.  Without the driver's figures, also records its size, and checks the limit. */
+/* Allocates a block.  If the driver does not report used memory, records the block's size and checks the limit. */
 static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result;
 
@@ -748,7 +748,7 @@ static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, ui
 
 /* ---- surveys and visits ---- */
 
-/* Returns the size of the largest request that will succeed after OOM recovery has released `back` bytes. */
+/* Returns the bytes of the largest request that will succeed after OOM recovery has released `back` bytes. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = pool_read_reserve(p), stays;
 
