@@ -11,9 +11,9 @@
  *   away    the state of a slot that was freed but is not in its slab's free list
  *
  * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  A leaf stays until the map
- * closes. The words of all pages of a slab lead to its record, and the word of the first page of a whole block.  Slabs
+ * closes.  The words of all pages of a slab lead to its record, and the word of the first page of a whole block.  Slabs
  * of 512 KiB use words for 512 KiB instead, which have the record and a tag: the page, within the 512 KiB, at which the
- * slab begins. So the word of an address and the word before tell which slab has the address.  Whole blocks that are
+ * slab begins.  So the word of an address and the word before tell which slab has the address.  Whole blocks that are
  * larger than any slot use words for 512 KiB, too, since no two of them begin in one.
  *
  * The record of a freed whole block stays in the map with bytes == 0.  The next block that begins there gets this

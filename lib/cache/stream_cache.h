@@ -82,14 +82,13 @@ struct weir_remote_slots {
 /* Slots that other threads freed.  `lock` guards all fields; reads of the atomic fields need no lock. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
-    uint64_t id; /* the id of the stream that the cache serves, or 0 */
-    struct weir_slab *slabs;    /* linked by posted_next */
+    uint64_t id;             /* the id of the stream that the cache serves, or 0 */
+    struct weir_slab *slabs; /* linked by posted_next */
     /* The number of the queue's slots, and their bytes, which the cache's counts still include. */
     _Atomic uint64_t count, requested, in_use;
 };
 
-/* A bit of `trusted`, set while the preload library reports the stream's captures and end: weir queries nothing
- * then. */
+/* A bit of `trusted`, set while the preload library reports captures and ends of streams: then weir queries nothing. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
@@ -137,8 +136,7 @@ struct weir_cache {
     int due;                /* set if the stream's next request shall maintain the cache */
     uint32_t epoch;         /* the number of searches for unused memory so far */
     int had_many_idle;      /* the last result of has_many_idle() */
-    unsigned
-        results_to_reuse; /* new slabs for which has_many_idle() repeats its result */
+    unsigned results_to_reuse;         /* new slabs for which has_many_idle() repeats its result */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
     /* For each class, the freed slots of other streams' slabs; NULL before the first such free. */
     struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES];

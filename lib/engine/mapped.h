@@ -88,8 +88,8 @@ enum {
     /* free memory that this stream may not use: work of other streams on it has not completed */
     OTHERS,
     BEHIND, /* free memory that this stream may use after a wait for other streams */
-    OWN, /* free memory that only this stream may use: its own work there has not completed */
-    CLEAN, /* free memory that all streams may use */
+    OWN,    /* free memory that only this stream may use: its own work there has not completed */
+    CLEAN,  /* free memory that all streams may use */
     UNMAPPED
 };
 
@@ -115,7 +115,7 @@ struct weir_mapped_move {
     uint64_t from;
     size_t piece; /* the index of the free piece that contains `from` */
     size_t least; /* the smallest size that suffices for a new physical allocation */
-    int state;      /* the state of the idle memory that moves, or CLEAN for new memory */
+    int state;    /* the state of the idle memory that moves, or CLEAN for new memory */
     int is_created; /* set once the handle in `to` exists */
     /* Set once cuMemMap has mapped the physical allocation.  Some devices may still lack access to it. */
     int is_mapped;
