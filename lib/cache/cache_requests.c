@@ -564,7 +564,7 @@ enum {
     NO_BLOCK /* no live block starts at the address */
 };
 
-struct put {
+struct cached_free {
     struct weir_cache *c;
     unsigned long long id; /* the id of the stream, or 0 if the driver was not queried */
     struct weir_slab *s;
@@ -582,7 +582,7 @@ static void defer_maintenance(struct weir_cache *c) {
 
 /* Frees whole blocks to the engine, as freed on the stream `freed_on`, and records an event if one is due.  If the
  * handle means another stream now, these frees complete only with a device wait. */
-static void release_whole_blocks(struct weir_caches *f, const struct put *p,
+static void release_whole_blocks(struct weir_caches *f, const struct cached_free *p,
                                  struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
     unsigned long long id = p->id;
 
@@ -599,7 +599,7 @@ static void release_whole_blocks(struct weir_caches *f, const struct put *p,
 }
 
 /* Puts a live slot into the remote-free queue.  Returns FULL if only a free under the cache's lock can succeed. */
-static int post_remote(const struct put *p) {
+static int post_remote(const struct cached_free *p) {
     struct weir_remote_queue *queue = &p->c->queue;
     struct weir_slab *s = p->s;
     uint64_t asked;
@@ -627,7 +627,8 @@ static int post_remote(const struct put *p) {
 
 /* Frees a whole block to the inbox, or moves the inbox and this block to *out if there is no room.  With driver_orders
  * the inbox has only blocks that were freed during a capture, when the driver frees nothing. */
-static int put_whole(const struct weir_caches *f, const struct put *p, struct weir_slab **out) {
+static int put_whole(const struct weir_caches *f, const struct cached_free *p,
+                     struct weir_slab **out) {
     struct weir_cache *c = p->c;
     struct weir_slab *s = p->s;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
@@ -673,7 +674,7 @@ static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned siz
 }
 
 /* Keeps a freed slot of another cache's slab in this cache, as a remote free. */
-static int put_remote(const struct put *p) {
+static int put_remote(const struct cached_free *p) {
     struct weir_remote_slots *remotes = p->c->remotes[p->s->size_class];
     uint32_t slot = weir__slab_slot(p->s, p->block);
     uint64_t asked = weir__slab_asked(p->s, p->block);
@@ -691,7 +692,7 @@ static int put_remote(const struct put *p) {
 }
 
 /* Puts a freed block into the cache.  Returns FULL if the cache has no room or no longer serves the stream. */
-static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
+static int free_into_cache(struct weir_caches *f, struct cached_free *p, weir_stream stream) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;
     struct weir_slab *out = NULL;
@@ -727,7 +728,7 @@ static int put(struct weir_caches *f, struct put *p, weir_stream stream) {
 static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
-    struct put p = {.s = s, .block = block};
+    struct cached_free p = {.s = s, .block = block};
     uint64_t id = 0;
     weir_status status = weir__caches_query_stream(f, stream, &id, &p.c);
     int captured = status == WEIR_E_CAPTURE, result = FULL;
@@ -736,7 +737,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
         return status;
     p.id = id;
     if (p.c && !uses)
-        result = put(f, &p, stream);
+        result = free_into_cache(f, &p, stream);
     if (result == NO_BLOCK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (result == FULL)
@@ -749,12 +750,12 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
 }
 
 /* Frees a block into its stream's cache, or a slot into the remote-free queue if another thread has the lock's bias. */
-static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stream stream) {
+static weir_status free_by_cache(struct weir_caches *f, struct cached_free *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
 
     if (result == FULL)
-        result = put(f, p, stream);
+        result = free_into_cache(f, p, stream);
     if (result == NO_BLOCK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     if (result == FULL)
@@ -765,7 +766,8 @@ static weir_status free_by_cache(struct weir_caches *f, struct put *p, weir_stre
 }
 
 /* Frees a whole block by the driver.  Queries no id if the handle's cache has served a stream: the driver knows it. */
-static weir_status free_by_driver(struct weir_caches *f, const struct put *p, weir_stream stream) {
+static weir_status free_by_driver(struct weir_caches *f, const struct cached_free *p,
+                                  weir_stream stream) {
     struct weir_slab *s = p->s;
     weir_status status = WEIR_E_CAPTURE;
 
@@ -802,7 +804,7 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
 
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses) {
-    struct put p = {.c = c, .s = s, .block = block};
+    struct cached_free p = {.c = c, .s = s, .block = block};
     int is_cached = s && weir__slab_bytes(s) > 0, lent = 0;
     int result_before = weir__driver_result;
     weir_status status;

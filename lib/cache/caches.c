@@ -402,7 +402,7 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 
 /* Returns 1 if weir missed the end of a stream with this handle, and such streams leave much memory to a device wait;
  * else 0.  A program that destroys streams gets old handles again, so streams with new handles still get a cache. */
-static int wastes_ended_streams(const struct weir_caches *f, const struct weir_cache *c) {
+static int strands_too_much(const struct weir_caches *f, const struct weir_cache *c) {
     return c->missed_end &&
            atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
                    atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed) >
@@ -555,7 +555,7 @@ weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream,
             c->early_calls = 0;
         }
         if (!c->serves && (is_vouched_for(f, c, stream) || f->cached == 0 ||
-                           (++c->early_calls > EARLY_CALLS && !wastes_ended_streams(f, c))))
+                           (++c->early_calls > EARLY_CALLS && !strands_too_much(f, c))))
             attach_stream(f, c, *id);
         if (c->serves && is_watched(f, stream))
             atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);

@@ -59,8 +59,8 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
 }
 
 /* Gives host memory to the words of these pages, and counts the memory unless it was counted before. */
-static void want_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, uint64_t page,
-                       uint64_t last) {
+static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, uint64_t page,
+                           uint64_t last) {
     const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1;
     const size_t first = (page & mask) / WEIR__PAGEMAP_HOST_SLOTS;
     const size_t end = (last & mask) / WEIR__PAGEMAP_HOST_SLOTS + 1;
@@ -97,7 +97,7 @@ static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes,
         if (!leaf)
             return 0;
         if (!large)
-            want_words(r, leaf, page, end);
+            populate_words(r, leaf, page, end);
     }
     return 1;
 }
@@ -139,7 +139,7 @@ static int add_chunk(struct weir_records *r, size_t size) {
 }
 
 /* Returns a record with room for that many slots, or NULL. */
-static struct weir_slab *make(struct weir_records *r, uint32_t slots) {
+static struct weir_slab *new_record(struct weir_records *r, uint32_t slots) {
     unsigned order = order_of(slots);
     size_t bytes = bytes_of(order);
     struct weir_slab *s = r->spare[order];
@@ -157,7 +157,7 @@ static struct weir_slab *make(struct weir_records *r, uint32_t slots) {
     return s;
 }
 
-static void drop(struct weir_records *r, struct weir_slab *s) {
+static void recycle_record(struct weir_records *r, struct weir_slab *s) {
     s->next = r->spare[s->order];
     r->spare[s->order] = s;
 }
@@ -191,7 +191,7 @@ static void set_words(struct weir_records *r, const struct weir_slab *s, struct 
         before = atomic_load_explicit(place, memory_order_relaxed);
         atomic_store_explicit(place, word, memory_order_release);
         if (value && before) {
-            drop(r, before);
+            recycle_record(r, before);
             r->wholes--;
         }
     }
@@ -214,7 +214,7 @@ struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, siz
 
     weir__lock_take(&r->lock);
     if (reserve_words(r, base, slots > 0 ? bytes : WEIR_PAGE, large))
-        s = make(r, slots);
+        s = new_record(r, slots);
     if (s) {
         atomic_store_explicit(&s->base, base, memory_order_relaxed);
         atomic_store_explicit(&s->bytes, bytes, memory_order_release);
@@ -259,7 +259,7 @@ uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s) {
     weir__lock_take(&r->lock);
     WEIR_ASSERT(lead_words_to(r, s));
     set_words(r, s, NULL);
-    drop(r, s);
+    recycle_record(r, s);
     r->wholes -= (size_t)whole;
     weir__lock_give(&r->lock);
     return base;

@@ -486,8 +486,8 @@ static int is_window_free(const struct weir_mapped_range *g, const struct weir_m
 }
 
 /* Finds the window of a request that names its address.  Sets w->missing to SIZE_MAX if it is in use. */
-static void find_apart(const struct weir_heap *h, const struct weir_request *r,
-                       struct weir_mapped_window *w) {
+static void find_addressed_window(const struct weir_heap *h, const struct weir_request *r,
+                                  struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.state = CLEAN};
     w->base = r->at == WEIR_ENGINE_FAR ? find_extendable(h, r->bytes) : r->at;
     w->end = w->base + r->bytes;
@@ -565,7 +565,7 @@ static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *
         if (!weir__mapped_survey(h, r->id))
             return weir__without_driver(WEIR_E_HOST_MEMORY);
         if (kind == WEIR_HEAP_APART)
-            find_apart(h, r, w);
+            find_addressed_window(h, r, w);
         else
             weir__mapped_find_place(h, kind, bytes, method, w);
         status = w->missing == SIZE_MAX ? weir__without_driver(WEIR_E_NO_MEMORY)
