@@ -19,9 +19,9 @@
 /* A saved live block.  `chunk` is the number of bytes that the block occupies in its segment, with padding. */
 struct saved_block {
     size_t chunk;
-    /* The request that allocates the block again.  `made.note` is NULL, because a restore cannot keep the program's
+    /* The request that allocates the block again.  `request.note` is NULL, because a restore cannot keep the program's
      * note. */
-    struct weir_tensor_request made;
+    struct weir_tensor_request request;
 };
 
 struct weir_tensors_state {
@@ -35,7 +35,7 @@ struct weir_tensors_state {
  * this stream: then adjacent free chunks can join.  The caller has waited for the device, so any stream may use the
  * memory. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
-    return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown;
+    return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown_streams;
 }
 
 void weir_tensors_state_destroy(weir_tensors_state *state) {
@@ -63,10 +63,10 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
     (void)weir__map_get(&t->map, span->address, &value);
     tensor = (const struct weir_tensor *)value;
     s->blocks[s->block_count++] = (struct saved_block){.chunk = span->size,
-                                                       .made = {.bytes = tensor->bytes,
-                                                                .requested = tensor->requested,
-                                                                .home = tensor->home,
-                                                                .address = tensor->address}};
+                                                       .request = {.bytes = tensor->bytes,
+                                                                   .requested = tensor->requested,
+                                                                   .home = tensor->home,
+                                                                   .address = tensor->address}};
     return 1;
 }
 
@@ -155,7 +155,7 @@ static struct weir_placement *make_placement(const weir_tensors *t,
 static int place_saved_block(struct weir_placement *p, struct weir_placement_stream *stream,
                              uint64_t from, const struct saved_block *block) {
     struct weir_placement_block place;
-    uint64_t at = block->made.address;
+    uint64_t at = block->request.address;
 
     return (at == from ||
             weir__placement_take_at(p, from, at - from, stream, &place) == WEIR_PLACEMENT_OK) &&
@@ -179,13 +179,13 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
     }
     for (size_t i = 0; ok && i < state->block_count; i++) {
         const struct saved_block *block = &state->blocks[i];
-        const struct weir_tensor_part *part = weir__pool_part(pool, block->made.address);
-        uint64_t base = weir__part_run(t, part, block->made.address).base;
+        const struct weir_tensor_part *part = weir__pool_part(pool, block->request.address);
+        uint64_t base = weir__part_run(t, part, block->request.address).base;
 
-        if (from < base || from > block->made.address)
+        if (from < base || from > block->request.address)
             from = base;
         ok = place_saved_block(out[part - pool->part], stream, from, block);
-        from = block->made.address + block->chunk;
+        from = block->request.address + block->chunk;
     }
     for (int i = 0; !ok && i < WEIR_TENSORS_PARTS; i++)
         weir__placement_destroy(out[i]);
@@ -252,7 +252,7 @@ static weir_status restore_pool(weir_tensors *t, struct weir_tensor_pool *pool,
     }
     for (size_t i = 0; i < state->block_count;
          i++) /* cannot fail: prepare_restore() has allocated the host memory */
-        (void)weir__tensor_record(t, &state->blocks[i].made, pool, 0);
+        (void)weir__tensor_record(t, &state->blocks[i].request, pool, 0);
     return WEIR_OK;
 }
 
@@ -271,7 +271,7 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
     for (size_t i = 0; status == WEIR_OK && freed && i < gone.count; i++)
         freed(context, gone.block[i]);
     for (size_t i = 0; status == WEIR_OK && made && i < state->block_count; i++)
-        made(context, (void *)(uintptr_t)state->blocks[i].made.address);
+        made(context, (void *)(uintptr_t)state->blocks[i].request.address);
     free(gone.block);
     return status == WEIR_OK ? status : weir__without_driver(status);
 }

@@ -30,8 +30,8 @@ static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
 
     all->current = (int64_t)s->reserved + elsewhere;
     all->peak += (int64_t)weir__size_larger(t->allocator->counters.reserved_peak, s->reserved);
-    all->allocated += (int64_t)(s->growth_bytes - t->before.growth_bytes);
-    all->freed = all->allocated - all->current + t->current_before;
+    all->allocated += (int64_t)(s->growth_bytes - t->stats_at_reset.growth_bytes);
+    all->freed = all->allocated - all->current + t->reserved_at_reset;
     *small = f->active_bytes[1];
     large->current = all->current - small->current;
     large->peak = all->peak;
@@ -49,9 +49,9 @@ static void read_active(const weir_tensors *t, weir_tensors_figures *f) {
         f->active[i] = f->allocation[i];
         f->active_bytes[i] = f->allocated_bytes[i];
         f->active[i].current += blocks;
-        f->active[i].freed -= blocks - t->pending[i].blocks_before;
+        f->active[i].freed -= blocks - t->pending[i].blocks_at_reset;
         f->active_bytes[i].current += bytes;
-        f->active_bytes[i].freed -= bytes - t->pending[i].bytes_before;
+        f->active_bytes[i].freed -= bytes - t->pending[i].bytes_at_reset;
         if (t->pending[i].peak_blocks > f->active[i].peak)
             f->active[i].peak = t->pending[i].peak_blocks;
         if (t->pending[i].peak_bytes > f->active_bytes[i].peak)
@@ -72,9 +72,9 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     figures = t->figures;
     read_active(t, &figures);
     read_reserved_figures(t, &s, &figures);
-    figures.retries = s.retries - t->before.retries;
-    figures.device_allocs = s.growths - t->before.growths;
-    figures.device_frees = s.trims - t->before.trims;
+    figures.retries = s.retries - t->stats_at_reset.retries;
+    figures.device_allocs = s.growths - t->stats_at_reset.growths;
+    figures.device_frees = s.trims - t->stats_at_reset.trims;
     weir__tensors_unlock(t);
     weir__copy_out(out, &figures, sizeof figures);
     return WEIR_OK;
@@ -150,13 +150,13 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
         figure_at(&t->figures, i)->freed = 0;
     }
     for (int i = 0; i < 3; i++) {
-        t->pending[i].blocks_before = t->pending[i].blocks;
-        t->pending[i].bytes_before = t->pending[i].bytes;
+        t->pending[i].blocks_at_reset = t->pending[i].blocks;
+        t->pending[i].bytes_at_reset = t->pending[i].bytes;
     }
     reset_reserved(t);
     t->figures.ooms = 0;
-    t->before = s;
-    t->current_before = (int64_t)s.reserved + t->figures.reserved_bytes[0].current;
+    t->stats_at_reset = s;
+    t->reserved_at_reset = (int64_t)s.reserved + t->figures.reserved_bytes[0].current;
     weir__tensors_unlock(t);
     return WEIR_OK;
 }
@@ -205,7 +205,7 @@ uint64_t weir__pools_idle(const weir_tensors *t) {
 
     for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
         for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
-            if (pool->users == 0 && !pool->takes && !pool->source.alloc)
+            if (pool->users == 0 && !pool->accepts && !pool->source.alloc)
                 bytes += part_idle(&pool->part[i]);
     return bytes;
 }

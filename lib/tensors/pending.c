@@ -26,24 +26,24 @@
 #include "base/thread.h"
 #include "tensors/tensors_internal.h"
 
-static void update_unsettled(weir_tensors *t) {
-    atomic_store_explicit(&t->has_pending, t->queues || t->held, memory_order_relaxed);
+static void update_has_pending(weir_tensors *t) {
+    atomic_store_explicit(&t->has_pending, t->queues || t->failed_frees, memory_order_relaxed);
 }
 
-static void hold_for_retry(weir_tensors *t, struct weir_tensor *tensor) {
-    tensor->next = t->held;
-    t->held = tensor;
+static void add_failed_free(weir_tensors *t, struct weir_tensor *tensor) {
+    tensor->next = t->failed_frees;
+    t->failed_frees = tensor;
 }
 
 /* ---- freeing blocks ------------------------------------------------------------------------------ */
 
 /* Checks whether the handle `user.stream` still means the stream that `user.name` identifies.  Returns OK if it
  * does, E_STREAM if the handle means another stream or no stream, E_CAPTURE if the query would break a capture. */
-static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
+static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     uint64_t now;
 
-    if (weir__name_lasts(user.name) || !(device->driver->capabilities & WEIR_CAP_STREAM_ID))
+    if (weir__name_is_permanent(user.name) || !(device->driver->capabilities & WEIR_CAP_STREAM_ID))
         return WEIR_OK;
     now = weir__tensors_name(t, user.stream, 0);
     if (now & WEIR_TENSORS_CAPTURED)
@@ -59,20 +59,20 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
     uint64_t id = weir__tensors_legacy_id(t, user.stream);
-    weir_status status = means_still(t, user);
-    int lent, is_its = status == WEIR_OK;
+    weir_status status = check_stream_handle(t, user);
+    int is_switched, is_same_stream = status == WEIR_OK;
 
-    if (is_its)
+    if (is_same_stream)
         status = id ? weir__free_default(t->allocator, block, user.stream, id)
                     : weir_free(t->allocator, block, user.stream);
     if (status != WEIR_E_STREAM)
         return status;
-    lent = weir__device_make_context_current(device);
-    if (lent && is_its)
+    is_switched = weir__device_make_context_current(device);
+    if (is_switched && is_same_stream)
         status = weir_free(t->allocator, block, user.stream);
     if (status == WEIR_E_STREAM)
         status = weir_free_any(t->allocator, block);
-    weir__device_restore_context(device, lent);
+    weir__device_restore_context(device, is_switched);
     return status;
 }
 
@@ -92,7 +92,7 @@ static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
         weir__pool_free(t, tensor);
         return 1;
     }
-    status = weir__name_lasts(tensor->home.name)
+    status = weir__name_is_permanent(tensor->home.name)
                  ? free_shared(t, tensor->address, tensor->home)
                  : weir__free_completed(t->allocator, (void *)(uintptr_t)tensor->address);
     if (may_succeed_later(status))
@@ -109,7 +109,7 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
                                struct weir_tensor_use home) {
     weir_status status = free_shared(t, address, home);
     struct weir_tensor *tensor;
-    int is_held = 0;
+    int will_retry = 0;
 
     if (!may_succeed_later(status))
         return status;
@@ -119,17 +119,17 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
         tensor->address = address;
         tensor->bytes = bytes;
         tensor->home = home;
-        is_held = weir__tensor_use_alloc_stream(tensor);
+        will_retry = weir__tensor_use_alloc_stream(tensor);
     }
-    if (is_held) {
+    if (will_retry) {
         weir__tensors_count_pending(t, tensor, 1);
-        hold_for_retry(t, tensor);
+        add_failed_free(t, tensor);
     } else if (tensor) {
         weir__tensor_drop(t, tensor);
     }
-    update_unsettled(t);
+    update_has_pending(t);
     weir__tensors_unlock(t);
-    return is_held ? WEIR_OK : WEIR_E_HOST_MEMORY;
+    return will_retry ? WEIR_OK : WEIR_E_HOST_MEMORY;
 }
 
 /* ---- events ------------------------------------------------------------------------------------- */
@@ -137,7 +137,7 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
 /* Records an event after all work that the stream has now.  Returns OK on success, E_CAPTURE if the stream is being
  * captured, E_STREAM if the stream's handle means another stream or no stream. */
 static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
-    weir_status status = means_still(t, use);
+    weir_status status = check_stream_handle(t, use);
 
     return status == WEIR_OK ? weir__order_record(&t->events, use.stream, 0, event) : status;
 }
@@ -147,7 +147,7 @@ static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUeve
 static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
     struct weir_device *device = &t->allocator->device;
 
-    return (means_still(t, use) == WEIR_OK &&
+    return (check_stream_handle(t, use) == WEIR_OK &&
             device->driver->cuStreamSynchronize(use.stream) == CUDA_SUCCESS) ||
            weir__device_wait(device) == CUDA_SUCCESS;
 }
@@ -165,7 +165,7 @@ static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
         found = found->next;
     queue = found ? found : calloc(1, sizeof *queue);
     status = queue && wait ? WEIR_OK : WEIR_E_HOST_MEMORY;
-    if (status == WEIR_OK && !queue->open)
+    if (status == WEIR_OK && !queue->first_unrecorded)
         status = record_use(t, use, &wait->event);
     if (status != WEIR_OK && status != WEIR_E_CAPTURE) {
         free(wait);
@@ -179,17 +179,17 @@ static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
     wait->tensor = tensor;
     if (wait->event)
         queue->newest = wait->event;
-    else if (!queue->open)
-        queue->open = wait;
+    else if (!queue->first_unrecorded)
+        queue->first_unrecorded = wait;
     *(found ? &queue->last->next : &queue->first) = wait;
     queue->last = wait;
-    tensor->waits_for++;
+    tensor->wait_count++;
     return WEIR_OK;
 }
 
 int weir__pending_is_recorded(const weir_tensors *t) {
     for (const struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)
-        if (queue->first != queue->open)
+        if (queue->first != queue->first_unrecorded)
             return 1;
     return 0;
 }
@@ -206,7 +206,7 @@ static int wait_for_all_uses(weir_tensors *t, struct weir_tensor *tensor) {
             return 0;
         tensor->use_count--;
     }
-    return tensor->waits_for > 0 || free_tensor(t, tensor);
+    return tensor->wait_count > 0 || free_tensor(t, tensor);
 }
 
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
@@ -219,8 +219,8 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     if (tensor->pool)
         tensor->pool->pending++;
     if (!is_entered || !wait_for_all_uses(t, tensor))
-        hold_for_retry(t, tensor);
-    update_unsettled(t);
+        add_failed_free(t, tensor);
+    update_has_pending(t);
     if (is_entered)
         weir__driver_leave(device->driver, &scope);
 }
@@ -235,24 +235,24 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     if (wait->event)
         weir__order_recycle(&t->events, wait->event);
     free(wait);
-    if (--tensor->waits_for > 0 || tensor->use_count > 0)
+    if (--tensor->wait_count > 0 || tensor->use_count > 0)
         return;
     if (!free_tensor(t, tensor))
-        hold_for_retry(t, tensor);
+        add_failed_free(t, tensor);
 }
 
 /* Frees the blocks of the queue whose event has completed, or all blocks if `is_over` is set.  To save queries,
  * first queries the oldest event, then the newest: if the newest has completed, all others have.  Otherwise queries
  * the events in between, oldest first. */
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
-    int asks_newest = !is_over;
+    int queries_newest = !is_over;
 
     while (
-        queue->first && queue->first != queue->open &&
+        queue->first && queue->first != queue->first_unrecorded &&
         (is_over || !queue->first->event || weir__order_is_done(&t->events, queue->first->event))) {
         end_wait(t, queue);
-        if (asks_newest && queue->first && queue->first->event) {
-            asks_newest = 0;
+        if (queries_newest && queue->first && queue->first->event) {
+            queries_newest = 0;
             is_over = weir__order_is_done(&t->events, queue->newest);
         }
     }
@@ -260,14 +260,14 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
 
 /* Records one event for all blocks of the queue that wait for the end of a capture, if the stream's capture has
  * ended.  If the recording fails, waits for the stream and frees all blocks of the queue. */
-static void record_open_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
-    weir_status status = record_use(t, queue->use, &queue->open->event);
+static void record_event_for_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
+    weir_status status = record_use(t, queue->use, &queue->first_unrecorded->event);
 
     if (status == WEIR_OK) {
-        queue->newest = queue->open->event;
-        queue->open = NULL;
+        queue->newest = queue->first_unrecorded->event;
+        queue->first_unrecorded = NULL;
     } else if (status != WEIR_E_CAPTURE && wait_for_use(t, queue->use)) {
-        queue->open = NULL;
+        queue->first_unrecorded = NULL;
         end_waits(t, queue, 1);
     }
 }
@@ -289,17 +289,17 @@ static void end_completed_waits(weir_tensors *t, int waits) {
 }
 
 /* Repeats the frees that have failed before. */
-static void retry_held_frees(weir_tensors *t) {
-    struct weir_tensor *held = t->held;
+static void retry_failed_frees(weir_tensors *t) {
+    struct weir_tensor *tensor = t->failed_frees;
 
-    t->held = NULL;
-    while (held) {
-        struct weir_tensor *next = held->next;
+    t->failed_frees = NULL;
+    while (tensor) {
+        struct weir_tensor *next = tensor->next;
 
-        held->next = NULL;
-        if (!wait_for_all_uses(t, held))
-            hold_for_retry(t, held);
-        held = next;
+        tensor->next = NULL;
+        if (!wait_for_all_uses(t, tensor))
+            add_failed_free(t, tensor);
+        tensor = next;
     }
 }
 
@@ -312,12 +312,12 @@ void weir__pending_complete(weir_tensors *t, int waits) {
     /* weir's own threads must not record an event: another thread may begin to capture the stream at any time, and
      * then the event would become a part of the graph. */
     if (!weir__thread_is_own()) {
-        retry_held_frees(t);
+        retry_failed_frees(t);
         for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)
-            if (queue->open)
-                record_open_waits(t, queue);
+            if (queue->first_unrecorded)
+                record_event_for_waits(t, queue);
     }
     end_completed_waits(t, waits);
-    update_unsettled(t);
+    update_has_pending(t);
     weir__driver_leave(device->driver, &scope);
 }

@@ -43,7 +43,7 @@ struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
 struct weir_tensor_pool *weir__pool_with_route(weir_tensors *t, weir_stream stream) {
     struct weir_tensor_pool *pool = t->routed;
 
-    while (pool && !pool->takes(pool->context, stream))
+    while (pool && !pool->accepts(pool->context, stream))
         pool = pool->next_routed;
     return pool;
 }
@@ -57,7 +57,7 @@ void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part) {
         return;
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next)
         weir__placement_forget(p, &user->placed);
-    weir__placement_forget(p, &pool->unknown);
+    weir__placement_forget(p, &pool->unknown_streams);
     weir__placement_destroy(p);
 }
 
@@ -96,7 +96,7 @@ static struct weir_tensor_pool *create_pool(weir_tensors *t, weir_tensors_id id)
     if (!pool)
         return NULL;
     pool->id = id;
-    pool->unknown.is_fallback = 1;
+    pool->unknown_streams.is_fallback = 1;
     pool->reserved = reserved_of(t, id);
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
         pool->part[i].placement = weir__part_placement(t, i);
@@ -122,12 +122,12 @@ static int has_pool_segments(const struct weir_tensor_pool *pool) {
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
-    if (pool->users > 0 || has_pool_segments(pool) || pool->takes || pool->pins > 0)
+    if (pool->users > 0 || has_pool_segments(pool) || pool->accepts || pool->pins > 0)
         return;
     while (*link != pool)
         link = &(*link)->next;
     *link = pool->next;
-    atomic_fetch_sub_explicit(&t->unused, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&t->unused_pools, 1, memory_order_relaxed);
     end_source(&pool->source);
     free_pool(pool);
 }
@@ -152,7 +152,7 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
                                    const weir_tensors_source *source) {
     struct weir_tensor_pool *pool;
     weir_status status = weir__call_check(t && !weir__tensors_is_shared(id));
-    int takes_source = 0;
+    int uses_source = 0;
 
     if (status != WEIR_OK) {
         end_source(source);
@@ -167,13 +167,13 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
             t->pools = pool;
         }
     } else if (pool->users == 0) {
-        atomic_fetch_sub_explicit(&t->unused, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&t->unused_pools, 1, memory_order_relaxed);
     }
     if (pool) {
         pool->users++;
-        takes_source = source && !pool->source.alloc && !has_pool_segments(pool);
+        uses_source = source && !pool->source.alloc && !has_pool_segments(pool);
     }
-    if (takes_source)
+    if (uses_source)
         pool->source = *source;
     else
         end_source(source);
@@ -188,7 +188,7 @@ weir_status weir_tensors_pool_close(weir_tensors *t, weir_tensors_id id) {
     if (!pool)
         return status;
     if (pool->users == 1)
-        atomic_fetch_add_explicit(&t->unused, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&t->unused_pools, 1, memory_order_relaxed);
     if (pool->users > 0)
         pool->users--;
     else
@@ -216,7 +216,7 @@ weir_status weir_tensors_pool_lend(weir_tensors *t, weir_tensors_id id, int on) 
 
     if (!pool)
         return status;
-    pool->lends = on != 0;
+    pool->is_lendable = on != 0;
     weir__tensors_unlock(t);
     return WEIR_OK;
 }
@@ -241,14 +241,14 @@ weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
 
     if (!pool)
         return status;
-    if (pool->takes) {
+    if (pool->accepts) {
         status = weir__without_driver(WEIR_E_BUSY);
     } else {
-        pool->takes = takes;
+        pool->accepts = takes;
         pool->context = context;
         pool->next_routed = t->routed;
         t->routed = pool;
-        atomic_fetch_add_explicit(&t->routes, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&t->route_count, 1, memory_order_relaxed);
     }
     weir__tensors_unlock(t);
     return status;
@@ -260,15 +260,15 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
 
     if (!pool)
         return status;
-    if (pool->takes) {
+    if (pool->accepts) {
         for (link = &t->routed; *link != pool;)
             link = &(*link)->next_routed;
         *link = pool->next_routed;
         if (context)
             *context = pool->context;
-        pool->takes = NULL;
+        pool->accepts = NULL;
         pool->context = NULL;
-        atomic_fetch_sub_explicit(&t->routes, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&t->route_count, 1, memory_order_relaxed);
         if (atomic_load_explicit(&t->has_pending, memory_order_relaxed))
             weir__pending_complete(t, 0);
         end_if_unused(t, pool);
@@ -292,7 +292,7 @@ static size_t round_unit(size_t bytes, size_t unit) {
 /* Returns 1 if adjacent segments of the pool join, so that a block may lie across several segments.  Otherwise
  * returns 0. */
 static int joins(const weir_tensors *t, const struct weir_tensor_pool *pool) {
-    return t->apart.bytes > 0 && !pool->source.alloc && !pool->is_whole;
+    return t->pool_range.bytes > 0 && !pool->source.alloc && !pool->is_whole;
 }
 
 static struct weir_tensor_part *part_for(const weir_tensors *t, struct weir_tensor_pool *pool,
@@ -377,9 +377,9 @@ static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *par
 /* Allocates a segment at any address, by the program's function or from the weir_allocator.  If there is no memory
  * for the whole growth, allocates only the bytes that the request needs.  Releases the lock during these calls, and
  * then takes the lock again. */
-static weir_status allocate_apart(weir_tensors *t, struct weir_tensor_pool *pool,
-                                  const struct weir_tensor_part *part, size_t least,
-                                  struct weir_tensor_segment *out) {
+static weir_status allocate_unjoined(weir_tensors *t, struct weir_tensor_pool *pool,
+                                     const struct weir_tensor_part *part, size_t least,
+                                     struct weir_tensor_segment *out) {
     const weir_tensors_source *source = &pool->source;
     size_t bytes = step_for(part, pool->is_whole, least, STEP_PART);
     size_t fewest = round_unit(least, WEIR_TENSORS_UNIT);
@@ -408,15 +408,15 @@ static weir_status allocate_apart(weir_tensors *t, struct weir_tensor_pool *pool
  * the lock during calls of the allocator, and then takes the lock again. */
 static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_part *part,
-                             const struct weir_tensor_request *made) {
+                             const struct weir_tensor_request *request) {
     struct weir_tensor_segment segment = {0};
     weir_status status = WEIR_E_NO_MEMORY;
 
     pool->pins++;
     if (joins(t, pool))
-        status = allocate_joined(t, part, made->bytes, made->home.name, &segment);
+        status = allocate_joined(t, part, request->bytes, request->home.name, &segment);
     if (weir__is_failure(status))
-        status = allocate_apart(t, pool, part, made->bytes, &segment);
+        status = allocate_unjoined(t, pool, part, request->bytes, &segment);
     pool->pins--;
     if (status != WEIR_OK || segment.base == 0)
         return status;
@@ -426,8 +426,8 @@ static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
         weir__tensors_lock(t);
         return WEIR_E_HOST_MEMORY;
     }
-    count_segment(t, pool, part, segment, 1, made->home.stream, made->note);
-    weir__tensors_report_shared(t, segment.base, made->home.stream, made->note);
+    count_segment(t, pool, part, segment, 1, request->home.stream, request->note);
+    weir__tensors_report_shared(t, segment.base, request->home.stream, request->note);
     return WEIR_OK;
 }
 
@@ -435,8 +435,8 @@ static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* Allocates the smallest free segment that is large enough for the block.  The program has asked that the pool
  * splits no segment (weir_tensors_pool_whole). */
-static int take_whole(struct weir_tensor_part *part, size_t bytes, struct weir_tensor_user *user,
-                      struct weir_placement_block *place) {
+static int allocate_whole(struct weir_tensor_part *part, size_t bytes,
+                          struct weir_tensor_user *user, struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
     struct weir_placement_block other;
 
@@ -456,14 +456,14 @@ static int permits_no_wait(void *context, uint64_t stream, uint64_t sequence) {
     return 0;
 }
 
-static int take_from_part(const struct weir_tensor_pool *pool, struct weir_tensor_part *part,
-                          size_t bytes, struct weir_tensor_user *user,
-                          struct weir_placement_block *place) {
+static int allocate_from_part(const struct weir_tensor_pool *pool, struct weir_tensor_part *part,
+                              size_t bytes, struct weir_tensor_user *user,
+                              struct weir_placement_block *place) {
     const struct weir_placement_waits none = {permits_no_wait, permits_no_wait, NULL};
     int found;
 
     if (pool->is_whole)
-        return take_whole(part, bytes, user, place);
+        return allocate_whole(part, bytes, user, place);
     found = weir__placement_take(part->placement, bytes, &user->placed, place);
     /* No chunk is large enough.  Join chunks that this stream freed with adjacent chunks that all streams may use. */
     return found == WEIR_PLACEMENT_NO_FIT
@@ -482,15 +482,15 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
 /* Marks earlier streams that had the handle `user.stream` as destroyed, because the driver now reports another id
  * for this handle.  Does nothing for the handle of the per-thread default stream, which means another live stream in
  * each thread. */
-static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
-                       struct weir_tensor_use user) {
+static void mark_destroyed(weir_tensors *t, struct weir_tensor_pool *pool,
+                           struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
         return;
     for (struct weir_tensor_user *old = pool->streams; old; old = old->next) {
         if ((old->placed.id & user.name & WEIR_TENSORS_ID) && old->stream == user.stream &&
             !old->ended) {
             old->ended = ++t->sequence;
-            pool->has_lost_streams = 1;
+            pool->has_unordered_frees = 1;
         }
     }
 }
@@ -498,23 +498,24 @@ static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
 /* Returns the pool's record of a stream, and creates the record if needed, so that the next wait for the device
  * makes the memory that this stream freed reusable.  The record is valid until the lock is released.  Returns NULL
  * if there is no host memory. */
-static struct weir_tensor_user *note_user(weir_tensors *t, struct weir_tensor_pool *pool,
-                                          struct weir_tensor_use user) {
-    struct weir_tensor_user *made = find_user(pool, user.name);
+static struct weir_tensor_user *find_or_add_user(weir_tensors *t, struct weir_tensor_pool *pool,
+                                                 struct weir_tensor_use user) {
+    struct weir_tensor_user *user_record = find_user(pool, user.name);
 
-    if (made)
-        return made;
-    made = calloc(1, sizeof *made);
-    if (!made)
+    if (user_record)
+        return user_record;
+    user_record = calloc(1, sizeof *user_record);
+    if (!user_record)
         return NULL;
-    note_ended(t, pool, user);
-    if (weir__name_lasts(user.name) && !weir__map_get(&t->lasting, user.name, NULL))
-        (void)weir__map_put(&t->lasting, user.name, WEIR_TENSORS_LASTING);
-    made->placed.id = user.name;
-    made->stream = user.stream;
-    made->next = pool->streams;
-    pool->streams = made;
-    return made;
+    mark_destroyed(t, pool, user);
+    if (weir__name_is_permanent(user.name) &&
+        !weir__map_get(&t->permanent_streams, user.name, NULL))
+        (void)weir__map_put(&t->permanent_streams, user.name, WEIR_TENSORS_PERMANENT);
+    user_record->placed.id = user.name;
+    user_record->stream = user.stream;
+    user_record->next = pool->streams;
+    pool->streams = user_record;
+    return user_record;
 }
 
 /* Returns 1 if the stream `user` may have freed memory of the pool inside a stream capture, else 0.  weir must not
@@ -537,15 +538,15 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
-        if (pool->takes && may_free_in_capture(pool, user))
+        if (pool->accepts && may_free_in_capture(pool, user))
             continue;
         user->placed.observed = weir__size_larger(user->placed.observed, waited);
         weir__placement_observe(part->placement, &user->placed);
     }
-    if (pool->takes && pool->unknown.observed < pool->branch_freed)
+    if (pool->accepts && pool->unknown_streams.observed < pool->last_capture_free)
         return;
-    pool->unknown.observed = weir__size_larger(pool->unknown.observed, waited);
-    weir__placement_observe(part->placement, &pool->unknown);
+    pool->unknown_streams.observed = weir__size_larger(pool->unknown_streams.observed, waited);
+    weir__placement_observe(part->placement, &pool->unknown_streams);
 }
 
 /* Waits for the device without holding the lock.  Then lets all streams reuse the memory of the pool that was freed
@@ -556,13 +557,13 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     CUresult result;
 
     pool->pins++;
-    pool->has_lost_streams = 0; /* a free during the wait may set `has_lost_streams` again */
+    pool->has_unordered_frees = 0; /* a free during the wait may set `has_unordered_frees` again */
     weir__tensors_unlock(t);
     result = weir__device_wait(&t->allocator->device);
     weir__tensors_lock(t);
     pool->pins--;
     if (result != CUDA_SUCCESS) {
-        pool->has_lost_streams = 1;
+        pool->has_unordered_frees = 1;
         return;
     }
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
@@ -579,71 +580,71 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
 }
 
-/* Frees a block of the pool.  The stream `heir` may reuse the memory at once.  If `heir` is NULL, or if there is no
+/* Frees a block of the pool.  The stream `reuser` may reuse the memory at once.  If `reuser` is NULL, or if there is no
  * host memory, any stream may reuse the memory only after a wait for the device. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
-                         struct weir_tensor_user *heir) {
+                         struct weir_tensor_user *reuser) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
 
     t->sequence++;
-    if (heir &&
-        weir__placement_give(p, address, &heir->placed, t->sequence, NULL) == WEIR_PLACEMENT_OK)
+    if (reuser &&
+        weir__placement_give(p, address, &reuser->placed, t->sequence, NULL) == WEIR_PLACEMENT_OK)
         return;
-    if (heir && may_free_in_capture(pool, heir))
-        pool->branch_freed = t->sequence;
-    pool->has_lost_streams = 1;
-    (void)weir__placement_give(p, address, &pool->unknown, t->sequence, NULL);
+    if (reuser && may_free_in_capture(pool, reuser))
+        pool->last_capture_free = t->sequence;
+    pool->has_unordered_frees = 1;
+    (void)weir__placement_give(p, address, &pool->unknown_streams, t->sequence, NULL);
 }
 
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
-                             struct weir_tensor_request *made, int lends) {
-    struct weir_tensor_part *part = part_for(t, pool, made->bytes);
+                             struct weir_tensor_request *request, int no_growth) {
+    struct weir_tensor_part *part = part_for(t, pool, request->bytes);
     struct weir_tensor_user *user;
     struct weir_placement_block place;
     weir_status status = WEIR_OK;
     uint64_t capture = 0;
     int found, waits = t->allocator->options.recovery_timeout_ms != UINT32_MAX, may_wait = waits;
 
-    while ((user = note_user(t, pool, made->home)) != NULL &&
-           (found = take_from_part(pool, part, made->bytes, user, &place)) ==
+    while ((user = find_or_add_user(t, pool, request->home)) != NULL &&
+           (found = allocate_from_part(pool, part, request->bytes, user, &place)) ==
                WEIR_PLACEMENT_NO_FIT) {
         /* Set if the pool must not grow, or has failed to grow. */
-        int is_last = lends || status != WEIR_OK;
+        int is_last = no_growth || status != WEIR_OK;
 
-        if (may_wait && (pool->has_lost_streams || (is_last && has_pool_segments(pool)))) {
+        if (may_wait && (pool->has_unordered_frees || (is_last && has_pool_segments(pool)))) {
             may_wait = 0;
             wait_for_pool(t, pool);
         } else if (is_last) {
             break;
         } else {
-            status = grow_part(t, pool, part, made);
+            status = grow_part(t, pool, part, request);
             may_wait = waits; /* while the pool grew, blocks of the pool may have been freed */
         }
     }
     if (!user || found == WEIR_PLACEMENT_NO_MEMORY)
         return WEIR_E_HOST_MEMORY;
     if (found != WEIR_PLACEMENT_OK) {
-        if (!lends)
+        if (!no_growth)
             /* Other threads may have ended all other uses of the pool during the growth, so this call may be the
              * last user. */
             end_if_unused(t, pool);
         return status == WEIR_OK ? WEIR_E_NO_MEMORY : status;
     }
-    made->address = place.address;
-    if (made->home.name & WEIR_TENSORS_CAPTURED)
-        capture = weir__device_capture_id(&t->allocator->device, made->home.stream);
-    if (weir__tensor_record(t, made, pool, capture))
+    request->address = place.address;
+    if (request->home.name & WEIR_TENSORS_CAPTURED)
+        capture = weir__device_capture_id(&t->allocator->device, request->home.stream);
+    if (weir__tensor_record(t, request, pool, capture))
         return WEIR_OK;
     free_in_pool(t, pool, place.address, user);
     return WEIR_E_HOST_MEMORY;
 }
 
-int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
+int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *request) {
     int is_served = 0;
 
     weir__tensors_lock(t);
     for (struct weir_tensor_pool *pool = t->pools; pool && !is_served; pool = pool->next)
-        is_served = pool->lends && weir__pool_alloc(t, pool, made, 1) == WEIR_OK;
+        is_served = pool->is_lendable && weir__pool_alloc(t, pool, request, 1) == WEIR_OK;
     weir__tensors_unlock(t);
     return is_served;
 }
@@ -654,16 +655,16 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made) {
 static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 
-    if (!tensor->pool->takes || (t->allocator->device.driver->capabilities & WEIR_CAP_STREAM_ID))
+    if (!tensor->pool->accepts || (t->allocator->device.driver->capabilities & WEIR_CAP_STREAM_ID))
         return NULL;
     user.name = weir__tensors_name(t, user.stream, 0);
-    return user.name != 0 ? note_user(t, tensor->pool, user) : NULL;
+    return user.name != 0 ? find_or_add_user(t, tensor->pool, user) : NULL;
 }
 
 /* Returns 1 if the capture in which the block was allocated still runs, else 0.  After the capture, the stream may
  * have used the block outside of a graph, and the stream's handle may mean another stream. */
 static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) {
-    return tensor->pool->takes && tensor->capture != 0 &&
+    return tensor->pool->accepts && tensor->capture != 0 &&
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
@@ -699,7 +700,7 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
  * functions that free segments: such a function may need a lock, such as Python's, which a thread of the program may
  * hold while it waits for weir. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
-    return pool->users == 0 && !pool->takes && pool->closed <= waited &&
+    return pool->users == 0 && !pool->accepts && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
@@ -710,7 +711,7 @@ static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, u
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                      weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};
-    int given = 0;
+    int freed_any = 0;
 
     observe_part(pool, part, waited);
     while (is_to_trim(pool, id, waited) && weir__part_remove_free(t, part, &segment)) {
@@ -721,12 +722,12 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
         status = free_segment(t, &pool->source, segment.base);
         weir__tensors_lock(t);
         if (status == WEIR_OK)
-            given = 1;
+            freed_any = 1;
         /* the free has failed; a later trim will try again */
         else if (weir__part_add(t, part, segment))
             count_segment(t, pool, part, segment, 1, NULL, NULL);
     }
-    return given;
+    return freed_any;
 }
 
 /* Waits for the device, then frees the segments that were unused before the wait.  If blocks become free during the
@@ -734,7 +735,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
  * Otherwise sets *is_late to 0.  Returns 1 if a segment was freed, else 0. */
 static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     struct weir_tensor_pool *pool, *next;
-    int given = 0, wanted = 0;
+    int freed_any = 0, has_segments = 0;
     uint64_t waited, before;
 
     *is_late = 0;
@@ -742,9 +743,9 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     /* The wait does not cover blocks that other threads free during the wait. */
     waited = t->sequence;
     for (pool = t->pools; pool; pool = pool->next)
-        wanted |= is_to_trim(pool, id, waited) && has_pool_segments(pool);
+        has_segments |= is_to_trim(pool, id, waited) && has_pool_segments(pool);
     weir__tensors_unlock(t);
-    if (!wanted || weir__device_wait(&t->allocator->device) != CUDA_SUCCESS)
+    if (!has_segments || weir__device_wait(&t->allocator->device) != CUDA_SUCCESS)
         return 0;
     weir__tensors_lock(t);
     before = t->sequence;
@@ -755,7 +756,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
 
         pool->pins++;
         for (int i = 0; is_trimmed && i < WEIR_TENSORS_PARTS; i++)
-            given |= trim_part(t, pool, &pool->part[i], id, waited);
+            freed_any |= trim_part(t, pool, &pool->part[i], id, waited);
         pool->pins--;
         /* Other threads may have changed the list while the lock was released.  But the list still contains this
          * pool, because `pins` was not 0. */
@@ -764,13 +765,13 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
             end_if_unused(t, pool);
     }
     weir__tensors_unlock(t);
-    return given;
+    return freed_any;
 }
 
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
-    int is_late, given = trim_after_wait(t, id, &is_late);
+    int is_late, freed_any = trim_after_wait(t, id, &is_late);
 
-    return (is_late && trim_after_wait(t, id, &is_late)) || given;
+    return (is_late && trim_after_wait(t, id, &is_late)) || freed_any;
 }
 
 weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
@@ -788,7 +789,7 @@ weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
         return WEIR_OK;
     status = weir_trim(t->allocator, 0, NULL);
     weir__tensors_lock(t);
-    weir__tensors_report_shared(t, t->last_growth, NULL, NULL);
+    weir__tensors_report_shared(t, t->last_growth_address, NULL, NULL);
     weir__tensors_unlock(t);
     return status;
 }

@@ -16,8 +16,8 @@
 #include "tensors/tensors_internal.h"
 
 /* Returns 1 if the address lies in the range that the engine keeps for private memory pools, else 0. */
-static int is_apart_address(const weir_tensors *t, uint64_t address) {
-    return address - t->apart.base < t->apart.bytes;
+static int is_in_pool_range(const weir_tensors *t, uint64_t address) {
+    return address - t->pool_range.base < t->pool_range.bytes;
 }
 
 /* Returns the number of segments that begin at or below the address. */
@@ -41,7 +41,7 @@ const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_pa
 static int is_joined(const weir_tensors *t, const struct weir_tensor_part *part, size_t i) {
     const struct weir_tensor_segment *s = &part->segments[i];
 
-    return i > 0 && s[-1].base + s[-1].bytes == s->base && is_apart_address(t, s[-1].base);
+    return i > 0 && s[-1].base + s[-1].bytes == s->base && is_in_pool_range(t, s[-1].base);
 }
 
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
@@ -69,8 +69,9 @@ struct weir_placement *weir__part_placement(const weir_tensors *t, int part) {
 
     if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
         return NULL;
-    if (t->apart.bytes == 0 ||
-        weir__placement_add_unmapped(p, t->apart.base, t->apart.bytes) == WEIR_PLACEMENT_OK)
+    if (t->pool_range.bytes == 0 ||
+        weir__placement_add_unmapped(p, t->pool_range.base, t->pool_range.bytes) ==
+            WEIR_PLACEMENT_OK)
         return p;
     weir__placement_destroy(p);
     return NULL;
@@ -79,11 +80,11 @@ struct weir_placement *weir__part_placement(const weir_tensors *t, int part) {
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
                      const struct weir_tensor_part *part, struct weir_tensor_segment segment) {
     size_t below = count_segments_up_to(part, segment.base - 1);
-    uint64_t unmapped = t->apart.base;
+    uint64_t unmapped = t->pool_range.base;
 
-    if (!is_apart_address(t, segment.base))
+    if (!is_in_pool_range(t, segment.base))
         return weir__placement_add(p, segment.base, segment.bytes) == WEIR_PLACEMENT_OK;
-    if (below > 0 && is_apart_address(t, part->segments[below - 1].base))
+    if (below > 0 && is_in_pool_range(t, part->segments[below - 1].base))
         unmapped = part->segments[below - 1].base + part->segments[below - 1].bytes;
     return weir__placement_fill(p, unmapped, segment.base, segment.bytes, NULL, 0) ==
            WEIR_PLACEMENT_OK;
@@ -132,7 +133,7 @@ static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *
                           const struct weir_tensor_segment *segment) {
     struct weir_placement_span span = {0};
 
-    if (!is_apart_address(t, segment->base))
+    if (!is_in_pool_range(t, segment->base))
         return weir__placement_remove(part->placement, segment->base) == WEIR_PLACEMENT_OK;
     while (weir__placement_next(part->placement, &span))
         if (span.address + span.size >= segment->base + segment->bytes)
@@ -166,7 +167,7 @@ int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part
     const struct weir_tensor_segment *s = part->segments;
     int count = 1;
 
-    if (!is_apart_address(t, segment.base))
+    if (!is_in_pool_range(t, segment.base))
         return 1;
     count -= below > 0 && s[below - 1].base + s[below - 1].bytes == segment.base;
     count -= above < part->count && s[above].base == segment.base + segment.bytes;
@@ -183,7 +184,7 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
     /* Segments can join only in the range of addresses that the engine keeps for private memory pools.  This range
      * lies above all other addresses, so only the last segment can join a new one. */
     last = &part->segments[part->count - 1];
-    return is_apart_address(t, last->base) ? last->base + last->bytes : 0;
+    return is_in_pool_range(t, last->base) ? last->base + last->bytes : 0;
 }
 
 size_t weir__part_free_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {

@@ -48,14 +48,14 @@ void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream 
 
     if (__builtin_expect(!atomic_load_explicit(&t->is_watched, memory_order_relaxed), 1))
         return;
-    grown = shared_bytes(t) - t->shared_reported;
-    t->shared_reported += grown;
+    grown = shared_bytes(t) - t->reported_shared_bytes;
+    t->reported_shared_bytes += grown;
     if (grown > 0)
-        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_MAP, t->last_growth = address, (size_t)grown,
-                             stream, NULL, note);
+        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_MAP, t->last_growth_address = address,
+                             (size_t)grown, stream, NULL, note);
     else if (grown < 0)
-        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_UNMAP, t->last_growth, (size_t)-grown, stream,
-                             NULL, note);
+        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_UNMAP, t->last_growth_address, (size_t)-grown,
+                             stream, NULL, note);
 }
 
 int weir__tensors_reserve_records(weir_tensors *t, size_t count) {
@@ -65,8 +65,8 @@ int weir__tensors_reserve_records(weir_tensors *t, size_t count) {
         if (!tensor)
             return 0;
         for (int i = 0; i < RECORDS; i++) {
-            tensor[i].next = t->spare;
-            t->spare = &tensor[i];
+            tensor[i].next = t->free_records;
+            t->free_records = &tensor[i];
         }
     }
     return 1;
@@ -75,10 +75,10 @@ int weir__tensors_reserve_records(weir_tensors *t, size_t count) {
 struct weir_tensor *weir__tensor_new(weir_tensors *t) {
     struct weir_tensor *tensor;
 
-    if (!t->spare && !weir__tensors_reserve_records(t, 1))
+    if (!t->free_records && !weir__tensors_reserve_records(t, 1))
         return NULL;
-    tensor = t->spare;
-    t->spare = tensor->next;
+    tensor = t->free_records;
+    t->free_records = tensor->next;
     tensor->next = NULL;
     return tensor;
 }
@@ -88,13 +88,13 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
         t->hooks.drop(t->hooks.context, tensor->note);
     if (tensor->uses)
         free(tensor->uses);
-    *tensor = (struct weir_tensor){.next = t->spare};
-    t->spare = tensor;
+    *tensor = (struct weir_tensor){.next = t->free_records};
+    t->free_records = tensor;
 }
 
 /* Adds a stream to the streams that use the block, unless the block's record lists the stream already.  Returns 1 on
  * success, 0 if there is no host memory. */
-static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
+static int add_stream_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     struct weir_tensor_use *moved;
     size_t count = tensor->use_count;
 
@@ -113,7 +113,8 @@ static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
 }
 
 int weir__tensor_use_alloc_stream(struct weir_tensor *tensor) {
-    return tensor->pool || weir__name_lasts(tensor->home.name) || note_use(tensor, tensor->home);
+    return tensor->pool || weir__name_is_permanent(tensor->home.name) ||
+           add_stream_use(tensor, tensor->home);
 }
 
 /* Adds `amount` to the statistic of all blocks, figure[0], and to the statistic of the block's size class, figure[1]
@@ -140,7 +141,7 @@ static inline void report_block(weir_tensors *t, int action, const struct weir_t
 }
 
 /* Updates the peaks of active blocks, which are live blocks and freed blocks that other streams still use. */
-static void note_active_peak(weir_tensors *t) {
+static void update_active_peak(weir_tensors *t) {
     const weir_tensors_figures *f = &t->figures;
 
     for (int i = 0; i < 3; i++) {
@@ -166,7 +167,7 @@ void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tens
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor) {
     count_live_tensor(&t->figures, tensor, 1);
     if (__builtin_expect(t->pending[0].blocks > 0, 0))
-        note_active_peak(t);
+        update_active_peak(t);
     report_block(t, WEIR_TENSORS_ALLOC, tensor);
 }
 
@@ -181,25 +182,25 @@ void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *t
     report_block(t, WEIR_TENSORS_FREE_COMPLETED, tensor);
 }
 
-int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
+int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *request,
                         struct weir_tensor_pool *pool, uint64_t capture) {
     struct weir_tensor *tensor = weir__tensor_new(t);
 
-    if (!tensor || !weir__map_put(&t->map, made->address, (uintptr_t)tensor)) {
+    if (!tensor || !weir__map_put(&t->map, request->address, (uintptr_t)tensor)) {
         if (tensor)
             weir__tensor_drop(t, tensor);
         return 0;
     }
-    tensor->address = made->address;
-    tensor->bytes = made->bytes;
-    tensor->requested = made->requested;
+    tensor->address = request->address;
+    tensor->bytes = request->bytes;
+    tensor->requested = request->requested;
     /* Copies the struct field by field.  The caller has just stored both fields separately, and one load of the
      * whole struct would stall until both stores are done. */
-    tensor->home.stream = made->home.stream;
-    tensor->home.name = made->home.name;
+    tensor->home.stream = request->home.stream;
+    tensor->home.name = request->home.name;
     tensor->capture = capture;
     tensor->pool = pool;
-    tensor->note = made->note;
+    tensor->note = request->note;
     weir__tensors_add(t, tensor);
     return 1;
 }
@@ -220,7 +221,7 @@ static int lock_for_reclaim(weir_tensors *t) {
 static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
     int64_t before;
-    int some = 0, lent;
+    int some = 0, is_switched;
 
     *pending = 0;
     if (atomic_load_explicit(&t->has_pending, memory_order_relaxed) && lock_for_reclaim(t)) {
@@ -231,11 +232,11 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
             *pending = (uint64_t)t->pending[0].bytes;
         weir__tensors_unlock(t);
     }
-    if (may_wait && atomic_load_explicit(&t->unused, memory_order_relaxed) > 0) {
+    if (may_wait && atomic_load_explicit(&t->unused_pools, memory_order_relaxed) > 0) {
         /* The program's function that frees a pool's segment may need a current CUDA context. */
-        lent = weir__device_make_context_current(&t->allocator->device);
+        is_switched = weir__device_make_context_current(&t->allocator->device);
         some |= weir__pools_trim(t, (weir_tensors_id){0, 0});
-        weir__device_restore_context(&t->allocator->device, lent);
+        weir__device_restore_context(&t->allocator->device, is_switched);
     }
     return some;
 }
@@ -245,7 +246,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
 static uint64_t reclaimable(void *tensors) {
     weir_tensors *t = tensors;
 
-    if (atomic_load_explicit(&t->unused, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&t->unused_pools, memory_order_relaxed) == 0)
         return 0;
     if (weir__tensors_try_lock(t)) {
         atomic_store_explicit(&t->idle, weir__pools_idle(t), memory_order_relaxed);
@@ -270,8 +271,8 @@ static weir_status create_tensors(int device, const weir_tensors_hooks *hooks, w
     /* The first use of a biased lock may take milliseconds.  weir prepares these locks here, so that no request has
      * to wait. */
     weir__bias_prepare();
-    if (!weir__separate_addresses(t->allocator, &t->apart))
-        t->apart.bytes = 0;
+    if (!weir__separate_addresses(t->allocator, &t->pool_range))
+        t->pool_range.bytes = 0;
     if (hooks)
         t->hooks = *hooks;
     t->allocator->reserve.reclaim_context = t;
@@ -315,7 +316,7 @@ weir_status weir_tensors_watch(weir_tensors *t, int on) {
     if (status != WEIR_OK)
         return status;
     weir__tensors_lock(t);
-    t->shared_reported = shared_bytes(t);
+    t->reported_shared_bytes = shared_bytes(t);
     atomic_store_explicit(&t->is_watched, on && t->hooks.event, memory_order_relaxed);
     weir__tensors_unlock(t);
     return WEIR_OK;
@@ -361,20 +362,20 @@ static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_s
     weir_status status = WEIR_OK;
     uintptr_t known = 0;
     uint64_t id = 0;
-    int is_new, lent;
+    int is_new, is_switched;
 
     weir__tensors_lock(t);
-    (void)weir__map_get(&t->lasting, name_by_handle(stream), &known);
+    (void)weir__map_get(&t->permanent_streams, name_by_handle(stream), &known);
     is_new = known != WEIR_TENSORS_BOUND &&
-             weir__map_put(&t->lasting, name_by_handle(stream), WEIR_TENSORS_BOUND);
+             weir__map_put(&t->permanent_streams, name_by_handle(stream), WEIR_TENSORS_BOUND);
     weir__tensors_unlock(t);
     if (is_new) {
-        lent = weir__device_make_context_current(device);
+        is_switched = weir__device_make_context_current(device);
         status = weir_bind(t->allocator, stream);
         if (status == WEIR_OK && (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE &&
             weir__device_stream_id(device, stream, &id) == CUDA_SUCCESS)
             atomic_store_explicit(&t->legacy_id, id, memory_order_relaxed);
-        weir__device_restore_context(device, lent);
+        weir__device_restore_context(device, is_switched);
     }
     if (status != WEIR_OK)
         return;
@@ -390,7 +391,7 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
 
     if (id)
         return weir__alloc_default(t->allocator, bytes, stream, id, block);
-    if (atomic_load_explicit(&t->routes, memory_order_relaxed) > 0 &&
+    if (atomic_load_explicit(&t->route_count, memory_order_relaxed) > 0 &&
         weir__device_capture(device, stream) == WEIR_E_CAPTURE)
         return weir_alloc_any(t->allocator, bytes, block);
     return weir_alloc(t->allocator, bytes, stream, block);
@@ -400,19 +401,19 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
  * calling thread has none. */
 static __attribute__((noinline, cold)) weir_status
 alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
-    int lent = weir__device_make_context_current(&t->allocator->device);
+    int is_switched = weir__device_make_context_current(&t->allocator->device);
     weir_status status = WEIR_E_STREAM;
 
-    if (lent)
+    if (is_switched)
         status = alloc_unrouted(t, bytes, stream, block);
-    weir__device_restore_context(&t->allocator->device, lent);
+    weir__device_restore_context(&t->allocator->device, is_switched);
     return status;
 }
 
 /* If `status` means out of memory, increases the counter of such failures and reports the failure to the program by
  * an event.  Returns `status`. */
 static __attribute__((noinline, cold)) weir_status
-report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status status) {
+report_oom(weir_tensors *t, const struct weir_tensor_request *request, weir_status status) {
     int result = weir_last_driver_result();
     uint64_t free_bytes;
 
@@ -421,44 +422,44 @@ report_oom(weir_tensors *t, const struct weir_tensor_request *made, weir_status 
     free_bytes = weir__device_free(&t->allocator->device);
     weir__tensors_lock(t);
     t->figures.ooms++;
-    weir__tensors_report(t, WEIR_TENSORS_OOM, free_bytes, made->bytes, made->home.stream,
-                         weir__pool_with_route(t, made->home.stream), made->note);
+    weir__tensors_report(t, WEIR_TENSORS_OOM, free_bytes, request->bytes, request->home.stream,
+                         weir__pool_with_route(t, request->home.stream), request->note);
     weir__tensors_unlock(t);
     if (t->allocator->device.drop_in && weir__drop_in_refused)
-        weir__drop_in_refused(t->allocator, made->bytes);
+        weir__drop_in_refused(t->allocator, request->bytes);
     weir__set_driver_result(result);
     return status;
 }
 
 /* Makes the record of a new block outside private memory pools.  If there is no host memory for the record, frees
  * the block and returns E_HOST_MEMORY. */
-static weir_status record_shared(weir_tensors *t, const struct weir_tensor_request *made) {
-    int is_noted;
+static weir_status record_shared(weir_tensors *t, const struct weir_tensor_request *request) {
+    int is_recorded;
 
     weir__tensors_lock(t);
-    weir__tensors_report_shared(t, made->address, made->home.stream, made->note);
-    is_noted = weir__tensor_record(t, made, NULL, 0);
+    weir__tensors_report_shared(t, request->address, request->home.stream, request->note);
+    is_recorded = weir__tensor_record(t, request, NULL, 0);
     weir__tensors_unlock(t);
-    if (is_noted)
+    if (is_recorded)
         return WEIR_OK;
-    (void)weir__pending_free(t, made->address, made->bytes, made->home);
+    (void)weir__pending_free(t, request->address, request->bytes, request->home);
     return WEIR_E_HOST_MEMORY;
 }
 
 /* First frees the blocks that the program freed earlier and that other streams have now finished with.  Then, if the
  * program has directed the stream's requests to a private memory pool, allocates the block in this pool, stores the
  * result in *status and returns 1.  Otherwise returns 0. */
-static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_tensor_request *made,
-                                                  int lasts, weir_status *status) {
+static __attribute__((noinline)) int
+alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;
 
     weir__tensors_lock(t);
     if (atomic_load_explicit(&t->has_pending, memory_order_relaxed))
         weir__pending_complete(t, 0);
-    pool = weir__pool_with_route(t, made->home.stream);
+    pool = weir__pool_with_route(t, request->home.stream);
     if (pool) {
-        made->home.name = weir__tensors_name(t, made->home.stream, lasts);
-        *status = weir__pool_alloc(t, pool, made, 0);
+        request->home.name = weir__tensors_name(t, request->home.stream, lasts);
+        *status = weir__pool_alloc(t, pool, request, 0);
     }
     weir__tensors_unlock(t);
     return pool != NULL;
@@ -466,29 +467,29 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, struct weir_t
 
 /* Allocates a block outside private memory pools.  If the allocator is out of memory, uses free memory of a private
  * memory pool that the program has made available (weir_tensors_pool_lend). */
-static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_request *made,
+static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_request *request,
                                        int lasts) {
-    weir_stream stream = made->home.stream;
+    weir_stream stream = request->home.stream;
     void *served = NULL;
     weir_status status;
 
     if (lasts && (last_bound.stream != stream || last_bound.tensors != t))
         bind_tensor_stream(t, stream);
-    status = alloc_unrouted(t, made->bytes, stream, &served);
+    status = alloc_unrouted(t, request->bytes, stream, &served);
     if (__builtin_expect(status == WEIR_E_STREAM, 0))
-        status = alloc_in_own_context(t, made->bytes, stream, &served);
+        status = alloc_in_own_context(t, request->bytes, stream, &served);
     if (__builtin_expect(status != WEIR_OK && !weir__is_failure(status), 0))
         return status;
-    made->home.name = weir__tensors_name(t, stream, lasts);
+    request->home.name = weir__tensors_name(t, stream, lasts);
     if (__builtin_expect(status != WEIR_OK, 0))
-        return weir__pool_borrow(t, made) ? WEIR_OK : status;
-    made->address = (uintptr_t)served;
-    return record_shared(t, made);
+        return weir__pool_borrow(t, request) ? WEIR_OK : status;
+    request->address = (uintptr_t)served;
+    return record_shared(t, request);
 }
 
 weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
                                int lasts, void *note, void **block) {
-    struct weir_tensor_request made = {
+    struct weir_tensor_request request = {
         .bytes = bytes, .requested = requested, .home.stream = stream, .note = note};
     weir_status status = weir__call_check(t && block);
 
@@ -498,28 +499,28 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
         *block = NULL;
         return WEIR_OK;
     }
-    if (__builtin_expect((atomic_load_explicit(&t->routes, memory_order_relaxed) |
+    if (__builtin_expect((atomic_load_explicit(&t->route_count, memory_order_relaxed) |
                           atomic_load_explicit(&t->has_pending, memory_order_relaxed)) == 0,
                          1) ||
-        !alloc_routed(t, &made, lasts, &status))
-        status = alloc_shared(t, &made, lasts);
+        !alloc_routed(t, &request, lasts, &status))
+        status = alloc_shared(t, &request, lasts);
     if (__builtin_expect(status != WEIR_OK, 0))
-        return report_oom(t, &made, status);
-    *block = (void *)(uintptr_t)made.address;
+        return report_oom(t, &request, status);
+    *block = (void *)(uintptr_t)request.address;
     return WEIR_OK;
 }
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
 /* Returns the record of the block at `address`.  The caller has taken the lock, and must release it if a record is
- * returned.  If no block begins at `address`, releases the lock and returns NULL.  If `takes` is set, removes the
+ * returned.  If no block begins at `address`, releases the lock and returns NULL.  If `removes` is set, removes the
  * record from the map of live blocks. */
 static inline __attribute__((always_inline)) struct weir_tensor *
-find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
+find_in(weir_tensors *t, uint64_t address, int removes, weir_tensors **owner) {
     uintptr_t value;
 
-    if (takes ? weir__map_remove(&t->map, address, &value)
-              : weir__map_get(&t->map, address, &value)) {
+    if (removes ? weir__map_remove(&t->map, address, &value)
+                : weir__map_get(&t->map, address, &value)) {
         *owner = t;
         return (struct weir_tensor *)value;
     }
@@ -530,7 +531,7 @@ find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
 /* Finds the record of a block if several devices are in use.  A thread may hold the lock of device A while it waits
  * for A, and A may wait for work that the calling thread has yet to submit to device B.  So the function first tries
  * the locks of all devices without a wait, and waits for busy locks last. */
-static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int takes,
+static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int removes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;
     uint64_t busy = 0;
@@ -544,7 +545,7 @@ static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address
             if (pass == 1)
                 weir__tensors_lock(t);
             if (pass == 1 || weir__tensors_try_lock(t))
-                found = find_in(t, address, takes, owner);
+                found = find_in(t, address, removes, owner);
             else
                 busy |= UINT64_C(1) << device;
         }
@@ -552,13 +553,13 @@ static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address
 }
 
 static inline __attribute__((always_inline)) struct weir_tensor *
-find_locked(uint64_t address, int takes, weir_tensors **owner) {
+find_locked(uint64_t address, int removes, weir_tensors **owner) {
     weir_tensors *only = atomic_load_explicit(&weir__tensors_only, memory_order_acquire);
 
     if (__builtin_expect(!only, 0))
-        return find_among(address, takes, owner);
+        return find_among(address, removes, owner);
     weir__tensors_lock(only);
-    return find_in(only, address, takes, owner);
+    return find_in(only, address, removes, owner);
 }
 
 weir_status weir_tensors_free(void *block) {
@@ -605,18 +606,18 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
     weir_tensors *t;
     struct weir_tensor_use use = {.stream = stream};
     weir_status status = find_live(block, &t, &tensor);
-    int is_noted = 1;
+    int is_recorded = 1;
 
     if (status != WEIR_OK)
         return status;
-    if (tensor->home.stream != stream || !weir__name_lasts(tensor->home.name)) {
-        use.name =
-            weir__tensors_name(t, stream, weir__map_get(&t->lasting, name_by_handle(stream), NULL));
+    if (tensor->home.stream != stream || !weir__name_is_permanent(tensor->home.name)) {
+        use.name = weir__tensors_name(
+            t, stream, weir__map_get(&t->permanent_streams, name_by_handle(stream), NULL));
         if (!weir__use_is(tensor->home, use))
-            is_noted = weir__tensor_use_alloc_stream(tensor) && note_use(tensor, use);
+            is_recorded = weir__tensor_use_alloc_stream(tensor) && add_stream_use(tensor, use);
     }
     weir__tensors_unlock(t);
-    return is_noted ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
+    return is_recorded ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,

@@ -65,7 +65,7 @@ struct weir_tensor {
     struct weir_tensor_use *uses;
     size_t use_count;
     /* the number of CUDA events and stream captures that must end before weir can free the block */
-    size_t waits_for;
+    size_t wait_count;
     int is_freed;
 };
 
@@ -112,7 +112,7 @@ struct weir_tensor_pool {
     /* The program's functions that allocate the pool's memory.  If `source.alloc` is NULL, the memory comes from the
      * weir_allocator. */
     weir_tensors_source source;
-    int users, lends, is_whole;
+    int users, is_lendable, is_whole;
     int pins; /* the number of running calls that have released the lock but still use the pool */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
     /* the sequence number of the last free before the last user closed the pool */
@@ -120,16 +120,16 @@ struct weir_tensor_pool {
     struct weir_tensor_user *streams;
     /* All streams that have been destroyed or that weir cannot identify.  weir gives the memory that they freed to
      * other streams only after a wait for the device. */
-    struct weir_placement_stream unknown;
+    struct weir_placement_stream unknown_streams;
     /* The sequence number of the last free that may have happened inside a stream capture and that weir could not
      * record for its stream. */
-    uint64_t branch_freed;
+    uint64_t last_capture_free;
     /* Set if a stream that has been destroyed or that weir cannot identify may have freed memory of the pool. */
-    int has_lost_streams;
+    int has_unordered_frees;
     size_t pending; /* the number of freed blocks of the pool that other streams still use */
     /* A callback of the program that returns 1 if this pool allocates the blocks of the stream.  NULL if the pool
      * receives no requests. */
-    int (*takes)(void *context, weir_stream stream);
+    int (*accepts)(void *context, weir_stream stream);
     void *context;
     struct weir_tensor_pool *next_routed;
 };
@@ -150,7 +150,7 @@ struct weir_tensor_queue {
     struct weir_tensor_use use;
     struct weir_tensor_wait *first, *last;
     /* the first block for which no event has been recorded yet, or NULL */
-    struct weir_tensor_wait *open;
+    struct weir_tensor_wait *first_unrecorded;
     /* the last event that weir recorded on the stream for this queue */
     CUevent newest;
     struct weir_tensor_queue *next;
@@ -158,17 +158,17 @@ struct weir_tensor_queue {
 
 struct weir_tensors {
     weir_allocator *allocator;
-    /* The range of addresses in which segments of private memory pools can join.  `apart.bytes` is 0 if the engine
+    /* The range of addresses in which segments of private memory pools can join.  `pool_range.bytes` is 0 if the engine
      * has no such range. */
-    struct weir_extent apart;
+    struct weir_extent pool_range;
     weir_tensors_hooks hooks;
     struct weir_bias lock;
     int lock_taken;        /* the value that weir__tensors_unlock() needs to release the lock */
     /* All live blocks: the key is the block's address, the value is a struct weir_tensor *. */
     struct weir_map map;
-    struct weir_tensor *spare;
+    struct weir_tensor *free_records;
     struct weir_tensor_pool *pools;
-    atomic_int unused; /* the number of private memory pools without users */
+    atomic_int unused_pools; /* the number of private memory pools without users */
     /* the bytes that a trim of unused pools would free, as weir last computed them */
     _Atomic uint64_t idle;
     /* The private memory pools that receive the requests of some streams, newest first. */
@@ -179,16 +179,16 @@ struct weir_tensors {
      * number weir decides whether a free happened before a wait for the device. */
     uint64_t sequence;
     /* The streams that are never destroyed; the key is the stream's name, a 64-bit number. */
-    struct weir_map lasting;
+    struct weir_map permanent_streams;
     /* The driver's id of the legacy default stream.  0 if weir has not called weir_bind for this stream yet. */
     _Atomic uint64_t legacy_id;
     /* Set if weir calls the program's hook `event` for each allocation and free. */
     atomic_int is_watched;
     /* the number of private memory pools that receive the requests of some streams */
-    atomic_int routes;
+    atomic_int route_count;
     struct weir_tensor_queue *queues;
     /* the freed blocks whose free failed; weir repeats the free later */
-    struct weir_tensor *held;
+    struct weir_tensor *failed_frees;
     /* a cache of CUDA events, so that weir need not create an event for each wait */
     struct weir_order events;
     /* set if the program has freed blocks that weir has not freed yet */
@@ -200,23 +200,24 @@ struct weir_tensors {
         /* the peaks of live blocks, together with freed blocks that other streams still use */
         int64_t peak_blocks, peak_bytes;
         /* the values of `blocks` and `bytes` at the last weir_tensors_reset_sums */
-        int64_t blocks_before, bytes_before;
+        int64_t blocks_at_reset, bytes_at_reset;
     } pending[3];
-    weir_statistics before; /* the allocator's statistics at the last weir_tensors_reset_sums */
+    weir_statistics
+        stats_at_reset; /* the allocator's statistics at the last weir_tensors_reset_sums */
     /* The reserved bytes at the last weir_tensors_reset_sums, with the memory that private memory pools allocated by
      * the program's functions. */
-    int64_t current_before;
+    int64_t reserved_at_reset;
     int64_t pool_bytes; /* the bytes that private memory pools have reserved from the allocator */
     /* The allocator's reserved bytes outside private memory pools, as weir last reported them to the program by an
      * event. */
-    int64_t shared_reported;
+    int64_t reported_shared_bytes;
     /* The address in the last event that reported growth of the memory outside private memory pools. */
-    uint64_t last_growth;
+    uint64_t last_growth_address;
 };
 
-/* The values of a map of streams.  WEIR_TENSORS_LASTING: the program has promised never to destroy the stream.
+/* The values of a map of streams.  WEIR_TENSORS_PERMANENT: the program has promised never to destroy the stream.
  * WEIR_TENSORS_BOUND: weir has also called weir_bind for the stream. */
-enum { WEIR_TENSORS_LASTING = 1, WEIR_TENSORS_BOUND };
+enum { WEIR_TENSORS_PERMANENT = 1, WEIR_TENSORS_BOUND };
 
 /* WEIR_TENSORS_DEVICES is the largest number of devices.  In private memory pools, block sizes are rounded up to a
  * multiple of WEIR_TENSORS_UNIT bytes. */
@@ -233,7 +234,7 @@ static inline uint64_t weir__tensors_legacy_id(const weir_tensors *t, weir_strea
 
 /* Returns 1 if `name`, a number that identifies a stream, belongs to a stream that is never destroyed.  Otherwise
  * returns 0. */
-static inline int weir__name_lasts(uint64_t name) {
+static inline int weir__name_is_permanent(uint64_t name) {
     return name != 0 && (name & (WEIR_TENSORS_ID | WEIR_TENSORS_CAPTURED)) == 0;
 }
 
@@ -266,7 +267,7 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
 /* Makes the record of a new live block, and adds the block to the map of live blocks and to the statistics.
  * `capture` is the id of the stream capture in which the block was allocated, or 0.  Returns 1 on success, 0 if
  * there is no host memory. */
-int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *made,
+int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *request,
                         struct weir_tensor_pool *pool, uint64_t capture);
 /* weir__tensors_add() adds a live block to the statistics.  weir__tensors_subtract() subtracts the block when the
  * program frees the block.  Both report an event to the program. */
@@ -342,15 +343,15 @@ struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
 /* Takes the lock and returns the private memory pool `id`.  The caller must release the lock.  On failure, returns
  * NULL without the lock and stores the error in *status.  It is a failure if `t` is NULL. */
 struct weir_tensor_pool *weir__pool_enter(weir_tensors *t, weir_tensors_id id, weir_status *status);
-/* Allocates a block in the pool for the request `made`, and stores the block's address in `made->address`.  If
- * `lends` is set, uses only memory that the pool already has.  Releases the lock while it waits for the device or
+/* Allocates a block in the pool for the request `request`, and stores the block's address in `request->address`.  If
+ * `no_growth` is set, uses only memory that the pool already has.  Releases the lock while it waits for the device or
  * allocates a segment, and then takes the lock again. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
-                             struct weir_tensor_request *made, int lends);
+                             struct weir_tensor_request *request, int no_growth);
 /* Allocates a block in free memory of any private memory pool for which the program has called
  * weir_tensors_pool_lend.  weir calls this function when the allocator is out of memory.  The caller does not hold
  * the lock.  Returns 1 on success, else 0. */
-int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *made);
+int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *request);
 /* Frees a block of a private memory pool.  No other stream may still use the block.  The caller holds the lock. */
 void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the unused segments of the private memory pool `id`.  If `id` is {0, 0}, frees the unused segments of all
