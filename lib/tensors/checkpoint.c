@@ -5,35 +5,30 @@
  * PyTorch needs checkpoints for CUDA graphs that continue each other: before a graph runs, its pool must have the
  * same live blocks as at the end of the earlier graph, even if the program has freed some of these blocks since.
  *
- * A restore discards the pool's records of free and used memory.  It makes new records in which all memory is free,
- * and allocates each saved block at its old address.
- *
- * The code in this file must not depend on graphs or captures.
- */
+ * The code in this file must not depend on graphs or captures. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A saved live block.  `chunk` is the number of bytes that the block occupies in its segment, with padding. */
+/* A saved live block.  `chunk` is the number of bytes that the block occupies in its segment, with padding.
+ * `request` allocates the block again; its note is NULL, because a restore cannot keep the program's note. */
 struct saved_block {
     size_t chunk;
-    /* The request that allocates the block again.  `request.note` is NULL, because a restore cannot keep the program's
-     * note. */
     struct weir_tensor_request request;
 };
 
 struct weir_tensors_state {
     weir_tensors_id id;
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    struct saved_block *blocks; /* the saved blocks, sorted by part of the pool, then by address */
+    struct saved_block *blocks; /* sorted by part of the pool, then by address */
     size_t block_count, block_room;
 };
 
 /* Returns the stream for which a restore allocates and frees memory.  If only one stream has used the pool, returns
- * this stream: then adjacent free chunks can join.  The caller has waited for the device, so any stream may use the
- * memory. */
+ * this stream, so that adjacent free chunks can join.  Any stream may use the memory after the caller's wait for the
+ * device. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown_streams;
 }
@@ -49,7 +44,7 @@ void weir_tensors_state_destroy(weir_tensors_state *state) {
 
 /* ---- saving -------------------------------------------------------------------------------------- */
 
-/* Adds a live block to the checkpoint.  Returns 1 on success, 0 if there is no host memory. */
+/* Returns 1 on success, 0 if there is no host memory. */
 static int save_block(const weir_tensors *t, weir_tensors_state *s,
                       const struct weir_placement_span *span) {
     struct saved_block *moved =
@@ -70,8 +65,8 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
     return 1;
 }
 
-/* Waits for the device, and then frees the pool's blocks whose free was delayed because other streams used them.
- * Returns OK on success, E_CAPTURE if a freed block still waits for the end of a stream capture. */
+/* Waits for the device, then frees the pool's blocks that other streams used after the program's free.  Returns OK on
+ * success, E_CAPTURE if a freed block still waits for the end of a stream capture. */
 static weir_status complete_pending(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
         weir__pending_complete(t, 1);
@@ -149,9 +144,8 @@ static struct weir_placement *make_placement(const weir_tensors *t,
     return NULL;
 }
 
-/* Allocates a saved block at its old address.  A placement always allocates from the beginning of free memory, so
- * the function first allocates the memory from `from` up to the block, then the block, and then frees the first
- * piece again. */
+/* Allocates a saved block at its old address.  A placement allocates only at the beginning of free memory, so the
+ * function also allocates the memory from `from` up to the block, and frees this memory afterwards. */
 static int place_saved_block(struct weir_placement *p, struct weir_placement_stream *stream,
                              uint64_t from, const struct saved_block *block) {
     struct weir_placement_block place;
@@ -163,9 +157,8 @@ static int place_saved_block(struct weir_placement *p, struct weir_placement_str
            (at == from || weir__placement_give(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
-/* Creates new records of free and used memory for all parts of the pool, in which only the saved blocks are live.
- * All streams may use the free memory, since the caller has waited for the device.  Returns 1 on success, 0 if there
- * is no host memory. */
+/* Creates new records for all parts of the pool, in which only the saved blocks are live.  Any stream may use the
+ * free memory, since the caller has waited for the device.  Returns 1 on success, 0 if there is no host memory. */
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {
@@ -192,14 +185,14 @@ static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
     return ok;
 }
 
-/* The addresses of the blocks that are live before a restore.  The restore frees these blocks. */
+/* The blocks that are live before a restore.  The restore frees these blocks. */
 struct freed_blocks {
     void **block;
     size_t count;
 };
 
-/* Lists the pool's live blocks in *freed, and allocates all host memory for the restore, so that later steps cannot
- * fail.  Returns 1 on success, 0 if there is no host memory. */
+/* Lists the pool's live blocks in *freed, and allocates all host memory in advance, so that later steps of the
+ * restore cannot fail.  Returns 1 on success, 0 if there is no host memory. */
 static int prepare_restore(weir_tensors *t, const struct weir_tensor_pool *pool,
                            const weir_tensors_state *state, struct freed_blocks *freed) {
     freed->block = calloc(t->map.count + 1, sizeof *freed->block);
@@ -239,7 +232,7 @@ static weir_status restore_pool(weir_tensors *t, struct weir_tensor_pool *pool,
             return WEIR_E_NOT_OWNED;
     if (!prepare_restore(t, pool, state, freed))
         return WEIR_E_HOST_MEMORY;
-    /* Streams may still use memory that becomes free by the restore, so wait for the device first. */
+    /* Streams may still use memory that the restore makes free. */
     result = weir__device_wait(&t->allocator->device);
     if (result != CUDA_SUCCESS)
         return weir__device_status(&t->allocator->device, result);
@@ -250,8 +243,8 @@ static weir_status restore_pool(weir_tensors *t, struct weir_tensor_pool *pool,
         weir__pool_drop_placement(pool, i);
         pool->part[i].placement = placements[i];
     }
-    for (size_t i = 0; i < state->block_count;
-         i++) /* cannot fail: prepare_restore() has allocated the host memory */
+    for (size_t i = 0; i < state->block_count; i++)
+        /* cannot fail: prepare_restore() has allocated the host memory */
         (void)weir__tensor_record(t, &state->blocks[i].request, pool, 0);
     return WEIR_OK;
 }

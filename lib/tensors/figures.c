@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* figures.c: reads the memory statistics of tensors, and lists all blocks and free chunks.
  *
- * The statistics of blocks are updated by each request and each free.  The statistics of reserved memory come from
- * the weir_allocator.
- *
  * The list shows contiguous reserved memory of the allocator as one segment, but shows each segment of a private
  * memory pool by itself.
  *
- * The code in this file must not depend on a framework.
- */
+ * The code in this file must not depend on a framework. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
@@ -19,9 +15,9 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* Computes the statistics of reserved memory, with the memory of private memory pools.  Small and large blocks share
- * the reserved memory outside pools.  So the class of small blocks gets only the bytes of its blocks, and the class
- * of large blocks gets the rest. */
+/* Computes the statistics of reserved memory, with the memory of private memory pools.  Outside pools, small and
+ * large blocks share the reserved memory.  So the class of small blocks gets the bytes of its blocks, and the class
+ * of large blocks the rest. */
 static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
                                   weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
@@ -91,8 +87,7 @@ _Static_assert(offsetof(weir_tensors_figures, requested_bytes[2]) -
                    (FIGURES - 1) * sizeof(weir_tensors_figure),
                "figures stand side by side");
 
-/* Reads the allocator's statistics into *s, and takes the lock.  The caller must release the lock.  On an error,
- * does not take the lock. */
+/* Reads the allocator's statistics into *s, and locks `t`; the caller unlocks `t`.  On an error, does not lock `t`. */
 static weir_status begin_reset(weir_tensors *t, weir_statistics *s) {
     weir_status status = weir__call_check(t != NULL);
 
@@ -123,8 +118,7 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
     return WEIR_OK;
 }
 
-/* Sets the total bytes that each private memory pool has reserved and freed to 0.  Frees the statistics of pools
- * that have ended. */
+/* Sets the sums of each private memory pool to 0.  Frees the statistics of pools that have ended. */
 static void reset_reserved(weir_tensors *t) {
     struct weir_tensor_reserved **link = &t->reserved, *r;
 
@@ -178,9 +172,9 @@ weir_status weir_tensors_pools(weir_tensors *t,
 
 /* ---- idle memory of pools ---------------------------------------------------------------------- */
 
-/* Returns the total bytes of the part's segments that contain no live block. */
+/* Returns the bytes of all segments without live blocks. */
 static uint64_t part_idle(const struct weir_tensor_part *part) {
-    /* the first segment above the live blocks that the loop has visited */
+    /* the first segment above all live blocks that the loop has visited */
     const struct weir_tensor_segment *next = part->segments;
     struct weir_placement_span span = {0};
     uint64_t bytes = part->bytes;
@@ -212,7 +206,7 @@ uint64_t weir__pools_idle(const weir_tensors *t) {
 
 /* ---- the list of all blocks --------------------------------------------------------------------- */
 
-/* A block that belongs to no private memory pool, or a segment of a pool; for a segment, `tensor` is NULL. */
+/* A block outside private memory pools, or a segment of a pool; for a segment, `tensor` is NULL. */
 struct item {
     uint64_t address;
     size_t bytes;
@@ -224,8 +218,8 @@ struct visit {
     void (*show)(void *context, const weir_tensors_block *block);
     void *context;
     const struct weir_tensor_pool *pool;
-    const struct weir_tensor_part *part; /* the part of the pool whose chunks are being listed */
-    struct weir_tensor_segment segment;  /* the segment of the chunk that was listed last */
+    const struct weir_tensor_part *part;
+    struct weir_tensor_segment segment; /* the segment of the last listed chunk */
 };
 
 static int by_address(const void *a, const void *b) {
@@ -271,8 +265,8 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to,
         v->show(v->context, &block);
 }
 
-/* Lists the memory from `from` to `to` as one segment that contains the blocks `blocks`.  No segment of a private
- * memory pool may lie in this range. */
+/* Lists the memory from `from` to `to` as one segment with the given blocks.  No segment of a private memory pool may
+ * lie in this range. */
 static void show_run(const struct visit *v, uint64_t from, uint64_t to, const struct item *blocks,
                      size_t count) {
     struct weir_tensor_segment segment = {from, to - from};
@@ -285,8 +279,8 @@ static void show_run(const struct visit *v, uint64_t from, uint64_t to, const st
     show_free(v, from, to, segment);
 }
 
-/* Lists a contiguous piece of reserved memory and the blocks in this piece.  Starts with items[at], and returns the
- * number of the first item after the piece. */
+/* Lists a contiguous piece of reserved memory and its blocks, beginning with items[at].  Returns the number of the
+ * first item after the piece. */
 static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
                          const struct item *items, size_t at, size_t count) {
     uint64_t from = piece->base, end = piece->base + piece->bytes;
@@ -303,7 +297,7 @@ static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
     return next;
 }
 
-/* Stores a list of the contiguous pieces of the allocator's reserved memory in *out.  Returns the number of pieces. */
+/* Lists the contiguous pieces of the allocator's reserved memory in *out.  Returns the number of pieces. */
 static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
     size_t count = weir__engine_list_all(t->allocator->reserve.engine, WEIR_VISIT_WHOLES, out);
     struct weir_extent *pieces = *out;
@@ -324,7 +318,7 @@ static void show_shared(const struct visit *v, const struct item *items, size_t 
     for (size_t i = 0; i <= piece_count; i++) {
         uint64_t base = i < piece_count ? pieces[i].base : UINT64_MAX;
 
-        /* lists a block outside the allocator's reserved memory as a segment by itself */
+        /* A block outside the allocator's reserved memory is a segment by itself. */
         for (; at < count && items[at].address < base; at++)
             if (items[at].tensor)
                 show_tensor(v, items[at].tensor,

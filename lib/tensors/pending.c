@@ -3,23 +3,17 @@
  * has ended.
  *
  * When the program frees a block that other streams use, weir records an event on each of these streams, and frees
- * the block once all the events have completed.  weir also records an event on the stream for which the block was
- * allocated, because this stream may be destroyed before the events complete.  weir omits this event if the stream is
- * never destroyed, or if the block belongs to a private memory pool.
+ * the block once all the events have completed.  weir also records an event on the block's own stream if this stream
+ * may be destroyed earlier.  Blocks in private memory pools need no such event.
  *
- * Blocks that wait for one stream form a queue.  So a request queries only one event for each stream that still
- * works.
- *
- * An event that is recorded while a stream is being captured becomes a part of the graph.  So weir records one event
- * for all blocks that wait for the stream after the capture has ended.
- *
- * Each request frees the blocks whose events have completed.
+ * Blocks that wait for one stream form a queue, so a request queries only one event for each stream that still works.
+ * An event that is recorded while a stream is being captured becomes a part of the graph, so weir records one event
+ * for all waiting blocks after the capture.
  *
  * All functions here run in the CUDA context of the device: the calling thread may have the context of another
  * device, and a default stream belongs to the current context.
  *
- * The code in this file must not depend on how private memory pools place blocks or which requests they receive.
- */
+ * The code in this file must not depend on how private memory pools place blocks or which requests they receive. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
@@ -37,8 +31,8 @@ static void add_failed_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- freeing blocks ------------------------------------------------------------------------------ */
 
-/* Checks whether the handle `user.stream` still means the stream that `user.name` identifies.  Returns OK if it
- * does, E_STREAM if the handle means another stream or no stream, E_CAPTURE if the query would break a capture. */
+/* Checks whether the handle `user.stream` still means the stream named `user.name`.  Returns OK if it does, E_STREAM
+ * if the handle means another stream or none, E_CAPTURE if the query would break a capture. */
 static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     uint64_t now;
@@ -51,10 +45,9 @@ static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use u
     return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
 }
 
-/* Frees a block that belongs to no private memory pool, in the order of its stream.  A free on a default stream
- * fails with E_STREAM if the thread has no current context, so the function repeats such a free in the device's
- * context.  If the free fails with E_STREAM again, the stream has been destroyed.  Then weir_free_any() waits for
- * the device and frees the block. */
+/* Frees a block outside private memory pools, in the order of its stream.  If a free fails with E_STREAM because the
+ * thread has no current context, repeats the free in the device's context.  If the free fails with E_STREAM again,
+ * the stream has been destroyed, and weir_free_any() waits for the device. */
 static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
@@ -76,7 +69,7 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
     return status;
 }
 
-/* Returns 1 if a free with this status had no effect and may succeed later, else 0.  weir repeats such a free later,
+/* Returns 1 if a free with this status had no effect and may succeed later, else 0.  weir retries such a free,
  * because a framework ignores errors of a free. */
 static int may_succeed_later(weir_status status) {
     return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
@@ -84,7 +77,7 @@ static int may_succeed_later(weir_status status) {
 }
 
 /* Frees a block that no other stream uses any more.  If the block's own stream can be destroyed, weir has waited for
- * this stream, too, and does not use its handle.  Returns 1 on success, 0 if weir has to repeat the free later. */
+ * this stream, and does not use its handle.  Returns 1 on success, 0 if weir has to retry the free. */
 static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
@@ -99,7 +92,7 @@ static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
         return 0;
     if (tensor->is_freed)
         weir__tensors_report_completed(t, tensor);
-    else /* if the block has no pool, weir__pending_free() has reported the free already */
+    else /* if `is_freed` is not set, the caller has already reported the free */
         weir__tensors_count_pending(t, tensor, -1);
     weir__tensor_drop(t, tensor);
     return 1;
@@ -134,16 +127,16 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Records an event after all work that the stream has now.  Returns OK on success, E_CAPTURE if the stream is being
- * captured, E_STREAM if the stream's handle means another stream or no stream. */
+/* Records an event after the stream's present work.  Returns OK on success, E_CAPTURE if the stream is being
+ * captured, E_STREAM if the stream's handle means another stream or none. */
 static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
     weir_status status = check_stream_handle(t, use);
 
     return status == WEIR_OK ? weir__order_record(&t->events, use.stream, 0, event) : status;
 }
 
-/* Waits until a stream has finished with a block, without an event.  Waits for the whole device if the stream's
- * handle may mean another stream.  Returns 1 on success, 0 if the waits fail. */
+/* Waits for the stream, or for the whole device if the stream's handle may mean another stream.  Returns 1 on
+ * success, 0 if both waits fail. */
 static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
     struct weir_device *device = &t->allocator->device;
 
@@ -152,9 +145,9 @@ static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Delays the free of a block until the stream has finished its present work.  If the stream is being captured,
- * delays the free until the stream has finished the work that it has at the end of the capture.  Returns OK,
- * E_HOST_MEMORY, or another error of record_use(). */
+/* Delays the free of a block until the stream has finished its present work.  If the stream is being captured, the
+ * free waits for the stream's work at the end of the capture.  Returns OK, E_HOST_MEMORY, or another error of
+ * record_use(). */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = t->queues, *queue;
@@ -195,8 +188,7 @@ int weir__pending_is_recorded(const weir_tensors *t) {
 }
 
 /* Delays the free of a block until each stream that uses the block has finished its present work.  If no stream uses
- * the block any more, frees the block at once.  Returns 1 on success, 0 if the driver fails or there is no host
- * memory. */
+ * the block, frees the block at once.  Returns 1 on success, 0 if the driver fails or there is no host memory. */
 static int wait_for_all_uses(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
@@ -225,8 +217,8 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
         weir__driver_leave(device->driver, &scope);
 }
 
-/* Removes the oldest entry from the queue of one stream.  Frees the entry's block if the block waits for no other
- * stream.  The caller frees the queue once it is empty. */
+/* Removes the oldest entry of the queue.  Frees its block if the block waits for no other stream.  The caller frees
+ * an empty queue. */
 static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     struct weir_tensor_wait *wait = queue->first;
     struct weir_tensor *tensor = wait->tensor;
@@ -241,9 +233,9 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
         add_failed_free(t, tensor);
 }
 
-/* Frees the blocks of the queue whose event has completed, or all blocks if `is_over` is set.  To save queries,
+/* Frees the blocks of the queue whose events have completed, or all blocks if `is_over` is set.  To save queries,
  * first queries the oldest event, then the newest: if the newest has completed, all others have.  Otherwise queries
- * the events in between, oldest first. */
+ * the other events, oldest first. */
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
     int queries_newest = !is_over;
 
@@ -258,8 +250,8 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
     }
 }
 
-/* Records one event for all blocks of the queue that wait for the end of a capture, if the stream's capture has
- * ended.  If the recording fails, waits for the stream and frees all blocks of the queue. */
+/* If the stream's capture has ended, records one event for all blocks of the queue that wait for this end.  If the
+ * recording fails, waits for the stream and frees all blocks of the queue. */
 static void record_event_for_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
     weir_status status = record_use(t, queue->use, &queue->first_unrecorded->event);
 
@@ -272,8 +264,7 @@ static void record_event_for_waits(weir_tensors *t, struct weir_tensor_queue *qu
     }
 }
 
-/* Frees the blocks whose events have completed, for all streams.  If `waits` is set, waits for the device instead of
- * querying events. */
+/* For all queues, frees the blocks whose events have completed.  If `waits` is set, waits for the device instead. */
 static void end_completed_waits(weir_tensors *t, int waits) {
     int is_over = waits && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
 
@@ -288,7 +279,6 @@ static void end_completed_waits(weir_tensors *t, int waits) {
     }
 }
 
-/* Repeats the frees that have failed before. */
 static void retry_failed_frees(weir_tensors *t) {
     struct weir_tensor *tensor = t->failed_frees;
 

@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* pools.c: private memory pools for CUDA graphs.
  *
- * A graph that is launched many times needs its memory at fixed addresses.  A pool allocates segments, and places
- * blocks in the segments by best fit.  Freed memory is reused for later requests of the stream that freed the memory.
- * A pool keeps its segments as long as the pool has users, because graphs contain the addresses.
+ * A graph needs its memory at fixed addresses, so a pool keeps its segments as long as the pool has users.  The pool
+ * places blocks in the segments by best fit.  Freed memory is reused for later requests of the stream that freed the
+ * memory.
  *
- * If the engine keeps a range of addresses for pools (weir__alloc_separate), a pool places each new segment directly
- * after its last segment.  The two segments join: a block may lie across both.  When the pool grows, the free memory
- * at the end of the last segment becomes part of the new block.  Small blocks have segments of their own, since one
- * small block that stays live would keep large free blocks from joining.
+ * If the engine keeps a range of addresses for pools (weir__alloc_separate), each new segment begins at the end of
+ * the pool's last segment.  The two segments join: a block may lie across both.  Small blocks have segments of their
+ * own, since a small block that stays live would keep large free blocks from joining.
  *
- * With other engines a new segment is as large as a fixed fraction of the pool.  So small pools reserve little
- * memory, and large pools grow seldom.
+ * With other engines a new segment is as large as a fixed fraction of the pool, so small pools reserve little memory
+ * and large pools grow seldom.
  *
- * Some memory was freed by a stream that has been destroyed or that weir cannot identify.  Another stream may reuse
- * such memory only after a wait for the device.  A request makes this wait before the pool grows.
+ * Another stream may reuse the memory that a destroyed stream freed only after a wait for the device.  A request
+ * makes this wait before the pool grows.
  *
- * The code in this file must not depend on a framework, or on how captures work.
- */
+ * The code in this file must not depend on a framework, or on how captures work. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
@@ -28,8 +26,8 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
-/* One growth of a pool adds at least 1 / STEP_PART of the present bytes, or at least 1 / STEP_PART_JOINED if
- * adjacent segments join, but never more than the request or LARGEST_STEP bytes, whichever is larger. */
+/* A pool grows by 1 / STEP_PART of its bytes, or by 1 / STEP_PART_JOINED if adjacent segments join, but by
+ * LARGEST_STEP at most.  A request for more bytes than this makes the pool grow by the request's bytes. */
 enum { STEP_PART = 8, STEP_PART_JOINED = 128 };
 
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
@@ -75,8 +73,8 @@ static void free_pool(struct weir_tensor_pool *pool) {
     free(pool);
 }
 
-/* Returns the statistics of reserved bytes for the pool `id`, and creates them if needed.  They may come from an
- * earlier pool with this id.  Returns NULL if there is no host memory. */
+/* Returns the reserved bytes of the pool `id`, and creates the record if no earlier pool had this id.  Returns NULL
+ * if there is no host memory. */
 static struct weir_tensor_reserved *reserved_of(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_reserved *reserved = t->reserved;
 
@@ -117,8 +115,8 @@ static int has_pool_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
-/* Destroys the pool if the pool has no users and no segments, receives no requests, and no running call has released
- * the lock to wait in the pool. */
+/* Destroys the pool if the pool has no users and no segments, receives no requests, and no running call uses the pool
+ * without the lock. */
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
@@ -281,16 +279,15 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
 
 /* ---- segments ----------------------------------------------------------------------------------- */
 
-/* Rounds `bytes` up to a multiple of `unit`, a power of two.  Returns `bytes` unchanged if the result would
- * overflow, since a request of such a size fails anyway. */
+/* Rounds up to a multiple of `unit`, a power of two.  Returns `bytes` if the result would overflow, since a request
+ * of such a size fails anyway. */
 static size_t round_unit(size_t bytes, size_t unit) {
     size_t rounded;
 
     return weir__size_round_up(bytes, unit, &rounded) ? rounded : bytes;
 }
 
-/* Returns 1 if adjacent segments of the pool join, so that a block may lie across several segments.  Otherwise
- * returns 0. */
+/* Returns 1 if adjacent segments of the pool join, so that a block may lie across several segments, else 0. */
 static int joins(const weir_tensors *t, const struct weir_tensor_pool *pool) {
     return t->pool_range.bytes > 0 && !pool->source.alloc && !pool->is_whole;
 }
@@ -318,8 +315,8 @@ static weir_status free_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-/* Adds a new segment to the statistics if `sign` is 1, or subtracts a segment if `sign` is -1.  Reports the change
- * to the program by an event. */
+/* Adds a segment to the statistics if `sign` is 1, or subtracts the segment if `sign` is -1.  Reports the change to
+ * the program by an event. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
                           int sign, weir_stream stream, void *note) {
@@ -340,8 +337,7 @@ static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
     weir__tensors_report(t, action, segment.base, segment.bytes, stream, pool, note);
 }
 
-/* Allocates a segment at the address `at`.  Releases the lock during the call of the allocator, and then takes the
- * lock again. */
+/* Allocates a segment at the address `at`.  Unlocks `t` during the call of the allocator. */
 static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
                                struct weir_tensor_segment *out) {
     void *segment = NULL;
@@ -355,8 +351,8 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
 }
 
 /* Allocates a segment directly after the last segment of this part of the pool, or the first segment if there is
- * none.  If the allocation fails because another thread has added a segment meanwhile, returns OK without a segment,
- * so that the caller tries the request again. */
+ * none.  If another thread has added a segment meanwhile, may return OK without a segment; then the caller repeats
+ * the request. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -368,15 +364,14 @@ static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *par
         status = allocate_at(t, round_unit(lacks, PAGE), at, out);
     if (weir__is_failure(status) && weir__part_end(t, part) != end)
         return WEIR_OK;
-    /* The address `end` may be in use by other memory, so try another address. */
+    /* Other memory may use the address `end`. */
     if (status == WEIR_E_NO_MEMORY && end > 0)
         status = allocate_at(t, round_unit(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
 }
 
-/* Allocates a segment at any address, by the program's function or from the weir_allocator.  If there is no memory
- * for the whole growth, allocates only the bytes that the request needs.  Releases the lock during these calls, and
- * then takes the lock again. */
+/* Allocates a segment at any address.  If there is no memory for the whole growth, allocates only the bytes that the
+ * request needs.  Unlocks `t` during the allocation. */
 static weir_status allocate_unjoined(weir_tensors *t, struct weir_tensor_pool *pool,
                                      const struct weir_tensor_part *part, size_t least,
                                      struct weir_tensor_segment *out) {
@@ -404,8 +399,7 @@ static weir_status allocate_unjoined(weir_tensors *t, struct weir_tensor_pool *p
     return status;
 }
 
-/* Allocates a segment that is large enough for the request, and adds the segment to this part of the pool.  Releases
- * the lock during calls of the allocator, and then takes the lock again. */
+/* Adds a segment that is large enough for the request to this part of the pool.  Unlocks `t` during the allocation. */
 static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_part *part,
                              const struct weir_tensor_request *request) {
@@ -433,8 +427,8 @@ static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-/* Allocates the smallest free segment that is large enough for the block.  The program has asked that the pool
- * splits no segment (weir_tensors_pool_whole). */
+/* Allocates the smallest free segment that is large enough, because the program has asked that the pool splits no
+ * segment (weir_tensors_pool_whole). */
 static int allocate_whole(struct weir_tensor_part *part, size_t bytes,
                           struct weir_tensor_user *user, struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
@@ -479,9 +473,8 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
     return user;
 }
 
-/* Marks earlier streams that had the handle `user.stream` as destroyed, because the driver now reports another id
- * for this handle.  Does nothing for the handle of the per-thread default stream, which means another live stream in
- * each thread. */
+/* Marks earlier streams with the handle `user.stream` as destroyed, because the driver now reports another id for
+ * this handle.  The handle of the per-thread default stream means another live stream in each thread. */
 static void mark_destroyed(weir_tensors *t, struct weir_tensor_pool *pool,
                            struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
@@ -495,9 +488,8 @@ static void mark_destroyed(weir_tensors *t, struct weir_tensor_pool *pool,
     }
 }
 
-/* Returns the pool's record of a stream, and creates the record if needed, so that the next wait for the device
- * makes the memory that this stream freed reusable.  The record is valid until the lock is released.  Returns NULL
- * if there is no host memory. */
+/* Returns the pool's record of a stream, and creates the record if needed.  The record is valid until `t` is
+ * unlocked.  Returns NULL if there is no host memory. */
 static struct weir_tensor_user *find_or_add_user(weir_tensors *t, struct weir_tensor_pool *pool,
                                                  struct weir_tensor_use user) {
     struct weir_tensor_user *user_record = find_user(pool, user.name);
@@ -518,9 +510,9 @@ static struct weir_tensor_user *find_or_add_user(weir_tensors *t, struct weir_te
     return user_record;
 }
 
-/* Returns 1 if the stream `user` may have freed memory of the pool inside a stream capture, else 0.  weir must not
- * query captures here, so the function returns 1 if there is doubt: for each stream without an id, and for all
- * streams if any stream of the pool was captured.  A destroyed stream is not being captured. */
+/* Returns 1 if the stream may have freed memory of the pool inside a stream capture, else 0.  weir must not query
+ * captures here.  So the function returns 1 for each stream without an id, and for all streams if any stream of the
+ * pool was captured.  But a destroyed stream is not being captured. */
 static int may_free_in_capture(const struct weir_tensor_pool *pool,
                                const struct weir_tensor_user *user) {
     const struct weir_tensor_user *captured = pool->streams;
@@ -532,9 +524,9 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return captured || !(user->placed.id & WEIR_TENSORS_ID);
 }
 
-/* Lets all streams reuse the memory of this part of the pool that was freed at or before the sequence number
- * `waited`. The caller has waited for the device since.  But this wait does not order the branches of a graph.  So
- * if the pool receives requests, only its own stream may reuse memory that may have been freed inside a capture. */
+/* Lets all streams reuse the memory of this part of the pool that was freed up to the sequence number `waited`.  The
+ * caller has waited for the device since.  But this wait does not order the branches of a graph.  So while the pool
+ * receives requests, only its own stream may reuse memory that may have been freed inside a capture. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -549,15 +541,15 @@ static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part 
     weir__placement_observe(part->placement, &pool->unknown_streams);
 }
 
-/* Waits for the device without holding the lock.  Then lets all streams reuse the memory of the pool that was freed
- * before the wait. */
+/* Unlocks `t` and waits for the device.  Then all streams may reuse the memory of the pool that was freed before the
+ * wait. */
 static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_user **link = &pool->streams, *user;
     uint64_t waited = t->sequence;
     CUresult result;
 
     pool->pins++;
-    pool->has_unordered_frees = 0; /* a free during the wait may set `has_unordered_frees` again */
+    pool->has_unordered_frees = 0; /* a free during the wait may set it again */
     weir__tensors_unlock(t);
     result = weir__device_wait(&t->allocator->device);
     weir__tensors_lock(t);
@@ -580,8 +572,8 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
 }
 
-/* Frees a block of the pool.  The stream `reuser` may reuse the memory at once.  If `reuser` is NULL, or if there is no
- * host memory, any stream may reuse the memory only after a wait for the device. */
+/* Frees a block of the pool.  The stream `reuser` may reuse the memory at once.  If `reuser` is NULL, or if there is
+ * no host memory, streams may reuse the memory only after a wait for the device. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
                          struct weir_tensor_user *reuser) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
@@ -608,7 +600,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
     while ((user = find_or_add_user(t, pool, request->home)) != NULL &&
            (found = allocate_from_part(pool, part, request->bytes, user, &place)) ==
                WEIR_PLACEMENT_NO_FIT) {
-        /* Set if the pool must not grow, or has failed to grow. */
+        /* set if the pool must not grow, or has failed to grow */
         int is_last = no_growth || status != WEIR_OK;
 
         if (may_wait && (pool->has_unordered_frees || (is_last && has_pool_segments(pool)))) {
@@ -618,15 +610,14 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
             break;
         } else {
             status = grow_part(t, pool, part, request);
-            may_wait = waits; /* while the pool grew, blocks of the pool may have been freed */
+            may_wait = waits; /* blocks may have been freed during the growth */
         }
     }
     if (!user || found == WEIR_PLACEMENT_NO_MEMORY)
         return WEIR_E_HOST_MEMORY;
     if (found != WEIR_PLACEMENT_OK) {
         if (!no_growth)
-            /* Other threads may have ended all other uses of the pool during the growth, so this call may be the
-             * last user. */
+            /* Other threads may have stopped their use of the pool during the growth. */
             end_if_unused(t, pool);
         return status == WEIR_OK ? WEIR_E_NO_MEMORY : status;
     }
@@ -649,9 +640,8 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *request) {
     return is_served;
 }
 
-/* Finds the name of the block's stream, a number that identifies the stream, when the block is freed.  At the
- * request, the stream had no name, because drivers below 12.0 report no stream ids.  But a stream that is being
- * captured has a name.  Returns the pool's record of the stream, or NULL if the stream is not being captured. */
+/* Returns the pool's record of a freed block's stream if the stream is being captured, else NULL.  Drivers below 12.0
+ * report no stream ids, so weir can identify a stream only during a capture. */
 static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 
@@ -668,8 +658,8 @@ static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) 
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
-/* Returns the pool's record of the stream that may reuse the freed block at once.  Returns NULL if no stream may,
- * because the block's stream has been destroyed or because the capture in which the block was allocated has ended. */
+/* Returns the pool's record of the stream that may reuse the freed block at once.  Returns NULL if the block's stream
+ * has been destroyed, or if the capture in which the block was allocated has ended. */
 static struct weir_tensor_user *find_reusing_stream(weir_tensors *t,
                                                     const struct weir_tensor *tensor) {
     struct weir_tensor_user *user;
@@ -694,11 +684,10 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if a trim may free the pool's unused segments, else 0.  A pool with users keeps its segments, since a
- * graph may contain their addresses.  A pool that was closed after the sequence number `waited` also keeps its
- * segments, because the last launch of its graphs may still run.  weir's own threads must not call the program's
- * functions that free segments: such a function may need a lock, such as Python's, which a thread of the program may
- * hold while it waits for weir. */
+/* Returns 1 if a trim may free the pool's unused segments, else 0.  A graph may contain the addresses of a pool with
+ * users.  If the pool was closed after the sequence number `waited`, the last launch of its graphs may still run.
+ * weir's own threads must not call the program's functions: such a function may need a lock, such as Python's, which
+ * a thread of the program may hold while it waits for weir. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->accepts && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&
@@ -706,8 +695,8 @@ static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, u
 }
 
 /* Frees the unused segments of one part of a pool.  The caller has waited for all frees up to the sequence number
- * `waited`.  Releases the lock during each free of a segment, and then takes the lock again.  Stops if the pool gets
- * users meanwhile.  Returns 1 if a segment was freed, else 0. */
+ * `waited`.  Unlocks `t` during each free, and stops if the pool gets users meanwhile.  Returns 1 if a segment was
+ * freed, else 0. */
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                      weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};
@@ -723,16 +712,15 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
         weir__tensors_lock(t);
         if (status == WEIR_OK)
             freed_any = 1;
-        /* the free has failed; a later trim will try again */
+        /* If the free fails, a later trim tries again. */
         else if (weir__part_add(t, part, segment))
             count_segment(t, pool, part, segment, 1, NULL, NULL);
     }
     return freed_any;
 }
 
-/* Waits for the device, then frees the segments that were unused before the wait.  If blocks become free during the
- * wait because other streams have finished with them, sets *is_late to 1: their segments need another wait.
- * Otherwise sets *is_late to 0.  Returns 1 if a segment was freed, else 0. */
+/* Waits for the device, then frees the segments that were unused before the wait.  Sets *is_late to 1 if blocks
+ * became free during the wait: their segments need another wait.  Returns 1 if a segment was freed, else 0. */
 static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     struct weir_tensor_pool *pool, *next;
     int freed_any = 0, has_segments = 0;
@@ -740,7 +728,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
 
     *is_late = 0;
     weir__tensors_lock(t);
-    /* The wait does not cover blocks that other threads free during the wait. */
+    /* The wait does not cover later frees of other threads. */
     waited = t->sequence;
     for (pool = t->pools; pool; pool = pool->next)
         has_segments |= is_to_trim(pool, id, waited) && has_pool_segments(pool);
@@ -758,8 +746,8 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
         for (int i = 0; is_trimmed && i < WEIR_TENSORS_PARTS; i++)
             freed_any |= trim_part(t, pool, &pool->part[i], id, waited);
         pool->pins--;
-        /* Other threads may have changed the list while the lock was released.  But the list still contains this
-         * pool, because `pins` was not 0. */
+        /* Other threads may have changed the list meanwhile, but cannot have removed this pool, because of its
+         * `pins`. */
         next = pool->next;
         if (is_trimmed)
             end_if_unused(t, pool);
@@ -789,7 +777,7 @@ weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
         return WEIR_OK;
     status = weir_trim(t->allocator, 0, NULL);
     weir__tensors_lock(t);
-    weir__tensors_report_shared(t, t->last_growth_address, NULL, NULL);
+    weir__tensors_report_shared(t, t->growth_address, NULL, NULL);
     weir__tensors_unlock(t);
     return status;
 }

@@ -2,25 +2,21 @@
 /* segments.c: adds segments of device memory to a private memory pool, removes segments, and finds free memory in
  * segments.
  *
- * The engine can keep a range of addresses for private memory pools only (weir__separate_addresses).  Adjacent segments
- * in this range join, so the placement (the records of free and used chunks) treats the whole range as one region.  In
- * the placement, addresses of the range without a segment are unmapped.  Each segment at another address is a region by
- * itself.
+ * The engine can keep a range of addresses for private memory pools only (weir__separate_addresses).  Adjacent
+ * segments in this range join, so the placement (the records of free and used chunks) treats the whole range as one
+ * region, in which addresses without a segment are unmapped.  Each segment at another address is a region by itself.
  *
- * The code in this file must not depend on the pools' users or on where segments come from.
- */
+ * The code in this file must not depend on the pools' users or on where segments come from. */
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/bounds.h"
 #include "tensors/tensors_internal.h"
 
-/* Returns 1 if the address lies in the range that the engine keeps for private memory pools, else 0. */
 static int is_in_pool_range(const weir_tensors *t, uint64_t address) {
     return address - t->pool_range.base < t->pool_range.bytes;
 }
 
-/* Returns the number of segments that begin at or below the address. */
 static size_t count_segments_up_to(const struct weir_tensor_part *part, uint64_t address) {
     size_t above = part->count, at;
 
@@ -37,7 +33,7 @@ const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_pa
                : NULL;
 }
 
-/* Returns 1 if segment number `i` is joined with segment number `i - 1`, else 0. */
+/* Returns 1 if segment number `i` is joined with the segment before, else 0. */
 static int is_joined(const weir_tensors *t, const struct weir_tensor_part *part, size_t i) {
     const struct weir_tensor_segment *s = &part->segments[i];
 
@@ -90,8 +86,7 @@ int weir__part_place(const weir_tensors *t, struct weir_placement *p,
            WEIR_PLACEMENT_OK;
 }
 
-/* Returns 1 if the segments of this part of a pool are sorted by address, do not overlap, and have `part->bytes`
- * bytes in total.  Otherwise returns 0. */
+/* Returns 1 if the segments are sorted, do not overlap, and have `part->bytes` bytes in total, else 0. */
 static WEIR_ASSERT_ONLY int are_segments_valid(const struct weir_tensor_part *part) {
     size_t bytes = 0;
 
@@ -127,8 +122,8 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
     return 1;
 }
 
-/* Removes a segment from the placement (the records of free and used chunks).  Returns 1 on success, 0 if the
- * segment contains a live block, or memory that only some streams may reuse. */
+/* Removes a segment from the records of free and used chunks.  Returns 1 on success, 0 if the segment contains a live
+ * block, or memory that only some streams may reuse. */
 static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
                           const struct weir_tensor_segment *segment) {
     struct weir_placement_span span = {0};
@@ -181,8 +176,8 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
 
     if (part->count == 0)
         return 0;
-    /* Segments can join only in the range of addresses that the engine keeps for private memory pools.  This range
-     * lies above all other addresses, so only the last segment can join a new one. */
+    /* Segments can join only at the addresses that the engine keeps for private memory pools.  These addresses lie
+     * above all others, so only the last segment can join a new one. */
     last = &part->segments[part->count - 1];
     return is_in_pool_range(t, last->base) ? last->base + last->bytes : 0;
 }

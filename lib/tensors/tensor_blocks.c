@@ -2,11 +2,10 @@
 /* tensor_blocks.c: allocates and frees blocks for tensors, and keeps a record of each block.
  *
  * The program can direct the requests of some streams to a private memory pool (weir_tensors_begin).  All other
- * requests use weir_alloc.  When a framework frees a block, it does not pass a stream, so the record of a block
- * contains the stream for which the block was allocated.
+ * requests use weir_alloc.  A framework does not pass a stream to a free, so a block's record contains the stream of
+ * the request.
  *
- * The code in this file must not depend on a framework, or on how a pool places blocks.
- */
+ * The code in this file must not depend on a framework, or on how a pool places blocks. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
@@ -35,7 +34,7 @@ void weir__tensors_report(weir_tensors *t, int action, uint64_t address, size_t 
         t->hooks.event(t->hooks.context, &event);
 }
 
-/* Returns the bytes that the allocator has reserved outside private memory pools. */
+/* Returns the reserved bytes outside private memory pools. */
 static int64_t shared_bytes(weir_tensors *t) {
     return (int64_t)atomic_load_explicit(&t->allocator->reserve.engine->seen.reserved,
                                          memory_order_relaxed) -
@@ -51,10 +50,10 @@ void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream 
     grown = shared_bytes(t) - t->reported_shared_bytes;
     t->reported_shared_bytes += grown;
     if (grown > 0)
-        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_MAP, t->last_growth_address = address,
+        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_MAP, t->growth_address = address,
                              (size_t)grown, stream, NULL, note);
     else if (grown < 0)
-        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_UNMAP, t->last_growth_address, (size_t)-grown,
+        weir__tensors_report(t, WEIR_TENSORS_SEGMENT_UNMAP, t->growth_address, (size_t)-grown,
                              stream, NULL, note);
 }
 
@@ -92,8 +91,8 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     t->free_records = tensor;
 }
 
-/* Adds a stream to the streams that use the block, unless the block's record lists the stream already.  Returns 1 on
- * success, 0 if there is no host memory. */
+/* Adds a stream to the streams that use the block, at most once.  Returns 1 on success, 0 if there is no host
+ * memory. */
 static int add_stream_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     struct weir_tensor_use *moved;
     size_t count = tensor->use_count;
@@ -101,7 +100,7 @@ static int add_stream_use(struct weir_tensor *tensor, struct weir_tensor_use use
     for (size_t i = 0; i < count; i++)
         if (weir__use_is(tensor->uses[i], use))
             return 1;
-    /* The array has room for a power of two of streams.  So if `count` is a power of two, the array is full. */
+    /* The room of the array is a power of two, so an array with 1, 2, 4, 8, ... entries is full. */
     if ((count & (count - 1)) == 0) {
         moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
         if (!moved)
@@ -117,8 +116,8 @@ int weir__tensor_use_alloc_stream(struct weir_tensor *tensor) {
            add_stream_use(tensor, tensor->home);
 }
 
-/* Adds `amount` to the statistic of all blocks, figure[0], and to the statistic of the block's size class, figure[1]
- * for small or figure[2] for large blocks.  Subtracts `amount` if `sign` is -1. */
+/* Adds `amount` to figure[0] (all blocks), and to figure[1] (small) or figure[2] (large).  If `sign` is -1,
+ * subtracts. */
 static inline __attribute__((always_inline)) void add_to_class(weir_tensors_figure figure[3],
                                                                const struct weir_tensor *tensor,
                                                                size_t amount, int sign) {
@@ -126,7 +125,6 @@ static inline __attribute__((always_inline)) void add_to_class(weir_tensors_figu
     weir__figure_add(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount, sign);
 }
 
-/* Adds a live block to the statistics if `sign` is 1.  Subtracts the block if `sign` is -1. */
 static inline __attribute__((always_inline)) void
 count_live_tensor(weir_tensors_figures *f, const struct weir_tensor *tensor, int sign) {
     add_to_class(f->allocation, tensor, 1, sign);
@@ -140,7 +138,7 @@ static inline void report_block(weir_tensors *t, int action, const struct weir_t
                              tensor->pool, tensor->note);
 }
 
-/* Updates the peaks of active blocks, which are live blocks and freed blocks that other streams still use. */
+/* Updates the peaks of live blocks plus freed blocks that other streams still use. */
 static void update_active_peak(weir_tensors *t) {
     const weir_tensors_figures *f = &t->figures;
 
@@ -194,8 +192,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *reque
     tensor->address = request->address;
     tensor->bytes = request->bytes;
     tensor->requested = request->requested;
-    /* Copies the struct field by field.  The caller has just stored both fields separately, and one load of the
-     * whole struct would stall until both stores are done. */
+    /* Copies field by field: the caller has just stored both fields separately, and one load of the whole struct
+     * would stall until both stores are done. */
     tensor->home.stream = request->home.stream;
     tensor->home.name = request->home.name;
     tensor->capture = capture;
@@ -207,8 +205,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *reque
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-/* Takes the lock and returns 1.  A thread of weir must not wait for the device, and another thread may hold the lock
- * while it waits for the device.  So in a thread of weir, returns 0 if the lock does not become free soon. */
+/* Locks `t` and returns 1.  Another thread may hold the lock while it waits for the device, and a thread of weir must
+ * not wait for the device.  So in a thread of weir, returns 0 if the lock does not become free soon. */
 static int lock_for_reclaim(weir_tensors *t) {
     if (weir__thread_is_own())
         return weir__tensors_try_lock(t);
@@ -216,8 +214,8 @@ static int lock_for_reclaim(weir_tensors *t) {
     return 1;
 }
 
-/* When another request is out of memory, weir calls this function.  It frees blocks that streams have finished with,
- * and the unused segments of private memory pools.  weir__reclaim_fn describes the parameters and the result. */
+/* Frees memory when another request is out of memory: blocks that streams have finished with, and unused segments of
+ * private memory pools.  weir__reclaim_fn describes the parameters and the result. */
 static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
     int64_t before;
@@ -233,7 +231,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
         weir__tensors_unlock(t);
     }
     if (may_wait && atomic_load_explicit(&t->unused_pools, memory_order_relaxed) > 0) {
-        /* The program's function that frees a pool's segment may need a current CUDA context. */
+        /* The program's function that frees a segment may need a current CUDA context. */
         is_switched = weir__device_make_context_current(&t->allocator->device);
         some |= weir__pools_trim(t, (weir_tensors_id){0, 0});
         weir__device_restore_context(&t->allocator->device, is_switched);
@@ -242,7 +240,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
 }
 
 /* Returns the bytes that reclaim() would free after a wait for the device.  If another thread holds the lock for
- * long, returns the previous result, because the thread that publishes this number must not wait for the lock. */
+ * long, returns the previous result, because the calling thread must not wait for the lock. */
 static uint64_t reclaimable(void *tensors) {
     weir_tensors *t = tensors;
 
@@ -268,8 +266,7 @@ static weir_status create_tensors(int device, const weir_tensors_hooks *hooks, w
     }
     weir__order_open(&t->events, &t->allocator->device, NULL, NULL, NULL);
     t->lock.level = WEIR_BIAS_OUTER;
-    /* The first use of a biased lock may take milliseconds.  weir prepares these locks here, so that no request has
-     * to wait. */
+    /* The first use of a biased lock may take milliseconds, so weir prepares these locks before the first request. */
     weir__bias_prepare();
     if (!weir__separate_addresses(t->allocator, &t->pool_range))
         t->pool_range.bytes = 0;
@@ -324,8 +321,7 @@ weir_status weir_tensors_watch(weir_tensors *t, int on) {
 
 /* ---- requests ----------------------------------------------------------------------------------- */
 
-/* The stream for which this thread has called weir_bind last.  Most requests of a thread name this stream again, and
- * skip bind_tensor_stream(). */
+/* The stream for which this thread has called weir_bind last.  Most requests of a thread use this stream. */
 static _Thread_local struct {
     const weir_tensors *tensors;
     weir_stream stream;
@@ -340,8 +336,7 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     uint64_t id = 0;
     CUresult result;
 
-    /* The handle of the per-thread default stream means a different stream in each thread, so it identifies no
-     * stream. */
+    /* In each thread, the handle of the per-thread default stream means a different stream. */
     if (lasts ? (uintptr_t)stream != WEIR_STREAM_PER_THREAD_VALUE
               : (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE)
         return name_by_handle(stream);
@@ -355,8 +350,8 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     return result == CUDA_SUCCESS && id != 0 ? WEIR_TENSORS_ID | id : 0;
 }
 
-/* Calls weir_bind for a stream that is never destroyed, once for each stream.  If weir_bind fails, requests still
- * work, but each request queries the stream's state from the driver. */
+/* Calls weir_bind once for each stream that is never destroyed.  Without weir_bind, requests still work, but each
+ * request queries the stream's state from the driver. */
 static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;
     weir_status status = WEIR_OK;
@@ -383,8 +378,7 @@ static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_s
     last_bound.stream = stream;
 }
 
-/* Allocates a block outside private memory pools.  A stream that is being captured gets memory that any stream may
- * use. */
+/* Allocates a block outside private memory pools.  If the stream is being captured, any stream may use the memory. */
 static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     struct weir_device *device = &t->allocator->device;
     uint64_t id = weir__tensors_legacy_id(t, stream);
@@ -397,8 +391,8 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
     return weir_alloc(t->allocator, bytes, stream, block);
 }
 
-/* Repeats alloc_unrouted() in the device's own context, because a default stream needs a current context, and the
- * calling thread has none. */
+/* Calls alloc_unrouted() in the device's context, because a default stream needs a current context, and the calling
+ * thread has none. */
 static __attribute__((noinline, cold)) weir_status
 alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int is_switched = weir__device_make_context_current(&t->allocator->device);
@@ -410,8 +404,7 @@ alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **b
     return status;
 }
 
-/* If `status` means out of memory, increases the counter of such failures and reports the failure to the program by
- * an event.  Returns `status`. */
+/* If `status` means out of memory, counts the failure and reports it to the program by an event.  Returns `status`. */
 static __attribute__((noinline, cold)) weir_status
 report_oom(weir_tensors *t, const struct weir_tensor_request *request, weir_status status) {
     int result = weir_last_driver_result();
@@ -431,8 +424,8 @@ report_oom(weir_tensors *t, const struct weir_tensor_request *request, weir_stat
     return status;
 }
 
-/* Makes the record of a new block outside private memory pools.  If there is no host memory for the record, frees
- * the block and returns E_HOST_MEMORY. */
+/* Records a new block outside private memory pools.  If there is no host memory for the record, frees the block and
+ * returns E_HOST_MEMORY. */
 static weir_status record_shared(weir_tensors *t, const struct weir_tensor_request *request) {
     int is_recorded;
 
@@ -446,9 +439,9 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     return WEIR_E_HOST_MEMORY;
 }
 
-/* First frees the blocks that the program freed earlier and that other streams have now finished with.  Then, if the
- * program has directed the stream's requests to a private memory pool, allocates the block in this pool, stores the
- * result in *status and returns 1.  Otherwise returns 0. */
+/* If the program has directed the stream's requests to a private memory pool, allocates the block in this pool,
+ * stores the result in *status and returns 1.  Otherwise returns 0.  First frees blocks that other streams have
+ * finished with. */
 static __attribute__((noinline)) int
 alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;
@@ -465,8 +458,8 @@ alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, we
     return pool != NULL;
 }
 
-/* Allocates a block outside private memory pools.  If the allocator is out of memory, uses free memory of a private
- * memory pool that the program has made available (weir_tensors_pool_lend). */
+/* Allocates a block outside private memory pools.  If the allocator is out of memory, uses free memory of a pool that
+ * lends memory (weir_tensors_pool_lend). */
 static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_request *request,
                                        int lasts) {
     weir_stream stream = request->home.stream;
@@ -512,9 +505,8 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
-/* Returns the record of the block at `address`.  The caller has taken the lock, and must release it if a record is
- * returned.  If no block begins at `address`, releases the lock and returns NULL.  If `removes` is set, removes the
- * record from the map of live blocks. */
+/* Returns the record of the block at `address`, and keeps `t` locked.  If there is no such block, unlocks `t` and
+ * returns NULL.  If `removes` is set, removes the record from the map of live blocks. */
 static inline __attribute__((always_inline)) struct weir_tensor *
 find_in(weir_tensors *t, uint64_t address, int removes, weir_tensors **owner) {
     uintptr_t value;
@@ -530,7 +522,7 @@ find_in(weir_tensors *t, uint64_t address, int removes, weir_tensors **owner) {
 
 /* Finds the record of a block if several devices are in use.  A thread may hold the lock of device A while it waits
  * for A, and A may wait for work that the calling thread has yet to submit to device B.  So the function first tries
- * the locks of all devices without a wait, and waits for busy locks last. */
+ * all locks without a wait, and waits for busy locks last. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int removes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;
@@ -592,8 +584,7 @@ weir_status weir_tensors_free(void *block) {
     return WEIR_OK;
 }
 
-/* Finds the record of a live block.  On success, stores the record in *tensor and holds the lock of *t.  On failure,
- * stores NULL in *tensor and holds no lock. */
+/* Stores a live block's record in *tensor, and keeps *t locked.  On failure, stores NULL and holds no lock. */
 static weir_status find_live(const void *block, weir_tensors **t, struct weir_tensor **tensor) {
     weir_status status = weir__call_check(block != NULL);
 
