@@ -52,8 +52,8 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 enum { PER_THREAD = 2 };
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
-atomic_int weir__interposed_unseen;
-_Thread_local int weir__inside;
+atomic_int weir__captures_missed;
+_Thread_local int weir__is_serving;
 
 /* ---- exported functions ------------------------------------------------------------------------ */
 
@@ -114,13 +114,13 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Sets weir__interposed_unseen if `name` is a function that begins stream captures, because the program is about to
+/* Sets weir__captures_missed if `name` is a function that begins stream captures, because the program is about to
  * get the driver's own address of this function, and weir will not notice these captures. */
-BARE static void note_passed(const char *name) {
+BARE static void check_for_missed_captures(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
-    if (name && !weir__inside && strncmp(name, begins, sizeof begins - 1) == 0)
-        atomic_store_explicit(&weir__interposed_unseen, 1, memory_order_relaxed);
+    if (name && !weir__is_serving && strncmp(name, begins, sizeof begins - 1) == 0)
+        atomic_store_explicit(&weir__captures_missed, 1, memory_order_relaxed);
 }
 
 /* Finds libc's dlsym when this library is loaded, so that the program sees no error of this search in dlerror(). */
@@ -143,7 +143,7 @@ BARE static const struct row *find_replaced(const char *symbol) {
 
 /* Returns 1 if the library that contains the address exports the driver function of this row itself, else 0.  If
  * such a library looks up the function, it must find the driver's function and not weir's. */
-static int is_of_exporter(const void *address, const struct row *row) {
+static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
 
@@ -161,7 +161,7 @@ static void store_real(const struct row *row, void *real) {
     _Atomic(void *) *place = &weir__interposed_real[row - rows];
     void *known = atomic_load_explicit(place, memory_order_relaxed);
 
-    if (known != real && !is_of_exporter(known, row))
+    if (known != real && !is_in_exporter(known, row))
         atomic_store_explicit(place, real, memory_order_release);
 }
 
@@ -179,11 +179,11 @@ static void *find_in_other_library(lookup *real, const struct row *row, void *ha
 
 BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
     lookup *real = real_dlsym();
-    const struct row *row = weir__inside ? NULL : find_replaced(name);
+    const struct row *row = weir__is_serving ? NULL : find_replaced(name);
     void *found;
 
-    if (!row || is_of_exporter(__builtin_return_address(0), row)) {
-        note_passed(name);
+    if (!row || is_in_exporter(__builtin_return_address(0), row)) {
+        check_for_missed_captures(name);
         JUMP return real(handle, name);
     }
     found = find_in_other_library(real, row, handle);
@@ -195,12 +195,12 @@ BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
 
 /* ---- the driver's functions -------------------------------------------------------------------- */
 
-static CUresult is_missing(void) {
+static CUresult missing_function(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
 /* Finds the driver's function in the libraries that were loaded with the program, or in a driver that any library
- * has opened.  Returns the address of is_missing() if there is no such function. */
+ * has opened.  Returns the address of missing_function() if there is no such function. */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -212,7 +212,7 @@ void *weir__interpose_find(enum weir_interposed number) {
     }
     (void)dlerror(); /* clears an error of dlsym that the program must not see */
     if (!found)
-        return ADDRESS(is_missing);
+        return ADDRESS(missing_function);
     store_real(row, found);
     return found;
 }
@@ -242,7 +242,7 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
  * version of the function that weir cannot replace, and the program gets `real`. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
-        note_passed(row->base);
+        check_for_missed_captures(row->base);
         return real;
     }
     /* the driver itself may have found weir's exported function instead of its own */
@@ -253,16 +253,16 @@ static void *choose_address(const struct row *row, void *real, const void *same)
 
 /* Returns the row of the table of replaced driver functions if cuGetProcAddress must return weir's function to the
  * program.  Returns NULL if it must return the driver's answer. */
-static const struct row *row_to_answer(CUresult result, void *const *address, const char *base,
-                                       int version, uint64_t flags, const void *caller) {
+static const struct row *find_row_to_return(CUresult result, void *const *address, const char *base,
+                                            int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;
 
-    if (result != CUDA_SUCCESS || !address || !*address || weir__inside)
+    if (result != CUDA_SUCCESS || !address || !*address || weir__is_serving)
         return NULL;
     row = row_of_request(base, version, flags);
-    row = row && is_of_exporter(caller, row) ? NULL : row;
+    row = row && is_in_exporter(caller, row) ? NULL : row;
     if (!row)
-        note_passed(base);
+        check_for_missed_captures(base);
     return row;
 }
 
@@ -271,7 +271,7 @@ static CUresult resolve_v1(const char *name, void **address, int version, uint64
         __extension__(resolver_v1 *) weir__interpose_real(WEIR_ROW_cuGetProcAddress);
     CUresult result = real(name, address, version, flags);
     const struct row *row =
-        row_to_answer(result, address, name, version, flags, __builtin_return_address(0));
+        find_row_to_return(result, address, name, version, flags, __builtin_return_address(0));
     void *same = NULL;
 
     if (row && real(row->base, &same, row->version, flags) == CUDA_SUCCESS)
@@ -285,7 +285,7 @@ static CUresult resolve_v2(const char *name, void **address, int version, uint64
         __extension__(resolver_v2 *) weir__interpose_real(WEIR_ROW_cuGetProcAddress_v2);
     CUresult result = real(name, address, version, flags, status);
     const struct row *row =
-        row_to_answer(result, address, name, version, flags, __builtin_return_address(0));
+        find_row_to_return(result, address, name, version, flags, __builtin_return_address(0));
     void *same = NULL;
 
     if (row && real(row->base, &same, row->version, flags, NULL) == CUDA_SUCCESS)

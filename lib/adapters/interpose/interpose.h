@@ -74,14 +74,14 @@ static inline void *weir__interpose_real(enum weir_interposed row) {
 /* Set once the program has got the driver's own address of a function that begins stream captures, so that weir no
  * longer notices all captures.  This happens if the driver is newer than weir, or if a library between the program
  * and the driver looks up the function. */
-extern atomic_int weir__interposed_unseen;
-static inline int weir__interposed_passes(void) {
-    return atomic_load_explicit(&weir__interposed_unseen, memory_order_relaxed);
+extern atomic_int weir__captures_missed;
+static inline int weir__misses_captures(void) {
+    return atomic_load_explicit(&weir__captures_missed, memory_order_relaxed);
 }
 
 /* Nonzero while this thread executes a function of weir in place of a function of the driver.  Meanwhile all driver
  * calls of this thread go to the driver unchanged, even calls that the driver makes itself.  The library is loaded
  * with the program, so thread variables can use the fast model initial-exec. */
-extern _Thread_local int weir__inside __attribute__((tls_model("initial-exec")));
+extern _Thread_local int weir__is_serving __attribute__((tls_model("initial-exec")));
 
 #endif

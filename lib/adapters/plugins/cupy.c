@@ -17,7 +17,7 @@ void *weir_cupy_malloc(void *param, size_t bytes, int device) {
     if (status == WEIR_OK)
         status = stream ? weir_alloc(a, bytes, stream, &block) : weir_alloc_any(a, bytes, &block);
     if (status != WEIR_OK)
-        weir__adapter_refused("weir_cupy_malloc", bytes, status);
+        weir__adapter_report_failure("weir_cupy_malloc", bytes, status);
     return block;
 }
 

@@ -26,7 +26,7 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     if (status == WEIR_OK)
         status = weir_alloc(a, bytes, stream, block);
     if (status != WEIR_OK)
-        weir__adapter_refused("weir_handler_alloc", bytes, status);
+        weir__adapter_report_failure("weir_handler_alloc", bytes, status);
     return status;
 }
 

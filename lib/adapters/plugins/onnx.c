@@ -25,7 +25,7 @@ void *weir_onnx_alloc(size_t bytes) {
     if (status == WEIR_OK)
         status = stream ? weir_alloc(a, bytes, stream, &block) : weir_alloc_any(a, bytes, &block);
     if (status != WEIR_OK)
-        weir__adapter_refused("weir_onnx_alloc", bytes, status);
+        weir__adapter_report_failure("weir_onnx_alloc", bytes, status);
     return block;
 }
 

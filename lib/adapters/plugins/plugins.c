@@ -26,15 +26,15 @@ WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
 /* Prints `text` and `more` as an error line, but only once for each status, because frameworks repeat failed
- * requests.  `told` contains a bit for each status that was printed.  One write(2) writes the line, so that lines of
+ * requests.  `printed` contains a bit for each status that was printed.  One write(2) writes the line, so that lines of
  * several threads do not mix. */
-static void print_error_once(atomic_uint *told, weir_status status, const char *text,
+static void print_error_once(atomic_uint *printed, weir_status status, const char *text,
                              const char *more) {
     unsigned bit = 1u << (unsigned)-status;
     char line[LINE_BYTES];
     int length;
 
-    if (atomic_fetch_or_explicit(told, bit, memory_order_relaxed) & bit)
+    if (atomic_fetch_or_explicit(printed, bit, memory_order_relaxed) & bit)
         return;
     length = snprintf(line, sizeof line,
                       "weir: error: %s (further errors like it are not reported%s)\n", text, more);
@@ -60,7 +60,7 @@ static const char *driver_result_text(char *text, size_t bytes) {
 
 /* Returns 1 if weir's last recorded failure in this thread belongs to this request, else 0.  Writes the description
  * of the failure to *r. */
-static int was_refused(weir_failure *r, size_t bytes, weir_status status) {
+static int is_failure_of_request(weir_failure *r, size_t bytes, weir_status status) {
     r->size = sizeof *r;
     return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
            weir_last_failure(r) == WEIR_OK && r->asked == bytes;
@@ -71,7 +71,7 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
     weir_failure r;
     char limit[48] = "none", device[48] = "unknown", part[32];
 
-    if (!was_refused(&r, bytes, status)) {
+    if (!is_failure_of_request(&r, bytes, status)) {
         snprintf(text, text_bytes, "%s: could not allocate %zu bytes (%.1f MiB): %s%s", who, bytes,
                  mib(bytes), weir_status_message(status), driver_result_text(part, sizeof part));
         return;
@@ -88,46 +88,46 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
              limit, device, mib(r.largest));
 }
 
-void weir__adapter_refused(const char *who, size_t bytes, weir_status status) {
-    static atomic_uint told;
+void weir__adapter_report_failure(const char *who, size_t bytes, weir_status status) {
+    static atomic_uint printed;
     char text[TEXT_BYTES];
     weir_failure r;
 
     weir__adapter_text(text, sizeof text, who, bytes, status);
-    print_error_once(&told, status, text,
-                     was_refused(&r, bytes, status) && !getenv("WEIR_OOM_REPORT")
+    print_error_once(&printed, status, text,
+                     is_failure_of_request(&r, bytes, status) && !getenv("WEIR_OOM_REPORT")
                          ? "; set WEIR_OOM_REPORT=stderr for the cause"
                          : "");
 }
 
-static void print_block_error(atomic_uint *told, const char *who, const char *what,
+static void print_block_error(atomic_uint *printed, const char *who, const char *what,
                               const void *block, weir_status status) {
     char text[TEXT_BYTES], part[32];
 
     snprintf(text, sizeof text, "%s: %s of %p refused: %s%s", who, what, block,
              weir_status_message(status), driver_result_text(part, sizeof part));
-    print_error_once(told, status, text, "");
+    print_error_once(printed, status, text, "");
 }
 
 static void print_free_error(const char *who, const void *block, weir_status status) {
-    static atomic_uint told;
+    static atomic_uint printed;
 
-    print_block_error(&told, who, "free", block, status);
+    print_block_error(&printed, who, "free", block, status);
 }
 
 void weir__adapter_lost_use(const char *who, const void *block, weir_status status) {
-    static atomic_uint told;
+    static atomic_uint printed;
 
-    print_block_error(&told, who, "use", block, status);
+    print_block_error(&printed, who, "use", block, status);
 }
 
 void weir__adapter_failed(const char *who, weir_status status) {
-    static atomic_uint told;
+    static atomic_uint printed;
     char text[TEXT_BYTES], part[32];
 
     snprintf(text, sizeof text, "%s: %s%s", who, weir_status_message(status),
              driver_result_text(part, sizeof part));
-    print_error_once(&told, status, text, "");
+    print_error_once(&printed, status, text, "");
 }
 
 /* ---- frees ----------------------------------------------------------------------------------- */

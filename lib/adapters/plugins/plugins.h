@@ -14,7 +14,7 @@
 void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t bytes,
                         weir_status status);
 /* Prints an error line about a failed request of `bytes` bytes on standard error, but only once for each status. */
-void weir__adapter_refused(const char *who, size_t bytes, weir_status status);
+void weir__adapter_report_failure(const char *who, size_t bytes, weir_status status);
 
 /* Prints an error line which says that weir could not record a stream's use of a block, but only once for each
  * status. */

@@ -39,7 +39,7 @@ static __attribute__((noinline, cold)) void *throw_no_memory(size_t bytes, weir_
 
     weir__adapter_text(text, sizeof text, head, bytes, status);
     throw_runtime_error(text);
-    weir__adapter_refused("weir_torch_alloc", bytes, status);
+    weir__adapter_report_failure("weir_torch_alloc", bytes, status);
     return NULL;
 }
 

@@ -54,7 +54,7 @@ enum weir_served_state {
 };
 
 /* The reasons why the driver, and not weir, allocates the memory of a pool.  A row of the list is X(name, text). */
-#define WEIR_LEFT_REASONS(X)                                                                       \
+#define WEIR_FALLBACK_REASONS(X)                                                                   \
     X(MANAGED, "managed memory")                                                                   \
     X(HOST, "host memory")                                                                         \
     X(PART, "a part of a device's memory")                                                         \
@@ -63,17 +63,17 @@ enum weir_served_state {
     X(ACCESS, "access from the host")                                                              \
     X(REUSE, "no opportunistic reuse")                                                             \
     X(STREAM, "stream of another device or context")
-enum weir_left {
-    WEIR_LEFT_NOT, /* weir allocates the memory, or has already reported the reason */
-#define WEIR_LEFT_REASON(name, text) WEIR_LEFT_##name,
-    WEIR_LEFT_REASONS(WEIR_LEFT_REASON)
-#undef WEIR_LEFT_REASON
-        WEIR_LEFT_COUNT
+enum weir_fallback {
+    WEIR_FALLBACK_NOT, /* weir allocates the memory, or has already reported the reason */
+#define WEIR_FALLBACK_REASON(name, text) WEIR_FALLBACK_##name,
+    WEIR_FALLBACK_REASONS(WEIR_FALLBACK_REASON)
+#undef WEIR_FALLBACK_REASON
+        WEIR_FALLBACK_COUNT
 };
 
 /* The properties of a memory pool that the pool's allocator must have, too. */
 struct weir_pool_kind {
-    size_t most;      /* the largest number of bytes that the pool may have, or 0 for no limit */
+    size_t max_bytes; /* the largest number of bytes that the pool may have, or 0 for no limit */
     int decompresses; /* set if the memory must support hardware decompression */
 };
 
@@ -82,7 +82,7 @@ struct weir_served {
     int device;
     int is_plain; /* set if the allocator allocates the memory of cuMemAlloc */
     /* set if the allocator writes a profile (weir run --profile) when the process ends */
-    int learns;
+    int has_profile;
     /* set if the preload library must record each block, because the allocator has no page map */
     int needs_records;
     int needs_sums; /* set if the preload library must sum the sizes of live blocks */
@@ -97,21 +97,21 @@ struct weir_served {
     _Atomic(CUmemoryPool) pool;
     CUcontext context; /* the device's primary context, to which the allocator belongs */
     /* A stream of the primary context that only weir uses.  NULL before its first use. */
-    CUstream apart;
+    CUstream private_stream;
     char device_text[WEIR_DEVICE_TEXT];
     char engine[WEIR_SHOW_WORD]; /* the name of weir's engine, such as "mapped" */
     /* The bytes of live blocks as the program requested them, and their peak.  Only valid if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
     /* The program can restart the peak of reserved memory.  The next two fields describe the last restart. */
     /* the number of the allocator's first event after the restart, or 0 */
-    _Atomic uint64_t high_from;
-    _Atomic uint64_t high_least; /* the reserved memory at the restart, in bytes */
+    _Atomic uint64_t restart_event;
+    _Atomic uint64_t restart_reserved; /* the reserved memory at the restart, in bytes */
 };
 
 enum weir_pool_state {
     WEIR_POOL_OPEN,   /* the program has not allocated from the pool yet */
     WEIR_POOL_SERVED, /* an allocator of weir allocates the pool's memory */
-    WEIR_POOL_LEFT,
+    WEIR_POOL_BY_DRIVER,
     WEIR_POOL_REFUSED /* requests fail, because the device cannot satisfy the user's settings */
 };
 
@@ -126,10 +126,10 @@ struct weir_pool {
      * reuse).  A reset of the device does not clear this field.  A mutex in preload_pools.c guards this field. */
     int forbids_opportunistic;
     _Atomic int state;
-    /* the reason why the driver allocates the pool's memory (enum weir_left) */
-    _Atomic int left;
+    /* the reason why the driver allocates the pool's memory (enum weir_fallback) */
+    _Atomic int fallback;
     /* set once the driver has allocated memory of the pool because weir could not */
-    atomic_int left_request;
+    atomic_int has_fallen_back;
     _Atomic(struct weir_served *) served;
     /* The rights of every other device to access the pool's memory. */
     _Atomic unsigned access[WEIR_MOST_DEVICES];
@@ -142,16 +142,16 @@ struct weir_pool {
 int weir__torch_has_weir(void);
 /* Returns the reason why PyTorch does not use weir as its allocator, as a text for the user.  Returns "" if there is
  * nothing to report. */
-const char *weir__torch_why_not(void);
+const char *weir__torch_reason_unused(void);
 
 /* ---- preload_pools.c ------------------------------------------------------------------------------ */
 
 /* Returns weir's record of the memory pool, or NULL if there is no record. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
 /* Returns weir's record of the memory pool, and creates the record if there is none.  `left` is the reason why the
- * driver allocates the pool's memory, or WEIR_LEFT_NOT.  Returns NULL if there is no host memory. */
+ * driver allocates the pool's memory, or WEIR_FALLBACK_NOT.  Returns NULL if there is no host memory. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
-                                 enum weir_left left);
+                                 enum weir_fallback why);
 /* Records that the program has destroyed the memory pool of the record `p`.  `generation` is the number that
  * p->generation had when the pool existed.  If p->generation is different now, another pool uses the record, and the
  * function does nothing.  The pool's allocator stays until all its blocks are freed. */
@@ -177,7 +177,7 @@ void weir__pool_set_current(int device, struct weir_pool *p);
  * function. */
 struct weir_served *weir__pool_begin(struct weir_pool *p);
 /* Returns the allocator that allocates the memory of cuMemAlloc on the device.  If there is none, returns NULL and
- * sets *state to WEIR_POOL_LEFT or WEIR_POOL_REFUSED. */
+ * sets *state to WEIR_POOL_BY_DRIVER or WEIR_POOL_REFUSED. */
 struct weir_served *weir__served_plain(int device, int *state);
 /* Returns 1 if weir has let all requests of any pool, or all cuMemAlloc requests on any device, fail because the
  * device cannot satisfy the user's settings.  Otherwise returns 0. */
@@ -234,7 +234,7 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 
     if (__builtin_expect(s != NULL, 1))
         return s;
-    return atomic_load_explicit(&p->state, memory_order_acquire) >= WEIR_POOL_LEFT
+    return atomic_load_explicit(&p->state, memory_order_acquire) >= WEIR_POOL_BY_DRIVER
                ? NULL
                : weir__pool_begin(p);
 }
@@ -243,7 +243,7 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 
 /* Returns 1 if weir has seen the program create the stream and notices all captures, so that weir need not query the
  * stream's state.  Otherwise returns 0.  Holds a lock briefly, and calls no other file. */
-int weir__stream_is_seen(CUstream stream);
+int weir__stream_is_tracked(CUstream stream);
 /* Makes all allocators query the driver about the capture state of every stream from now on.  The caller has found
  * that the program can begin captures without weir's notice. */
 void weir__streams_query_all(void);
@@ -258,12 +258,12 @@ void weir__streams_forget_device(int device);
 void weir__streams_capture(CUstream stream, int has_begun);
 
 /* Set once the program has created a context that is not the primary context of a device. */
-extern atomic_int weir__contexts_made;
+extern atomic_int weir__contexts_created;
 /* The number of stream captures that run now or are about to begin, as far as weir has noticed them. */
 extern atomic_int weir__captures;
 /* Waits until no thread queries streams.  The caller is about to begin a capture, which a query would break, and has
  * already increased weir__captures.  May be called outside begin_serving(). */
-void weir__streams_await(void);
+void weir__streams_wait_for_queries(void);
 /* Queries whether all streams of the allocator's device are idle: the thread's default streams, and the other
  * streams that weir saw the program create.  Returns 1 if all these streams are idle, else 0.  Returns 0 without a
  * query if a capture runs, if weir may not notice all captures, or if the program has created contexts, because the
@@ -290,8 +290,8 @@ static inline void weir__count_unserved(enum weir_unserved which) {
 
 /* Counts a request of a memory pool for which the driver has allocated the memory, for the reason `why`.  `pool` is
  * the pool that caused the reason, or NULL. */
-void weir__count_left(enum weir_left why, struct weir_pool *pool);
-const char *weir__left_text(enum weir_left why);
+void weir__count_fallback(enum weir_fallback why, struct weir_pool *pool);
+const char *weir__fallback_text(enum weir_fallback why);
 
 /* Reads a switch that `weir run` sets as an environment variable.  Returns 1 if the switch is on, 0 if it is off.
  * Returns `standard` if the variable is unset or has an invalid value. */
@@ -364,8 +364,8 @@ struct weir_found {
 /* The number of the allocator that contains the block which this thread allocated or freed last. */
 extern _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
 /* weir__blocks_recorded is set once the preload library has recorded a block, because the block's allocator has no page
- * map.  weir__blocks_numbered is set once the preload library has given a block an id for the program. */
-extern atomic_int weir__blocks_recorded, weir__blocks_numbered;
+ * map.  weir__blocks_have_ids is set once the preload library has given a block an id for the program. */
+extern atomic_int weir__blocks_recorded, weir__blocks_have_ids;
 
 /* Finds the live block of weir that contains the address, and describes the block in *found.  Returns 1 on success,
  * 0 if there is no such block. */
@@ -373,7 +373,7 @@ int weir__block_find(CUdeviceptr address, struct weir_found *found);
 /* Returns the allocator whose memory contains the address, or NULL if there is none.  The caller has found no live
  * block at the address.  If the result is not NULL, the caller must not pass the address to the driver, because for
  * the driver the address lies in a larger live allocation. */
-struct weir_served *weir__block_is_none(CUdeviceptr address);
+struct weir_served *weir__allocator_at(CUdeviceptr address);
 /* Records a new block if the block's allocator cannot do so itself.  Returns 1 on success, 0 if there is no host
  * memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
@@ -383,7 +383,7 @@ void weir__block_end(const struct weir_found *found);
 void weir__block_restore(const struct weir_found *found);
 void weir__block_ended(const struct weir_found *found);
 /* Returns an id of the block that no other block ever has.  Returns 0 if there is no host memory. */
-uint64_t weir__block_number(const struct weir_found *found);
+uint64_t weir__block_id(const struct weir_found *found);
 
 /* ---- memory that the program allocates without weir: preload_plain.c ---- */
 
@@ -399,7 +399,7 @@ struct weir_plain {
     /* the group of processes that share a limit, to which the bytes were added, or NULL */
     struct weir_group *group;
     /* set if the program itself makes the request, clear if weir's own calls of the driver make it */
-    int is_seen;
+    int is_of_program;
     /* Set once weir's allocators have freed their idle memory for the request. */
     int has_trimmed;
 };
@@ -411,7 +411,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
                       size_t bytes);
 /* If `result` means that the driver was out of memory, makes weir's allocators or other processes free memory.
  * Returns 1 if any memory was freed, so that the caller may call the driver again.  Returns 0 otherwise. */
-int weir__plain_may_have_room(struct weir_plain *p, CUresult result);
+int weir__plain_make_room(struct weir_plain *p, CUresult result);
 /* Updates the memory statistics after the driver has allocated memory or failed.  `key` is the address or the handle
  * of the new memory.  `bytes` is the size that the driver has allocated. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
@@ -468,16 +468,16 @@ static inline int is_default_stream(CUstream stream) {
  * this thread go to the driver unchanged.  Returns 0 if this thread already executes a call of the program.  Also
  * returns 0 in a child of fork, where a lock may be held by a thread that does not exist in the child. */
 static inline int begin_serving(void) {
-    if (weir__inside || weir__driver_forked())
+    if (weir__is_serving || weir__driver_forked())
         return 0;
-    weir__inside = 1;
-    if (__builtin_expect(weir__interposed_passes(), 0))
+    weir__is_serving = 1;
+    if (__builtin_expect(weir__misses_captures(), 0))
         weir__streams_query_all();
     return 1;
 }
 
 static inline void end_serving(void) {
-    weir__inside = 0;
+    weir__is_serving = 0;
 }
 
 /* ---- streams ---- */
@@ -487,7 +487,7 @@ static inline void end_serving(void) {
 static inline int is_of_other_context(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 
-    if (__builtin_expect(!atomic_load_explicit(&weir__contexts_made, memory_order_relaxed), 1))
+    if (__builtin_expect(!atomic_load_explicit(&weir__contexts_created, memory_order_relaxed), 1))
         return 0;
     if (is_default_stream(stream))
         return REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context != s->context;
@@ -521,7 +521,7 @@ static inline int is_ended(CUmemoryPool pool) {
 /* Returns 1 if the program uses a pool that it has destroyed, as far as weir has noticed, else 0.  The caller has
  * not called begin_serving() yet. */
 static inline int has_pool_ended(CUmemoryPool pool) {
-    return !weir__inside && is_ended(pool);
+    return !weir__is_serving && is_ended(pool);
 }
 
 /* ---- results ---- */

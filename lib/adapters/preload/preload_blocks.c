@@ -16,17 +16,17 @@
 
 #include "base/map.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both maps and `last_number` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both maps and `last_block_id` */
 /* Maps the address of a block to its allocator (struct weir_served *). */
-static struct weir_map noted;
+static struct weir_map recorded;
 /* Maps the address of a block to the id that the program gets for CU_POINTER_ATTRIBUTE_BUFFER_ID. */
-static struct weir_map numbers;
+static struct weir_map block_ids;
 /* each is set once a block was added to its map */
-atomic_int weir__blocks_recorded, weir__blocks_numbered;
-static uint64_t last_number; /* guarded by `lock` */
+atomic_int weir__blocks_recorded, weir__blocks_have_ids;
+static uint64_t last_block_id; /* guarded by `lock` */
 
 /* weir's block ids begin here, because the driver's ids of its own blocks begin at 1. */
-#define NUMBERS UINT64_C(0x8000000000000000)
+#define FIRST_BLOCK_ID UINT64_C(0x8000000000000000)
 
 /* ---- blocks in the page maps of allocators ---- */
 
@@ -44,7 +44,7 @@ static int find_of_served(struct weir_served *s, CUdeviceptr address, struct wei
 
 /* Finds the recorded block that contains the address, which must lie in a block of an allocator without a page map.
  * Returns 1 on success, 0 if there is no such block. */
-static int find_noted(CUdeviceptr address, struct weir_found *found) {
+static int find_recorded(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
 
@@ -52,7 +52,7 @@ static int find_noted(CUdeviceptr address, struct weir_found *found) {
         REAL(cuMemGetAddressRange_v2)(&found->base, &found->bytes, address) != CUDA_SUCCESS)
         return 0;
     pthread_mutex_lock(&lock);
-    is = weir__map_get(&noted, found->base, &by);
+    is = weir__map_get(&recorded, found->base, &by);
     pthread_mutex_unlock(&lock);
     if (is)
         found->by = (struct weir_served *)by;
@@ -71,10 +71,10 @@ int weir__block_find(CUdeviceptr address, struct weir_found *found) {
             weir__block_last = at;
             return 1;
         }
-    return find_noted(address, found);
+    return find_recorded(address, found);
 }
 
-struct weir_served *weir__block_is_none(CUdeviceptr address) {
+struct weir_served *weir__allocator_at(CUdeviceptr address) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
@@ -86,11 +86,11 @@ struct weir_served *weir__block_is_none(CUdeviceptr address) {
 
 /* ---- blocks recorded in this file ---- */
 
-static int note_block(struct weir_served *s, CUdeviceptr block) {
+static int record_block(struct weir_served *s, CUdeviceptr block) {
     int done;
 
     pthread_mutex_lock(&lock);
-    done = weir__map_put(&noted, block, (uintptr_t)s);
+    done = weir__map_put(&recorded, block, (uintptr_t)s);
     pthread_mutex_unlock(&lock);
     atomic_store_explicit(&weir__blocks_recorded, 1, memory_order_release);
     return done;
@@ -107,7 +107,7 @@ static void add_use(struct weir_served *s, size_t bytes) {
 }
 
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes) {
-    if (s->needs_records && !note_block(s, block))
+    if (s->needs_records && !record_block(s, block))
         return 0;
     if (s->needs_sums)
         add_use(s, bytes);
@@ -122,30 +122,30 @@ void weir__block_ended(const struct weir_found *found) {
 void weir__block_end(const struct weir_found *found) {
     int any = atomic_load_explicit(&weir__blocks_recorded, memory_order_acquire);
 
-    if (!any && !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire))
+    if (!any && !atomic_load_explicit(&weir__blocks_have_ids, memory_order_acquire))
         return;
     pthread_mutex_lock(&lock);
-    (void)weir__map_remove(&numbers, found->base, NULL);
-    (void)weir__map_remove(&noted, found->base, NULL);
+    (void)weir__map_remove(&block_ids, found->base, NULL);
+    (void)weir__map_remove(&recorded, found->base, NULL);
     pthread_mutex_unlock(&lock);
 }
 
 void weir__block_restore(const struct weir_found *found) {
     if (found->by->needs_records)
         /* This cannot fail, because the entry was removed from the map before and its room is still free. */
-        (void)note_block(found->by, found->base);
+        (void)record_block(found->by, found->base);
 }
 
-uint64_t weir__block_number(const struct weir_found *found) {
+uint64_t weir__block_id(const struct weir_found *found) {
     uintptr_t number = 0;
 
     pthread_mutex_lock(&lock);
-    if (!weir__map_get(&numbers, found->base, &number)) {
-        number = NUMBERS + ++last_number;
-        if (!weir__map_put(&numbers, found->base, number))
+    if (!weir__map_get(&block_ids, found->base, &number)) {
+        number = FIRST_BLOCK_ID + ++last_block_id;
+        if (!weir__map_put(&block_ids, found->base, number))
             number = 0;
     }
     pthread_mutex_unlock(&lock);
-    atomic_store_explicit(&weir__blocks_numbered, 1, memory_order_release);
+    atomic_store_explicit(&weir__blocks_have_ids, 1, memory_order_release);
     return number;
 }

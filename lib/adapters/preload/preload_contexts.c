@@ -11,8 +11,8 @@
 /* ---- contexts ---- */
 
 static CUresult note_context(CUresult result) {
-    if (result == CUDA_SUCCESS && !weir__inside)
-        atomic_store_explicit(&weir__contexts_made, 1, memory_order_relaxed);
+    if (result == CUDA_SUCCESS && !weir__is_serving)
+        atomic_store_explicit(&weir__contexts_created, 1, memory_order_relaxed);
     return result;
 }
 
@@ -95,7 +95,7 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
         result = REAL(cuDevicePrimaryCtxRetain)(context, device);
     while (may_have_context(result, device, &admission));
     end_primary(group, result);
-    if (result == CUDA_SUCCESS && !weir__inside && device >= 0 && device < WEIR_MOST_DEVICES)
+    if (result == CUDA_SUCCESS && !weir__is_serving && device >= 0 && device < WEIR_MOST_DEVICES)
         atomic_store(&primary[device], *context);
     return result;
 }
@@ -138,7 +138,7 @@ CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
     struct weir_group *group;
     CUresult result;
 
-    if (weir__inside || weir__driver_forked())
+    if (weir__is_serving || weir__driver_forked())
         return REAL(cuCtxDestroy_v2)(context);
     group = take_counted(context);
     result = REAL(cuCtxDestroy_v2)(context);
@@ -223,14 +223,14 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 /* Increases the number of captures before the driver begins a capture, and waits until no thread queries streams.
  * After the increase, no thread begins such a query, which would break the capture. */
 static void capture_begins(void) {
-    if (weir__inside)
+    if (weir__is_serving)
         return;
     atomic_fetch_add_explicit(&weir__captures, 1, memory_order_acq_rel);
-    weir__streams_await();
+    weir__streams_wait_for_queries();
 }
 
 static CUresult capture_began(CUstream stream, CUresult result) {
-    if (weir__inside)
+    if (weir__is_serving)
         return result;
     if (result == CUDA_SUCCESS)
         weir__streams_capture(stream, 1);
@@ -244,7 +244,7 @@ static CUresult capture_began(CUstream stream, CUresult result) {
 static int has_capture(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-    return !weir__inside && is_any_captured() &&
+    return !weir__is_serving && is_any_captured() &&
            REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

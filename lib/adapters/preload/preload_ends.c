@@ -68,7 +68,7 @@ void weir__exit_too(int status) {
 
 /* Writes the final reports if the signal `number` will end the process, which is about to send this signal to
  * itself.  `is_to_thread` is 1 if only the calling thread can get the signal. */
-static void send_itself(int number, int is_to_thread) {
+static void report_before_own_signal(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;
     struct sigaction action;
@@ -85,12 +85,12 @@ static void send_itself(int number, int is_to_thread) {
 
 int weir__kill(pid_t pid, int number) {
     if (pid == getpid())
-        send_itself(number, 0);
+        report_before_own_signal(number, 0);
     return next_kill ? next_kill(pid, number) : (int)syscall(SYS_kill, pid, number);
 }
 
 int weir__raise(int number) {
-    send_itself(number, 1);
+    report_before_own_signal(number, 1);
     return next_raise ? next_raise(number)
                       : (int)syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
 }

@@ -11,9 +11,10 @@
 /* Frees a block on a stream of another device or context.  The allocator's private stream waits for this stream, and
  * the block is freed on the private stream. */
 static weir_status free_on_foreign_stream(struct weir_served *s, void *block, CUstream stream) {
-    CUstream apart = weir__served_private_stream(s);
+    CUstream private_stream = weir__served_private_stream(s);
 
-    return apart ? weir__drop_in_free_behind(s->allocator, block, stream, apart) : WEIR_E_STREAM;
+    return private_stream ? weir__drop_in_free_behind(s->allocator, block, stream, private_stream)
+                          : WEIR_E_STREAM;
 }
 
 static inline void after_free(const struct weir_found *found, int is_freed) {
@@ -39,9 +40,9 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* What to do with a free of the program.  FREE_PASSES: pass the free to the driver.  FREE_IT: free a block of weir.
- * FREE_IS_ANSWERED: free nothing, and return a result to the program. */
-enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
+/* What to do with a free of the program.  PASS_TO_DRIVER: pass the free to the driver.  FREE_BLOCK: free a block of weir.
+ * RETURN_RESULT: free nothing, and return a result to the program. */
+enum to_free { PASS_TO_DRIVER, FREE_BLOCK, RETURN_RESULT };
 
 /* Returns 1 if a reset of the device has destroyed the allocator's memory, else 0.  A free of a block of such an
  * allocator succeeds and does nothing. */
@@ -72,12 +73,12 @@ static int is_new_driver_block(const struct weir_served *s, CUdeviceptr block) {
 
 static __attribute__((noinline, cold)) enum to_free treat_unknown_block(CUdeviceptr block,
                                                                         CUresult *result) {
-    struct weir_served *s = weir__block_is_none(block);
+    struct weir_served *s = weir__allocator_at(block);
 
     if (!s || is_new_driver_block(s, block))
-        return FREE_PASSES;
+        return PASS_TO_DRIVER;
     *result = is_served_lost(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    return FREE_IS_ANSWERED;
+    return RETURN_RESULT;
 }
 
 static __attribute__((noinline, cold)) enum to_free end_lost_block(const struct weir_found *found,
@@ -85,14 +86,14 @@ static __attribute__((noinline, cold)) enum to_free end_lost_block(const struct 
     weir__block_end(found);
     after_free(found, 1);
     *result = CUDA_SUCCESS;
-    return FREE_IS_ANSWERED;
+    return RETURN_RESULT;
 }
 
 static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *found,
                                         CUresult *result) {
     if (weir__block_find(block, found) && found->base == block)
         return __builtin_expect(is_served_lost(found->by), 0) ? end_lost_block(found, result)
-                                                              : FREE_IT;
+                                                              : FREE_BLOCK;
     return treat_unknown_block(block, result);
 }
 
@@ -100,7 +101,7 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
  * recorded none.  Returns 0 otherwise. */
 static inline int has_no_block_records(void) {
     return !atomic_load_explicit(&weir__blocks_recorded, memory_order_acquire) &&
-           !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
+           !atomic_load_explicit(&weir__blocks_have_ids, memory_order_acquire);
 }
 
 /* Frees a block in the common case: the block belongs to the allocator that this thread used last, no stream is
@@ -131,14 +132,14 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     }
     what = find_to_free(block, &found, result);
     /* On a stream that is being captured, the driver frees only blocks of graphs.  So weir rejects this free, too. */
-    if (what == FREE_IT)
+    if (what == FREE_BLOCK)
         *result = is_stream_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                              : weir__result_of(weir__free_block(&found, stream));
-    if (what == FREE_IT && __builtin_expect(*result != CUDA_SUCCESS, 0) &&
+    if (what == FREE_BLOCK && __builtin_expect(*result != CUDA_SUCCESS, 0) &&
         weir__stream_lacks_context(stream))
         *result = CUDA_ERROR_INVALID_CONTEXT;
     end_serving();
-    return what != FREE_PASSES;
+    return what != PASS_TO_DRIVER;
 }
 
 /* Lets the driver free memory by `call`.  If the free succeeds, deletes weir's record of the memory, if there is
@@ -146,7 +147,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
 #define FREE_BY_DRIVER(block, call)                                                                \
     __extension__({                                                                                \
         struct weir_plain_record *its_record =                                                     \
-            (block) && !weir__inside ? weir__plain_freeing(block) : NULL;                          \
+            (block) && !weir__is_serving ? weir__plain_freeing(block) : NULL;                      \
         CUresult its_result = call;                                                                \
         weir__plain_freed(its_record, block, its_result);                                          \
         its_result;                                                                                \
@@ -184,15 +185,15 @@ static CUresult free_synchronously(const struct weir_found *found) {
 }
 
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
-    enum to_free what = FREE_PASSES;
+    enum to_free what = PASS_TO_DRIVER;
     CUresult result = CUDA_SUCCESS;
     struct weir_found found;
 
     if (block && weir__served_known() > 0 && begin_serving()) {
         what = find_to_free(block, &found, &result);
-        if (what == FREE_IT)
+        if (what == FREE_BLOCK)
             result = free_synchronously(&found);
         end_serving();
     }
-    return what != FREE_PASSES ? result : FREE_BY_DRIVER(block, REAL(cuMemFree_v2)(block));
+    return what != PASS_TO_DRIVER ? result : FREE_BY_DRIVER(block, REAL(cuMemFree_v2)(block));
 }

@@ -69,12 +69,12 @@ static uint64_t graphs[MOST_DEVICES];
 /* the bytes that the program has captured in graphs on each device since the driver's last report */
 static uint64_t captured[MOST_DEVICES];
 static atomic_int any_graphs;
-static _Atomic pid_t noted_by; /* the process that has recorded memory, or 0 */
+static _Atomic pid_t recording_process; /* the process that has recorded memory, or 0 */
 
 /* Returns 1 if this process has recorded memory, else 0.  In a child of fork the result is 0, so that the child
  * never waits for `lock`, which a thread of its parent may have held at the fork. */
-static int is_noted_here(void) {
-    pid_t by = atomic_load_explicit(&noted_by, memory_order_relaxed);
+static int has_records_here(void) {
+    pid_t by = atomic_load_explicit(&recording_process, memory_order_relaxed);
 
     return by != 0 && by == getpid();
 }
@@ -260,7 +260,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
         end_serving();
         return 1;
     }
-    p->is_seen = 1;
+    p->is_of_program = 1;
     p->began = weir__clock_ns();
     p->group = weir__drop_in_group(p->device, &refused);
     may = p->group ? reserve_in_group(p) : !refused;
@@ -272,10 +272,10 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
     return may;
 }
 
-int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
+int weir__plain_make_room(struct weir_plain *p, CUresult result) {
     int any = 0;
 
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && p->is_seen && begin_serving()) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && p->is_of_program && begin_serving()) {
         any = find_room(p);
         if (!any)
             write_failure_statistics();
@@ -323,7 +323,7 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
         return 0;
     if (p->kind == WEIR_GROUP_ALLOC || p->kind == WEIR_GROUP_MANAGED)
         (void)REAL(cuCtxGetCurrent)(&context);
-    atomic_store(&noted_by, getpid());
+    atomic_store(&recording_process, getpid());
     *r = (struct weir_plain_record){.bytes = bytes,
                                     .device = p->device,
                                     .caller = caller,
@@ -355,7 +355,7 @@ static void begin_show(void) {
 }
 
 static void count_captured_bytes(const struct weir_plain *p) {
-    atomic_store(&noted_by, getpid());
+    atomic_store(&recording_process, getpid());
     pthread_mutex_lock(&lock);
     captured[p->device] += p->bytes;
     sums.kind[WEIR_GROUP_GRAPH] += p->bytes;
@@ -366,7 +366,7 @@ static void count_captured_bytes(const struct weir_plain *p) {
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes) {
     uint64_t counted = 0;
 
-    if (!p->is_seen)
+    if (!p->is_of_program)
         return;
     if (result == CUDA_SUCCESS && p->kind == WEIR_GROUP_GRAPH) {
         count_captured_bytes(p);
@@ -391,7 +391,7 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
 struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     uintptr_t found = 0;
 
-    if (!is_noted_here())
+    if (!has_records_here())
         return NULL;
     pthread_mutex_lock(&lock);
     (void)weir__map_remove(&blocks, key, &found);
@@ -416,7 +416,7 @@ struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle han
     struct weir_plain_record *r;
     uintptr_t found = 0;
 
-    if (!is_noted_here())
+    if (!has_records_here())
         return NULL;
     pthread_mutex_lock(&lock);
     (void)weir__map_get(&handles, handle, &found);
@@ -461,7 +461,7 @@ void weir__plain_retained(CUmemGenericAllocationHandle handle, uint64_t address)
     struct mapping *m;
     uintptr_t found;
 
-    if (!is_noted_here())
+    if (!has_records_here())
         return;
     pthread_mutex_lock(&lock);
     m = mapping_of(address);
@@ -473,7 +473,7 @@ void weir__plain_retained(CUmemGenericAllocationHandle handle, uint64_t address)
 }
 
 void weir__plain_mapped(CUmemGenericAllocationHandle handle, uint64_t address, size_t bytes) {
-    struct mapping *m = is_noted_here() ? malloc(sizeof *m) : NULL;
+    struct mapping *m = has_records_here() ? malloc(sizeof *m) : NULL;
     uintptr_t found;
 
     if (!m)
@@ -495,7 +495,7 @@ void weir__plain_unmapped(uint64_t address, size_t bytes) {
     uint64_t end = address + bytes;
     uintptr_t found;
 
-    if (!is_noted_here())
+    if (!has_records_here())
         return;
     pthread_mutex_lock(&lock);
     while (address < end && weir__map_remove(&mappings, address, &found)) {
@@ -564,7 +564,7 @@ static void delete_records_of_context(CUcontext context, CUdevice device) {
 }
 
 void weir__plain_context_ended(CUcontext context) {
-    if (!context || !is_noted_here())
+    if (!context || !has_records_here())
         return;
     pthread_mutex_lock(&lock);
     delete_records_of_context(context, -1);
@@ -574,7 +574,7 @@ void weir__plain_context_ended(CUcontext context) {
 /* Deletes the records of the device's memory after a reset of the device.  Keeps the records of handles, because
  * physical memory outlives contexts. */
 void weir__plain_lost(CUdevice device) {
-    if (!is_noted_here() || device < 0 || device >= MOST_DEVICES)
+    if (!has_records_here() || device < 0 || device >= MOST_DEVICES)
         return;
     pthread_mutex_lock(&lock);
     delete_records_of_context(NULL, device);

@@ -47,7 +47,7 @@ static void correct_attribute(const struct weir_found *found, CUpointer_attribut
         *(CUcontext *)value = found->by->is_plain ? found->by->context : NULL;
         break;
     case POINTER_BUFFER_ID:
-        number = weir__block_number(found);
+        number = weir__block_id(found);
         if (number > 0)
             *(unsigned long long *)value = number;
         break;

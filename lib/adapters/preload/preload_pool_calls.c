@@ -9,23 +9,23 @@
 #define UNLESS_ENDED(pool, call) (has_pool_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
 
 /* Returns the reason why weir cannot allocate memory of this type and location, so that the driver must.  Returns
- * WEIR_LEFT_NOT for memory of a device. */
-static enum weir_left reason_of_location(CUmemAllocationType type, CUmemLocationType location) {
+ * WEIR_FALLBACK_NOT for memory of a device. */
+static enum weir_fallback reason_of_location(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
-        return WEIR_LEFT_MANAGED;
+        return WEIR_FALLBACK_MANAGED;
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return WEIR_LEFT_UNKNOWN;
+        return WEIR_FALLBACK_UNKNOWN;
     switch (location) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
-        return WEIR_LEFT_NOT;
+        return WEIR_FALLBACK_NOT;
     case CU_MEM_LOCATION_TYPE_HOST:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-        return WEIR_LEFT_HOST;
+        return WEIR_FALLBACK_HOST;
     case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
-        return WEIR_LEFT_PART;
+        return WEIR_FALLBACK_PART;
     default:
-        return WEIR_LEFT_UNKNOWN;
+        return WEIR_FALLBACK_UNKNOWN;
     }
 }
 
@@ -52,30 +52,30 @@ static int are_properties_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns the reason why weir cannot allocate the memory of a pool, or WEIR_LEFT_NOT if weir can.  weir can allocate
+/* Returns the reason why weir cannot allocate the memory of a pool, or WEIR_FALLBACK_NOT if weir can.  weir can allocate
  * memory of a device, for a pool with properties that weir supports and that no other process can use. */
-static enum weir_left reason_to_leave(const CUmemPoolProps *properties,
-                                      CUmemLocationType location) {
-    enum weir_left why = reason_of_location(properties->allocType, location);
+static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properties,
+                                                  CUmemLocationType location) {
+    enum weir_fallback why = reason_of_location(properties->allocType, location);
 
-    if (why != WEIR_LEFT_NOT)
+    if (why != WEIR_FALLBACK_NOT)
         return why;
     if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-        return WEIR_LEFT_SHARED;
-    return are_properties_known(properties) ? WEIR_LEFT_NOT : WEIR_LEFT_UNKNOWN;
+        return WEIR_FALLBACK_SHARED;
+    return are_properties_known(properties) ? WEIR_FALLBACK_NOT : WEIR_FALLBACK_UNKNOWN;
 }
 
 /* Adds the record of a pool that the driver has just created.  If there is an old record with the pool's handle, the
  * old pool was destroyed without weir's notice, so the function first ends the old record. */
 static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
-                             enum weir_left why) {
+                             enum weir_fallback why) {
     struct weir_pool *p = weir__pool_of(pool);
 
     if (p)
         weir__pool_end(p, atomic_load_explicit(&p->generation, memory_order_relaxed));
     (void)weir__pool_add(pool, device, kind, why);
-    if (why != WEIR_LEFT_NOT)
-        weir__run_log("a memory pool is left to the driver: %s", weir__left_text(why));
+    if (why != WEIR_FALLBACK_NOT)
+        weir__run_log("a memory pool is left to the driver: %s", weir__fallback_text(why));
 }
 
 CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
@@ -86,9 +86,9 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     if (result != CUDA_SUCCESS || !begin_serving())
         return result;
     location = location_of(*pool, &properties->location);
-    kind.most = properties->maxSize;
+    kind.max_bytes = properties->maxSize;
     kind.decompresses = (properties->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) != 0;
-    add_created_pool(*pool, location.id, kind, reason_to_leave(properties, location.type));
+    add_created_pool(*pool, location.id, kind, fallback_reason_of_pool(properties, location.type));
     end_serving();
     return result;
 }
@@ -102,7 +102,7 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
 
     if (result != CUDA_SUCCESS || !begin_serving())
         return result;
-    add_created_pool(*pool, -1, (struct weir_pool_kind){0}, WEIR_LEFT_SHARED);
+    add_created_pool(*pool, -1, (struct weir_pool_kind){0}, WEIR_FALLBACK_SHARED);
     end_serving();
     return result;
 }
@@ -110,7 +110,7 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
 /* Destroys a pool.  Reads the field `generation` of the pool's record before the driver's call, because another
  * thread may get a new pool with this handle at once. */
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
-    struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
+    struct weir_pool *p = weir__is_serving ? NULL : weir__pool_of(pool);
     unsigned generation = p ? atomic_load_explicit(&p->generation, memory_order_relaxed) : 0;
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolDestroy)(pool));
 
@@ -252,21 +252,22 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* Records a pool that the program has set as the current pool of a device or has received from the driver.  A pool
  * that the program has not created is a device's default pool. */
-static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CUmemLocation *given,
-                             CUmemAllocationType type, int is_current) {
+static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
+                               const CUmemLocation *given, CUmemAllocationType type,
+                               int is_current) {
     CUmemLocation location;
     struct weir_pool *p;
-    enum weir_left why;
+    enum weir_fallback why;
 
     if (result != CUDA_SUCCESS || !*pool || !begin_serving())
         return result;
     location = location_of(*pool, given);
     why = reason_of_location(type, location.type);
-    p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
-                       why);
+    p = weir__pool_add(*pool, why == WEIR_FALLBACK_NOT ? location.id : -1,
+                       (struct weir_pool_kind){0}, why);
     /* The program has passed the only locality domain of a device, and the device may have another current pool.  So
      * weir queries the driver for the current pool later. */
-    if (is_current && why == WEIR_LEFT_NOT)
+    if (is_current && why == WEIR_FALLBACK_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     end_serving();
     return result;
@@ -276,7 +277,7 @@ static CUresult note_default_pool(CUresult result, const CUmemoryPool *pool, int
                                   int is_current) {
     CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
 
-    return note_pool_at(result, pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED, is_current);
+    return record_pool_at(result, pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED, is_current);
 }
 
 CUresult weir__serve_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
@@ -296,16 +297,16 @@ CUresult weir__serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationTyp
                                      CUmemoryPool pool) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemSetMemPool)(location, type, pool));
 
-    return note_pool_at(result, &pool, location, type, 1);
+    return record_pool_at(result, &pool, location, type, 1);
 }
 
 CUresult weir__serve_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                      CUmemAllocationType type) {
-    return note_pool_at(REAL(cuMemGetMemPool)(pool, location, type), pool, location, type, 0);
+    return record_pool_at(REAL(cuMemGetMemPool)(pool, location, type), pool, location, type, 0);
 }
 
 CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                             CUmemAllocationType type) {
-    return note_pool_at(REAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location, type,
-                        0);
+    return record_pool_at(REAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location, type,
+                          0);
 }

@@ -116,8 +116,8 @@ static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
 }
 
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
-                                 enum weir_left left) {
-    int state = left == WEIR_LEFT_NOT ? WEIR_POOL_OPEN : WEIR_POOL_LEFT;
+                                 enum weir_fallback why) {
+    int state = why == WEIR_FALLBACK_NOT ? WEIR_POOL_OPEN : WEIR_POOL_BY_DRIVER;
     struct weir_pool *p = weir__pool_of(handle);
 
     if (p)
@@ -131,8 +131,8 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
         p->forbids_opportunistic = 0;
         atomic_fetch_add_explicit(&p->generation, 1, memory_order_relaxed);
         atomic_store_explicit(&p->state, state, memory_order_relaxed);
-        atomic_store_explicit(&p->left, (int)left, memory_order_relaxed);
-        atomic_store_explicit(&p->left_request, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->fallback, (int)why, memory_order_relaxed);
+        atomic_store_explicit(&p->has_fallen_back, 0, memory_order_relaxed);
         atomic_store_explicit(&p->served, NULL, memory_order_relaxed);
         for (int i = 0; i < WEIR_MOST_DEVICES; i++)
             atomic_store_explicit(&p->access[i], 0, memory_order_relaxed);
@@ -155,7 +155,7 @@ static __attribute__((noinline)) struct weir_pool *query_current_pool(int device
 
     if (REAL(cuDeviceGetMemPool)(&handle, device) != CUDA_SUCCESS || !handle)
         return NULL;
-    p = weir__pool_add(handle, device, (struct weir_pool_kind){0}, WEIR_LEFT_NOT);
+    p = weir__pool_add(handle, device, (struct weir_pool_kind){0}, WEIR_FALLBACK_NOT);
     weir__pool_set_current(device, p);
     return p;
 }
@@ -212,7 +212,7 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
 
 /* Limits an allocator to the maximum size `most` of its pool, rounded up to a multiple of UNIT, as the driver (580)
  * does.  Does nothing if the pool has no maximum size, or if the user has set a limit. */
-static void limit_to(weir_options *options, int device, size_t most) {
+static void apply_pool_limit(weir_options *options, int device, size_t most) {
     size_t whole =
         most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
     weir_amount bytes = {.value = whole, .kind = WEIR_AMOUNT_BYTES};
@@ -261,13 +261,13 @@ static weir_status read_served_options(weir_options *options, struct weir_served
         return status;
     snprintf(s->device_text, sizeof s->device_text, "cuda:%d", s->device);
     options->device = s->device_text;
-    limit_to(options, s->device, s->kind.most);
+    apply_pool_limit(options, s->device, s->kind.max_bytes);
     if (!is_first_of_device(s->device)) {
         options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
         options->prealloc_min = options->prealloc;
         options->profile = NULL;
     }
-    s->learns = options->profile != NULL;
+    s->has_profile = options->profile != NULL;
     return WEIR_OK;
 }
 
@@ -300,15 +300,15 @@ static unsigned find_served_entry(void) {
 }
 
 /* Creates an allocator for pools with these properties on the device, and adds the allocator to the table.  On
- * failure, returns NULL and sets *state to WEIR_POOL_LEFT or WEIR_POOL_REFUSED.  The caller holds `lock`. */
+ * failure, returns NULL and sets *state to WEIR_POOL_BY_DRIVER or WEIR_POOL_REFUSED.  The caller holds `lock`. */
 static struct weir_served *create_served(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_served_entry();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
     weir_options options;
     weir_status status;
-    int is_told;
+    int logs_warnings;
 
-    *state = WEIR_POOL_LEFT;
+    *state = WEIR_POOL_BY_DRIVER;
     if (!s)
         return NULL;
     s->device = device;
@@ -317,16 +317,16 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
         goto fail;
     /* The first allocator of a device logs warnings while weir creates it.  Later this allocator does not log failed
      * requests, because OOM reports describe them. */
-    is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
-    if (is_told)
+    logs_warnings = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
+    if (logs_warnings)
         options.log = WEIR_LOG_WARNING;
     status = weir__drop_in_create(&options, kind.decompresses, &s->allocator);
     if (is_caused_by_settings(status, &options))
         *state = WEIR_POOL_REFUSED;
     if (status != WEIR_OK)
         goto fail;
-    weir__drop_in_begin(s->allocator, weir__stream_is_seen);
-    if (is_told)
+    weir__drop_in_begin(s->allocator, weir__stream_is_tracked);
+    if (logs_warnings)
         weir__drop_in_stop_logs(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
     /* The allocator has its own reference to this context, so the context is not destroyed. */
@@ -340,7 +340,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     /* A thread in weir__streams_query_all() may have read the table before this allocator was added, and so missed
      * the allocator. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (weir__interposed_passes())
+    if (weir__misses_captures())
         weir__drop_in_query_all(s->allocator);
     if (known == 0) {
         weir__show_begin();
@@ -370,8 +370,8 @@ void weir__served_restart_peak(struct weir_served *s) {
 /* Returns the peak of reserved memory since the program last restarted the peak.  This is the largest of three
  * values: the memory at the restart, after each later growth, and now. */
 uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures) {
-    uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
-    uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);
+    uint64_t from = atomic_load_explicit(&s->restart_event, memory_order_relaxed);
+    uint64_t most = atomic_load_explicit(&s->restart_reserved, memory_order_relaxed);
     weir_event events[16];
     size_t count = 1;
 
@@ -398,8 +398,8 @@ void weir__served_restart_reserve(struct weir_served *s) {
         last = events[count - 1].sequence;
     if (weir_stats(s->allocator, &figures) != WEIR_OK)
         return;
-    atomic_store_explicit(&s->high_least, figures.reserved, memory_order_relaxed);
-    atomic_store_explicit(&s->high_from, last + 1, memory_order_relaxed);
+    atomic_store_explicit(&s->restart_reserved, figures.reserved, memory_order_relaxed);
+    atomic_store_explicit(&s->restart_event, last + 1, memory_order_relaxed);
 }
 
 void weir__served_trim(struct weir_served *s, size_t keep) {
@@ -440,13 +440,13 @@ static void trim_spares(int device) {
 /* Returns an unused allocator of the device with these properties for a new pool, or NULL if there is none.  First
  * checks the allocators of destroyed pools again, because the last block of a pool may have been freed just when the
  * pool was destroyed.  The caller holds `lock`. */
-static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
+static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
         int spare = WEIR_SERVED_SPARE;
 
         weir__served_freed(s);
-        if (s->device != device || s->kind.most != kind.most ||
+        if (s->device != device || s->kind.max_bytes != kind.max_bytes ||
             s->kind.decompresses != kind.decompresses ||
             !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
             continue;
@@ -461,9 +461,9 @@ static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
 /* ---- reuse of memory across streams --------------------------------------------------------------- */
 
 /* Makes the driver allocate the memory of a pool from now on, for the reason `why`.  The caller holds `lock`. */
-static void leave_pool_to_driver(struct weir_pool *p, enum weir_left why) {
-    atomic_store_explicit(&p->left, (int)why, memory_order_relaxed);
-    atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
+static void leave_pool_to_driver(struct weir_pool *p, enum weir_fallback why) {
+    atomic_store_explicit(&p->fallback, (int)why, memory_order_relaxed);
+    atomic_store_explicit(&p->state, WEIR_POOL_BY_DRIVER, memory_order_release);
 }
 
 void weir__pool_allow_reuse(struct weir_pool *p, int may) {
@@ -476,9 +476,9 @@ void weir__pool_allow_reuse(struct weir_pool *p, int may) {
     p->forbids_opportunistic = !may;
     if (s) {
         weir__drop_in_forbid_opportunistic(s->allocator, !may);
-    } else if (state == WEIR_POOL_LEFT && may &&
-               atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE) {
-        atomic_store_explicit(&p->left, WEIR_LEFT_NOT, memory_order_relaxed);
+    } else if (state == WEIR_POOL_BY_DRIVER && may &&
+               atomic_load_explicit(&p->fallback, memory_order_relaxed) == WEIR_FALLBACK_REUSE) {
+        atomic_store_explicit(&p->fallback, WEIR_FALLBACK_NOT, memory_order_relaxed);
         atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_release);
     }
     pthread_mutex_unlock(&lock);
@@ -568,8 +568,8 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
                                                          : change_access(p, s, access, count);
     else if (is_access_of_driver_only(access, count) &&
              (atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN ||
-              atomic_load_explicit(&p->left, memory_order_relaxed) == WEIR_LEFT_REUSE))
-        leave_pool_to_driver(p, WEIR_LEFT_ACCESS); /* weir's memory cannot have such rights */
+              atomic_load_explicit(&p->fallback, memory_order_relaxed) == WEIR_FALLBACK_REUSE))
+        leave_pool_to_driver(p, WEIR_FALLBACK_ACCESS); /* weir's memory cannot have such rights */
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,
@@ -619,16 +619,16 @@ static void unlock_after_creation(void) {
     weir__driver_end_use();
 }
 
-/* Returns an unused or a new allocator for the pool.  On failure, returns NULL and sets *state to WEIR_POOL_LEFT or
+/* Returns an unused or a new allocator for the pool.  On failure, returns NULL and sets *state to WEIR_POOL_BY_DRIVER or
  * WEIR_POOL_REFUSED.  The caller holds `lock`. */
 static struct weir_served *find_served(struct weir_pool *p, int *state) {
-    struct weir_served *s = take_spare(p->device, p->kind);
+    struct weir_served *s = reuse_spare_allocator(p->device, p->kind);
 
     if (!s)
         s = create_served(p->device, p->kind, state);
     if (s && !apply_pool_access(p, s)) {
         atomic_store_explicit(&s->state, WEIR_SERVED_SPARE, memory_order_relaxed);
-        *state = WEIR_POOL_LEFT;
+        *state = WEIR_POOL_BY_DRIVER;
         s = NULL;
     }
     if (s)
@@ -647,7 +647,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     is_open = !s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN;
     if (is_open && p->forbids_opportunistic) {
-        leave_pool_to_driver(p, WEIR_LEFT_REUSE);
+        leave_pool_to_driver(p, WEIR_FALLBACK_REUSE);
     } else if (is_open) {
         s = find_served(p, &state);
         begun = 1;
@@ -665,7 +665,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
 struct weir_served *weir__served_plain(int device, int *state) {
     struct weir_served *s;
 
-    *state = WEIR_POOL_LEFT;
+    *state = WEIR_POOL_BY_DRIVER;
     if (device < 0 || device >= WEIR_MOST_DEVICES || weir__driver_forked())
         return NULL;
     s = atomic_load_explicit(&plain[device], memory_order_acquire);
@@ -698,28 +698,28 @@ static void create_private_stream(struct weir_served *s) {
 
     if (!s->context || REAL(cuCtxPushCurrent_v2)(s->context) != CUDA_SUCCESS)
         return;
-    if (REAL(cuStreamCreate)(&s->apart, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
-        s->apart = NULL;
+    if (REAL(cuStreamCreate)(&s->private_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        s->private_stream = NULL;
     (void)REAL(cuCtxPopCurrent_v2)(&popped);
 }
 
 CUstream weir__served_private_stream(struct weir_served *s) {
-    CUstream apart;
+    CUstream private_stream;
 
     pthread_mutex_lock(&lock);
-    if (!s->apart)
+    if (!s->private_stream)
         create_private_stream(s);
-    apart = s->apart;
+    private_stream = s->private_stream;
     pthread_mutex_unlock(&lock);
-    return apart;
+    return private_stream;
 }
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
-/* The longest waits before a reset of a device, in seconds.  weir waits ANSWER_S for a thread that queries all
- * allocators, to find out whether some thread never releases an allocator's lock.  weir waits SETTLE_S for
+/* The longest waits before a reset of a device, in seconds.  weir waits QUERY_S for a thread that queries all
+ * allocators, to find out whether some thread never releases an allocator's lock.  weir waits RELEASE_S for
  * release_device_pools(). */
-enum { ANSWER_S = 2, SETTLE_S = 10 };
+enum { QUERY_S = 2, RELEASE_S = 10 };
 
 static int is_on_device(const struct weir_served *s, const void *device) {
     return s->device == (int)(intptr_t)device &&
@@ -755,12 +755,13 @@ static int release_in_time(int device) {
     /* Passed by value, since a late thread may read the number after this function has returned. */
     void *number = (void *)(intptr_t)device;
 
-    return weir__thread_in_time(query_device_figures, number, ANSWER_S) &&
-           weir__thread_in_time(release_device_pools, number, SETTLE_S);
+    return weir__thread_in_time(query_device_figures, number, QUERY_S) &&
+           weir__thread_in_time(release_device_pools, number, RELEASE_S);
 }
 
 void weir__served_save(struct weir_served *s) {
-    if (s->learns && atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST &&
+    if (s->has_profile &&
+        atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST &&
         weir_profile_save(s->allocator, NULL) != WEIR_OK)
         weir__run_log("the profile of %s was not written", s->device_text);
 }

@@ -76,22 +76,22 @@ static uint64_t unserved(int which) {
     return atomic_load_explicit(&weir__unserved[which], memory_order_relaxed);
 }
 
-static struct { _Atomic uint64_t pools, requests; } left[WEIR_LEFT_COUNT];
+static struct { _Atomic uint64_t pools, requests; } fallbacks[WEIR_FALLBACK_COUNT];
 
-const char *weir__left_text(enum weir_left why) {
-    static const char *const texts[WEIR_LEFT_COUNT] = {
-#define TEXT(name, text) [WEIR_LEFT_##name] = (text),
-        WEIR_LEFT_REASONS(TEXT)
+const char *weir__fallback_text(enum weir_fallback why) {
+    static const char *const texts[WEIR_FALLBACK_COUNT] = {
+#define TEXT(name, text) [WEIR_FALLBACK_##name] = (text),
+        WEIR_FALLBACK_REASONS(TEXT)
 #undef TEXT
     };
 
     return texts[why];
 }
 
-void weir__count_left(enum weir_left why, struct weir_pool *pool) {
-    if (pool && !atomic_exchange_explicit(&pool->left_request, 1, memory_order_relaxed))
-        atomic_fetch_add_explicit(&left[why].pools, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&left[why].requests, 1, memory_order_relaxed);
+void weir__count_fallback(enum weir_fallback why, struct weir_pool *pool) {
+    if (pool && !atomic_exchange_explicit(&pool->has_fallen_back, 1, memory_order_relaxed))
+        atomic_fetch_add_explicit(&fallbacks[why].pools, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&fallbacks[why].requests, 1, memory_order_relaxed);
 }
 
 int weir__run_switch(const char *variable, int standard) {
@@ -233,10 +233,11 @@ static void report_json(const char *path) {
         else
             is_incomplete = 1;
     weir__put_json(&line, "],'not_served':[");
-    for (int i = WEIR_LEFT_NOT + 1; i < WEIR_LEFT_COUNT; i++)
-        if (left[i].requests > 0)
+    for (int i = WEIR_FALLBACK_NOT + 1; i < WEIR_FALLBACK_COUNT; i++)
+        if (fallbacks[i].requests > 0)
             weir__put_json(&line, ",{'why':%s,'pools':%ju,'requests':%ju}",
-                           weir__left_text((enum weir_left)i), left[i].pools, left[i].requests);
+                           weir__fallback_text((enum weir_fallback)i), fallbacks[i].pools,
+                           fallbacks[i].requests);
     weir__put_json(&line, "],'left':{");
     for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
         weir__put_json(&line, ",%s:%ju", unserved_names[i], unserved(i));
@@ -388,13 +389,13 @@ static void save_profiles(void) {
 }
 
 static void *gather_figures(void *unused) {
-    weir__inside++;
+    weir__is_serving++;
     (void)weir__trace_read();
     read_all_figures(at_end);
     (void)sem_post(&has_figures);
     save_profiles();
     (void)sem_post(&has_profiles);
-    weir__inside--;
+    weir__is_serving--;
     return unused;
 }
 
@@ -410,14 +411,14 @@ static int await_semaphore(sem_t *what, int seconds) {
     return !failed;
 }
 
-static int any_learns(void) {
+static int has_any_profile(void) {
     for (unsigned i = 0; i < weir__served_known(); i++)
-        if (weir__served_at(i)->learns)
+        if (weir__served_at(i)->has_profile)
             return 1;
     return 0;
 }
 
-static void log_missing_parts(int has_all_figures, int wants_figures, int learns) {
+static void log_missing_parts(int has_all_figures, int wants_figures, int has_profile) {
     if (has_all_figures)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
                   "a profile was not written within %d s: the process ends without it", PROFILES_S);
@@ -427,15 +428,15 @@ static void log_missing_parts(int has_all_figures, int wants_figures, int learns
             "figures cannot be read within %d s, since a thread holds a lock of weir's, or the "
             "driver does not answer: without%s%s%s the process ends",
             FIGURES_S, weir__trace_is_on() ? " its last trace events," : "",
-            wants_figures ? " its statistics," : "", learns ? " its profile," : "");
+            wants_figures ? " its statistics," : "", has_profile ? " its profile," : "");
 }
 
 /* Reads the statistics and writes the profiles in a new thread, or in this thread if no thread can be started.
  * Waits for a limited time, and logs what is missing. */
-static void gather_in_time(int wants_figures) {
-    int learns = any_learns(), figures = 0, profiles = 0;
+static void read_with_time_limit(int wants_figures) {
+    int has_profile = has_any_profile(), figures = 0, profiles = 0;
 
-    if (!wants_figures && !learns && !weir__trace_is_on())
+    if (!wants_figures && !has_profile && !weir__trace_is_on())
         return;
     if (sem_init(&has_figures, 0, 0) != 0 || sem_init(&has_profiles, 0, 0) != 0)
         return;
@@ -445,7 +446,7 @@ static void gather_in_time(int wants_figures) {
     profiles = figures && await_semaphore(&has_profiles, PROFILES_S);
     atomic_store(&is_over, 1);
     if (!figures || !profiles)
-        log_missing_parts(figures, wants_figures, learns);
+        log_missing_parts(figures, wants_figures, has_profile);
 }
 
 static pid_t served_process;
@@ -455,14 +456,14 @@ static atomic_int has_begun;
  * again. */
 static _Thread_local int is_reporting;
 /* A thread that ends the process by _exit posts `is_ending`.  The thread that has written all reports posts
- * `has_told`. */
-static sem_t is_ending, has_told;
+ * `has_reported`. */
+static sem_t is_ending, has_reported;
 /* Set if the thread "weir-exit" waits for `is_ending`, so both semaphores are initialised. */
-static atomic_int has_teller;
+static atomic_int has_report_thread;
 
 static void wait_for_reports(void) {
-    if (await_semaphore(&has_told, REPORT_S))
-        (void)sem_post(&has_told); /* wakes the next thread that waits */
+    if (await_semaphore(&has_reported, REPORT_S))
+        (void)sem_post(&has_reported); /* wakes the next thread that waits */
     else
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
                   "process %ld ends without what was to be written of it within %d s",
@@ -478,31 +479,31 @@ static void report(void) {
     if (weir__driver_forked() || getpid() != served_process)
         return;
     if (atomic_exchange(&has_begun, 1)) {
-        if (has_teller && !is_reporting)
+        if (has_report_thread && !is_reporting)
             wait_for_reports();
         return;
     }
     is_reporting = 1;
-    weir__inside++;
+    weir__is_serving++;
     restore_error_output();
-    gather_in_time(path || has_text);
+    read_with_time_limit(path || has_text);
     weir__trace_end();
     weir__show_end();
     if (has_text)
         report_text(at_end, "");
     if (path)
         report_json(path);
-    weir__inside--;
+    weir__is_serving--;
     is_reporting = 0;
-    if (has_teller)
-        (void)sem_post(&has_told);
+    if (has_report_thread)
+        (void)sem_post(&has_reported);
 }
 
 __attribute__((cold)) void weir__report_failure(void) {
-    static atomic_int is_told;
+    static atomic_int is_done;
     struct figures *now;
 
-    if (atomic_load(&has_begun) || atomic_exchange(&is_told, 1))
+    if (atomic_load(&has_begun) || atomic_exchange(&is_done, 1))
         return;
     now = weir__run_switch("WEIR_RUN_STATS", 0) ? calloc(WEIR_MOST_SERVED, sizeof *now) : NULL;
     if (!now)
@@ -523,10 +524,10 @@ void weir__report_register(void) {
     served_process = getpid();
     (void)atexit(report);
     (void)at_quick_exit(report);
-    has_teller = (weir__run_switch("WEIR_RUN_STATS", 0) || report_file_of("WEIR_RUN_JSON") ||
-                  weir__trace_is_on() || any_learns()) &&
-                 sem_init(&is_ending, 0, 0) == 0 && sem_init(&has_told, 0, 0) == 0 &&
-                 weir__start_thread(run_exit_thread, "weir-exit") == 0;
+    has_report_thread = (weir__run_switch("WEIR_RUN_STATS", 0) || report_file_of("WEIR_RUN_JSON") ||
+                         weir__trace_is_on() || has_any_profile()) &&
+                        sem_init(&is_ending, 0, 0) == 0 && sem_init(&has_reported, 0, 0) == 0 &&
+                        weir__start_thread(run_exit_thread, "weir-exit") == 0;
 }
 
 /* ---- reasons why weir has allocated nothing ------------------------------------------------------ */
@@ -576,13 +577,14 @@ static void log_nothing_served(void) {
 
 /* Logs how many requests the driver has served because weir could not, and why.  Returns 1 if there were any, else
  * 0. */
-static int log_left_requests(void) {
+static int log_fallbacks(void) {
     char text[TEXT_BYTES];
     struct weir_output out = {.text = text, .bytes = sizeof text};
 
-    for (int i = WEIR_LEFT_NOT + 1; i < WEIR_LEFT_COUNT; i++) {
-        uint64_t pools = left[i].pools, requests = left[i].requests;
-        const char *between = out.length ? "; " : "", *why = weir__left_text((enum weir_left)i);
+    for (int i = WEIR_FALLBACK_NOT + 1; i < WEIR_FALLBACK_COUNT; i++) {
+        uint64_t pools = fallbacks[i].pools, requests = fallbacks[i].requests;
+        const char *between = out.length ? "; " : "",
+                   *why = weir__fallback_text((enum weir_fallback)i);
 
         if (pools > 0)
             weir__put(&out, "%s%ju pool%s (%s), %ju request%s", between, pools, weir__plural(pools),
@@ -601,13 +603,13 @@ static int log_left_requests(void) {
  * none and weir has allocated nothing, logs the reason.  Logs nothing about pools for which weir could not create an
  * allocator, because weir has logged these at their first requests.  Does nothing in a child of fork or vfork. */
 static __attribute__((destructor)) void report_at_exit(void) {
-    static atomic_int is_told;
-    const char *why = weir__torch_why_not();
+    static atomic_int is_done;
+    const char *why = weir__torch_reason_unused();
     char text[TEXT_BYTES];
     struct weir_output out = {.text = text, .bytes = sizeof text};
 
-    if (weir__driver_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
-        log_left_requests() || weir__served_known() > 0 || weir__any_refused())
+    if (weir__driver_forked() || getpid() != own_process || atomic_exchange(&is_done, 1) ||
+        log_fallbacks() || weir__served_known() > 0 || weir__any_refused())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT; i++)
         if (unserved(i) > 0 && unserved(WEIR_UNSERVED_POOL) == 0)
@@ -628,7 +630,7 @@ static __attribute__((destructor)) void report_at_exit(void) {
 void weir__report_before_end(int is_sure) {
     int is_own = !weir__driver_forked() && getpid() == own_process;
 
-    if (has_teller && is_own && getpid() == served_process && !is_reporting) {
+    if (has_report_thread && is_own && getpid() == served_process && !is_reporting) {
         if (!atomic_load(&has_begun))
             (void)sem_post(&is_ending);
         wait_for_reports();

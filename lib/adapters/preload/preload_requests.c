@@ -98,21 +98,21 @@ __attribute__((noinline, cold)) int weir__make_room(const struct weir_served *bu
  * causes the reason, or NULL. */
 static _Thread_local struct {
     struct weir_pool *pool;
-    enum weir_left why;
-} left __attribute__((tls_model("initial-exec")));
+    enum weir_fallback why;
+} fallback __attribute__((tls_model("initial-exec")));
 
-static int leave_to_driver(enum weir_left why, struct weir_pool *pool) {
-    left.why = why;
-    left.pool = pool;
+static int leave_to_driver(enum weir_fallback why, struct weir_pool *pool) {
+    fallback.why = why;
+    fallback.pool = pool;
     return 0;
 }
 
 /* Ends a request that weir has passed to the driver.  If the driver has served the request because weir could not,
  * counts the request and its reason.  Returns the driver's result. */
 static CUresult end_driver_request(CUresult result) {
-    if (left.why != WEIR_LEFT_NOT && result == CUDA_SUCCESS)
-        weir__count_left(left.why, left.pool);
-    left.why = WEIR_LEFT_NOT;
+    if (fallback.why != WEIR_FALLBACK_NOT && result == CUDA_SUCCESS)
+        weir__count_fallback(fallback.why, fallback.pool);
+    fallback.why = WEIR_FALLBACK_NOT;
     return result;
 }
 
@@ -134,7 +134,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
     }
     switch (status) {
     case WEIR_E_STREAM: /* the stream belongs to another device, or is no valid stream */
-        return leave_to_driver(WEIR_LEFT_STREAM, NULL);
+        return leave_to_driver(WEIR_FALLBACK_STREAM, NULL);
     case WEIR_E_CAPTURE:
     case WEIR_E_FORKED:
     case WEIR_E_DEVICE_LOST:
@@ -173,12 +173,13 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
         return 0;
     s = weir__served_of(p);
     if (s)
-        return is_of_other_context(s, stream) ? leave_to_driver(WEIR_LEFT_STREAM, NULL)
+        return is_of_other_context(s, stream) ? leave_to_driver(WEIR_FALLBACK_STREAM, NULL)
                                               : serve_from_pool(s, block, bytes, stream, result);
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (atomic_load_explicit(&p->state, memory_order_acquire) == WEIR_POOL_REFUSED)
         return 1;
-    return leave_to_driver((enum weir_left)atomic_load_explicit(&p->left, memory_order_relaxed), p);
+    return leave_to_driver(
+        (enum weir_fallback)atomic_load_explicit(&p->fallback, memory_order_relaxed), p);
 }
 
 /* Allocates from a pool for the program.  Returns 1 if *result is the result for the program, 0 if the driver must
@@ -202,7 +203,7 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
  * processes forbids the request. */
 static int begin_driver_request(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                                 size_t bytes) {
-    int is_graph = !weir__inside && is_any_captured() && is_stream_captured(stream);
+    int is_graph = !weir__is_serving && is_any_captured() && is_stream_captured(stream);
     CUdevice device = -1;
 
     if (bytes > 0 && begin_serving()) {
@@ -250,7 +251,7 @@ static inline CUresult serve_pool_call(enum pool_call call, CUdeviceptr *block, 
     }
     do
         result = call_driver(call, block, bytes, pool, stream);
-    while (weir__plain_may_have_room(&plain, result));
+    while (weir__plain_make_room(&plain, result));
     weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
     return end_driver_request(result);
 }
@@ -296,23 +297,23 @@ static CUresult wait_relaxed(CUstream stream) {
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(find_stream_device(NULL), &state);
-    CUstream apart = s ? weir__served_private_stream(s) : NULL;
+    CUstream private_stream = s ? weir__served_private_stream(s) : NULL;
     struct weir_found found = {.by = s, .bytes = bytes};
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!apart || !serve_from_pool(s, &found.base, bytes, apart, result)) {
+    if (!private_stream || !serve_from_pool(s, &found.base, bytes, private_stream, result)) {
         /* The user has not chosen weir for this cuMemAlloc, so the final report must not list the request as one
          * that weir could not serve. */
-        left.why = WEIR_LEFT_NOT;
+        fallback.why = WEIR_FALLBACK_NOT;
         return !s && state == WEIR_POOL_REFUSED;
     }
     if (*result != CUDA_SUCCESS)
         return 1;
-    *result = wait_relaxed(apart);
+    *result = wait_relaxed(private_stream);
     if (*result == CUDA_SUCCESS)
         *block = found.base;
     else
-        (void)weir__free_block(&found, apart);
+        (void)weir__free_block(&found, private_stream);
     return 1;
 }
 
@@ -337,7 +338,7 @@ static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 /* ---- requests that the driver serves ---- */
 
 static void count_driver_request(enum weir_unserved which) {
-    if (!weir__inside)
+    if (!weir__is_serving)
         weir__count_unserved(which);
 }
 
@@ -352,7 +353,7 @@ static void count_driver_request(enum weir_unserved which) {
         if (weir__plain_begin(&its_plain, kind, device, asked)) {                                  \
             do                                                                                     \
                 its_result = call;                                                                 \
-            while (weir__plain_may_have_room(&its_plain, its_result));                             \
+            while (weir__plain_make_room(&its_plain, its_result));                                 \
             weir__plain_end(&its_plain, its_result, its_result == CUDA_SUCCESS ? *(key) : 0,       \
                             its_result == CUDA_SUCCESS ? (got) : 0);                               \
         }                                                                                          \
@@ -439,7 +440,7 @@ CUresult weir__serve_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const C
 /* ---- memory that the driver has served ---- */
 
 CUresult weir__serve_cuMemRelease(CUmemGenericAllocationHandle handle) {
-    struct weir_plain_record *record = weir__inside ? NULL : weir__plain_releasing(handle);
+    struct weir_plain_record *record = weir__is_serving ? NULL : weir__plain_releasing(handle);
     CUresult result = REAL(cuMemRelease)(handle);
 
     weir__plain_released(record, handle, result);
@@ -450,7 +451,7 @@ CUresult weir__serve_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
                                                  void *address) {
     CUresult result = REAL(cuMemRetainAllocationHandle)(handle, address);
 
-    if (result == CUDA_SUCCESS && !weir__inside)
+    if (result == CUDA_SUCCESS && !weir__is_serving)
         weir__plain_retained(*handle, (uintptr_t)address);
     return result;
 }
@@ -459,7 +460,7 @@ CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags) {
     CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
 
-    if (result == CUDA_SUCCESS && !weir__inside)
+    if (result == CUDA_SUCCESS && !weir__is_serving)
         weir__plain_mapped(handle, address, bytes);
     return result;
 }
@@ -467,7 +468,7 @@ CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     CUresult result = REAL(cuMemUnmap)(address, bytes);
 
-    if (result == CUDA_SUCCESS && !weir__inside)
+    if (result == CUDA_SUCCESS && !weir__is_serving)
         weir__plain_unmapped(address, bytes);
     return result;
 }

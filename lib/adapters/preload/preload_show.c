@@ -8,8 +8,8 @@
  * A child of fork publishes nothing: it has no such thread, and weir allocates nothing in a child.  If the process
  * executes another program, the new program continues to use the process's file.
  *
- * Locks: the thread holds `asking` while it queries the driver.  So a thread that unloads the driver or ends a
- * context waits for `asking`, but for at most a second.
+ * Locks: the thread holds `show_lock` while it queries the driver.  So a thread that unloads the driver or ends a
+ * context waits for `show_lock`, but for at most a second.
  *
  * The code in this file must not depend on what `weir top` does with the statistics.
  */
@@ -26,8 +26,8 @@
 
 enum { PAUSE_MS = 250 };
 
-static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-static int is_closed;               /* set when publication has ended; guarded by `asking` */
+static pthread_mutex_t show_lock = PTHREAD_MUTEX_INITIALIZER;
+static int is_closed;               /* set when publication has ended; guarded by `show_lock` */
 static struct weir_segment segment; /* used only by the thread "weir-show", once this thread runs */
 static struct weir_show show;       /* used only by the thread "weir-show", once this thread runs */
 
@@ -88,18 +88,18 @@ static void fill_shown_figures(void) {
 static int publish_figures(void) {
     int goes_on;
 
-    pthread_mutex_lock(&asking);
+    pthread_mutex_lock(&show_lock);
     goes_on = !is_closed;
     if (goes_on) {
         fill_shown_figures();
         weir__segment_publish(&segment, &show);
     }
-    pthread_mutex_unlock(&asking);
+    pthread_mutex_unlock(&show_lock);
     return goes_on;
 }
 
 static void *run_show_thread(void *unused) {
-    weir__inside = 1; /* so that driver calls of this thread go to the driver unchanged */
+    weir__is_serving = 1; /* so that driver calls of this thread go to the driver unchanged */
     weir__segment_each(&weir__show_kind, NULL, NULL);
     for (;;) {
         weir__segment_wait(&segment, PAUSE_MS);
@@ -136,15 +136,15 @@ void weir__show_begin(void) {
 }
 
 void weir__show_pause(void) {
-    pthread_mutex_lock(&asking);
+    pthread_mutex_lock(&show_lock);
 }
 
 int weir__show_pause_in_time(void) {
-    return weir__thread_lock_at_end(&asking);
+    return weir__thread_lock_at_end(&show_lock);
 }
 
 void weir__show_resume(void) {
-    pthread_mutex_unlock(&asking);
+    pthread_mutex_unlock(&show_lock);
 }
 
 void weir__show_remove(void) {
@@ -153,8 +153,8 @@ void weir__show_remove(void) {
 
 void weir__show_end(void) {
     weir__show_remove();
-    if (!weir__thread_lock_at_end(&asking))
+    if (!weir__thread_lock_at_end(&show_lock))
         return;
     is_closed = 1;
-    pthread_mutex_unlock(&asking);
+    pthread_mutex_unlock(&show_lock);
 }

@@ -8,7 +8,7 @@
  *
  * When weir trims its memory, it may query streams that the program is not using in the present call.  During these
  * queries no stream may be destroyed, and no capture may begin, because a query would break the capture.  So the trim
- * holds `asking`, and a call that destroys a stream or begins a capture waits for `asking`.
+ * holds `query_lock`, and a call that destroys a stream or begins a capture waits for `query_lock`.
  *
  * The code in this file must not depend on which queries are made on a stream.
  */
@@ -22,11 +22,12 @@
 #include "base/thread.h"
 #include "ipc/group_process.h"
 
-atomic_int weir__contexts_made;
+atomic_int weir__contexts_created;
 
-static struct weir_lock lock; /* guards `seen`; a thread that holds this lock takes no other lock */
+static struct weir_lock
+    lock; /* guards `tracked`; a thread that holds this lock takes no other lock */
 /* Maps a stream to its device and the bit CAPTURED; guarded by `lock`. */
-static struct weir_map seen;
+static struct weir_map tracked;
 
 /* a bit of the map's value that is set while the program captures the stream */
 enum { CAPTURED = 1 };
@@ -39,13 +40,13 @@ static int unpack_device(uintptr_t value) {
     return (int)(value >> 1);
 }
 
-int weir__stream_is_seen(CUstream stream) {
+int weir__stream_is_tracked(CUstream stream) {
     int is;
 
-    if (weir__interposed_passes())
+    if (weir__misses_captures())
         return 0;
     weir__lock_take(&lock);
-    is = weir__map_get(&seen, (uintptr_t)stream, NULL);
+    is = weir__map_get(&tracked, (uintptr_t)stream, NULL);
     weir__lock_give(&lock);
     return is;
 }
@@ -68,11 +69,11 @@ __attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) 
 /* ---- queries of all streams ---- */
 
 atomic_int weir__captures;
-/* A thread holds this lock while it queries streams in order to trim memory.  A thread takes `asking` before an
+/* A thread holds this lock while it queries streams in order to trim memory.  A thread takes `query_lock` before an
  * allocator's locks and before `lock`. */
-static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t query_lock = PTHREAD_MUTEX_INITIALIZER;
 /* one bit for each device on which the program has destroyed a stream that still had work */
-static _Atomic uint64_t ended_at_work;
+static _Atomic uint64_t destroyed_with_work;
 
 static uint64_t device_bit(int device) {
     return UINT64_C(1) << (device & 63);
@@ -80,17 +81,17 @@ static uint64_t device_bit(int device) {
 
 /* Resets the state of this file in a child of fork, because the child has no streams. */
 static void reset_streams_in_child(void) {
-    pthread_mutex_init(&asking, NULL);
+    pthread_mutex_init(&query_lock, NULL);
     lock = (struct weir_lock){0};
-    seen = (struct weir_map){0};
+    tracked = (struct weir_map){0};
     atomic_store_explicit(&weir__captures, 0, memory_order_relaxed);
-    atomic_store_explicit(&ended_at_work, 0, memory_order_relaxed);
+    atomic_store_explicit(&destroyed_with_work, 0, memory_order_relaxed);
 }
 
 /* Marks the calling thread, a thread of weir, so that its driver calls go to the driver unchanged.  Without the
  * mark, these calls could reach the functions of this library that replace the driver's. */
 static void mark_weir_thread(void) {
-    weir__inside = 1;
+    weir__is_serving = 1;
 }
 
 static __attribute__((constructor)) void begin_process(void) {
@@ -102,27 +103,27 @@ static __attribute__((constructor)) void begin_process(void) {
 }
 
 static int is_call_of_program(void) {
-    return !weir__inside && !weir__driver_forked();
+    return !weir__is_serving && !weir__driver_forked();
 }
 
-void weir__streams_await(void) {
+void weir__streams_wait_for_queries(void) {
     if (!is_call_of_program())
         return;
-    pthread_mutex_lock(&asking);
-    pthread_mutex_unlock(&asking);
+    pthread_mutex_lock(&query_lock);
+    pthread_mutex_unlock(&query_lock);
 }
 
 /* Returns a list of the device's streams that weir saw the program create, and stores their number in *count.  The
  * caller frees the list.  Returns NULL if there is no host memory. */
-static CUstream *list_seen(int device, size_t *count) {
+static CUstream *list_tracked_streams(int device, size_t *count) {
     CUstream *list;
 
     *count = 0;
     weir__lock_take(&lock);
-    list = malloc((seen.count + 1) * sizeof *list);
-    for (size_t i = 0; list && i < seen.capacity; i++)
-        if (seen.slots[i].key != 0 && unpack_device(seen.slots[i].value) == device)
-            list[(*count)++] = (CUstream)(uintptr_t)seen.slots[i].key;
+    list = malloc((tracked.count + 1) * sizeof *list);
+    for (size_t i = 0; list && i < tracked.capacity; i++)
+        if (tracked.slots[i].key != 0 && unpack_device(tracked.slots[i].value) == device)
+            list[(*count)++] = (CUstream)(uintptr_t)tracked.slots[i].key;
     weir__lock_give(&lock);
     return list;
 }
@@ -132,46 +133,46 @@ int weir__streams_are_idle(const struct weir_served *s) {
     size_t count;
     int is_idle = 0;
 
-    if (weir__interposed_passes() ||
-        atomic_load_explicit(&weir__contexts_made, memory_order_relaxed))
+    if (weir__misses_captures() ||
+        atomic_load_explicit(&weir__contexts_created, memory_order_relaxed))
         return 0;
-    pthread_mutex_lock(&asking);
+    pthread_mutex_lock(&query_lock);
     if (atomic_load_explicit(&weir__captures, memory_order_acquire) == 0 &&
-        (streams = list_seen(s->device, &count))) {
-        is_idle =
-            weir__drop_in_are_idle(s->allocator, streams, count) &&
-            !(atomic_load_explicit(&ended_at_work, memory_order_relaxed) & device_bit(s->device));
+        (streams = list_tracked_streams(s->device, &count))) {
+        is_idle = weir__drop_in_are_idle(s->allocator, streams, count) &&
+                  !(atomic_load_explicit(&destroyed_with_work, memory_order_relaxed) &
+                    device_bit(s->device));
         free(streams);
     }
-    pthread_mutex_unlock(&asking);
+    pthread_mutex_unlock(&query_lock);
     return is_idle;
 }
 
 int weir__streams_pause(void) {
-    return weir__thread_lock_at_end(&asking);
+    return weir__thread_lock_at_end(&query_lock);
 }
 
 void weir__streams_forget_device(int device) {
     size_t count;
-    CUstream *streams = list_seen(device, &count);
+    CUstream *streams = list_tracked_streams(device, &count);
     uintptr_t value;
 
-    atomic_fetch_and_explicit(&ended_at_work, ~device_bit(device), memory_order_relaxed);
+    atomic_fetch_and_explicit(&destroyed_with_work, ~device_bit(device), memory_order_relaxed);
     weir__lock_take(&lock);
     for (size_t i = 0; streams && i < count; i++)
-        if (weir__map_remove(&seen, (uintptr_t)streams[i], &value) && value & CAPTURED)
+        if (weir__map_remove(&tracked, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
     /* Without host memory for the list, remove the records of all streams.  Then weir queries the driver about these
      * streams at each request. */
     if (!streams)
-        weir__map_clear(&seen);
+        weir__map_clear(&tracked);
     weir__lock_give(&lock);
     free(streams);
 }
 
 void weir__streams_resume(int is_held) {
     if (is_held)
-        pthread_mutex_unlock(&asking);
+        pthread_mutex_unlock(&query_lock);
 }
 
 /* ---- creation and end of streams ---- */
@@ -191,39 +192,40 @@ static int current_context_device(void) {
 
 /* Records a stream that the program has just created.  If there is no host memory for the record, weir queries the
  * driver about the stream at each request.  Returns `result`. */
-static CUresult note_created_stream(CUresult result, const CUstream *stream) {
+static CUresult record_created_stream(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_call_of_program())
         return result;
-    weir__inside = 1;
+    weir__is_serving = 1;
     notify_allocators(weir__drop_in_stream_begins, *stream);
     weir__lock_take(&lock);
-    (void)weir__map_put(&seen, (uintptr_t)*stream, pack_stream(current_context_device(), 0));
+    (void)weir__map_put(&tracked, (uintptr_t)*stream, pack_stream(current_context_device(), 0));
     weir__lock_give(&lock);
-    weir__inside = 0;
+    weir__is_serving = 0;
     return result;
 }
 
 CUresult weir__serve_cuStreamCreate(CUstream *stream, unsigned int flags) {
-    return note_created_stream(REAL(cuStreamCreate)(stream, flags), stream);
+    return record_created_stream(REAL(cuStreamCreate)(stream, flags), stream);
 }
 
 CUresult weir__serve_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags,
                                                 int priority) {
-    return note_created_stream(REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream);
+    return record_created_stream(REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream);
 }
 
 void weir__streams_capture(CUstream stream, int has_begun) {
     uintptr_t value;
 
     weir__lock_take(&lock);
-    if (weir__map_get(&seen, (uintptr_t)stream, &value))
-        (void)weir__map_put(&seen, (uintptr_t)stream, pack_stream(unpack_device(value), has_begun));
+    if (weir__map_get(&tracked, (uintptr_t)stream, &value))
+        (void)weir__map_put(&tracked, (uintptr_t)stream,
+                            pack_stream(unpack_device(value), has_begun));
     weir__lock_give(&lock);
 }
 
 /* If the stream still has work, remembers this for the device, because the program is about to destroy the stream
  * and weir cannot query it later.  Does nothing if no allocator uses the device. */
-static void note_unfinished_work(int device, CUstream stream) {
+static void record_unfinished_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
@@ -231,7 +233,8 @@ static void note_unfinished_work(int device, CUstream stream) {
             atomic_load_explicit(&s->state, memory_order_acquire) == WEIR_SERVED_LOST)
             continue;
         if (!weir__drop_in_is_idle(s->allocator, stream))
-            atomic_fetch_or_explicit(&ended_at_work, device_bit(device), memory_order_relaxed);
+            atomic_fetch_or_explicit(&destroyed_with_work, device_bit(device),
+                                     memory_order_relaxed);
         return;
     }
 }
@@ -240,18 +243,19 @@ static void note_unfinished_work(int device, CUstream stream) {
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
     uintptr_t value = 0;
     CUresult result;
-    int is_seen;
+    int is_tracked;
 
     if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE && is_call_of_program()) {
-        weir__inside = 1;
-        pthread_mutex_lock(&asking);
+        weir__is_serving = 1;
+        pthread_mutex_lock(&query_lock);
         weir__lock_take(&lock);
-        is_seen = weir__map_remove(&seen, (uintptr_t)stream, &value);
+        is_tracked = weir__map_remove(&tracked, (uintptr_t)stream, &value);
         weir__lock_give(&lock);
-        note_unfinished_work(is_seen ? unpack_device(value) : current_context_device(), stream);
-        pthread_mutex_unlock(&asking);
+        record_unfinished_work(is_tracked ? unpack_device(value) : current_context_device(),
+                               stream);
+        pthread_mutex_unlock(&query_lock);
         notify_allocators(weir__drop_in_stream_ends, stream);
-        weir__inside = 0;
+        weir__is_serving = 0;
     }
     result = REAL(cuStreamDestroy_v2)(stream);
     if (result == CUDA_SUCCESS && value & CAPTURED)

@@ -41,7 +41,7 @@ typedef signed char count_function(void);
 /* PyTorch's own functions that count devices. */
 static count_function *count, *count_some;
 static int is_installed;
-static char why_not[4200];
+static char reason_unused[4200];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local int is_installing __attribute__((tls_model("initial-exec")));
 
@@ -49,8 +49,8 @@ int weir__torch_has_weir(void) {
     return is_installed;
 }
 
-const char *weir__torch_why_not(void) {
-    return why_not;
+const char *weir__torch_reason_unused(void) {
+    return reason_unused;
 }
 
 struct library {
@@ -84,12 +84,12 @@ static __attribute__((format(printf, 2, 3))) void keep_torch_allocator(int is_wa
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(why_not, sizeof why_not, format, arguments);
+    vsnprintf(reason_unused, sizeof reason_unused, format, arguments);
     va_end(arguments);
     if (is_warning)
-        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, text, why_not);
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, text, reason_unused);
     else
-        weir__run_log(text, why_not);
+        weir__run_log(text, reason_unused);
 }
 
 /* Returns the path of the Python interpreter as the user has typed it, because this path selects the user's virtual
@@ -104,21 +104,21 @@ static const char *find_interpreter(void) {
 static weir_allocator *find_tensor_allocator(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
-    int before = weir__inside;
+    int before = weir__is_serving;
 
-    weir__inside = 1;
+    weir__is_serving = 1;
     pool = weir__pool_current(device);
     if (pool)
         served = weir__served_of(pool);
-    weir__inside = before;
+    weir__is_serving = before;
     return served ? served->allocator : NULL;
 }
 
 /* Reports a failed request for a tensor in the form in which weir reports a failed cuMemAllocAsync. */
-static void report_refused(weir_allocator *allocator, size_t bytes) {
-    int before = weir__inside;
+static void report_failed_tensor(weir_allocator *allocator, size_t bytes) {
+    int before = weir__is_serving;
 
-    weir__inside = 1;
+    weir__is_serving = 1;
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
@@ -128,12 +128,12 @@ static void report_refused(weir_allocator *allocator, size_t bytes) {
         weir__trace_record_failure(s, bytes);
         weir__report_failure();
     }
-    weir__inside = before;
+    weir__is_serving = before;
 }
 
 static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_serves = find_tensor_allocator;
-    weir__drop_in_refused = report_refused;
+    weir__drop_in_refused = report_failed_tensor;
 }
 
 /* Writes the path of the shim for this build of PyTorch to `path`.  If another process is compiling the shim, waits
@@ -176,7 +176,7 @@ static void install(const struct library *library) {
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
         keep_torch_allocator(0, "WEIR_RUN_TORCH is off");
         /* the user has turned weir off for PyTorch, so no report needs to mention the reason */
-        why_not[0] = '\0';
+        reason_unused[0] = '\0';
     } else if (unwanted) {
         keep_torch_allocator(0, "%s %s", unwanted,
                              strstr(unwanted, "CONF") ? "names a backend" : "is set");

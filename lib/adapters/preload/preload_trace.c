@@ -123,7 +123,7 @@ int weir__trace_read(void) {
 }
 
 static void *run_trace_thread(void *unused) {
-    weir__inside = 1; /* so that driver calls of this thread go to the driver unchanged */
+    weir__is_serving = 1; /* so that driver calls of this thread go to the driver unchanged */
     while (weir__trace_read())
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     return unused;

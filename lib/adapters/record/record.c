@@ -440,14 +440,14 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
 /* Marks that this thread executes a call of the program.  Returns 1 on success.  Returns 0 if the thread is marked
  * already: then this library or the driver itself makes the call, and weir does not record the call. */
 static inline int enter_call(void) {
-    if (weir__inside)
+    if (weir__is_serving)
         return 0;
-    weir__inside = 1;
+    weir__is_serving = 1;
     return 1;
 }
 
 static inline void leave_call(void) {
-    weir__inside = 0;
+    weir__is_serving = 0;
 }
 
 /* Calls the driver and records the request.  Does not record a request that succeeds without a block, such as a
@@ -645,14 +645,14 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 }
 
 static CUresult count_capture_begin(CUresult result) {
-    if (result == CUDA_SUCCESS && !weir__inside)
+    if (result == CUDA_SUCCESS && !weir__is_serving)
         atomic_fetch_add(&captures, 1);
     return result;
 }
 
 /* Decreases the number of running captures.  A capture has ended even if cuStreamEndCapture fails. */
 static CUresult count_capture_end(int was_captured, CUresult result) {
-    if (was_captured && !weir__inside)
+    if (was_captured && !weir__is_serving)
         atomic_fetch_sub(&captures, 1);
     return result;
 }
@@ -695,7 +695,7 @@ CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
 /* Records a synchronization if the driver's call has succeeded, the user wants synchronizations in the trace, and
  * this process has made a request before.  Returns the driver's result. */
 static CUresult put_sync(CUresult result) {
-    if (result == CUDA_SUCCESS && has_syncs && !weir__inside && atomic_load(&file)) {
+    if (result == CUDA_SUCCESS && has_syncs && !weir__is_serving && atomic_load(&file)) {
         struct making made = begin_event();
 
         put_event(&made, (struct kind){.operation = WEIR_RECORD_SYNC}, 0, 0, 0, nobody);
