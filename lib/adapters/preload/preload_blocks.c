@@ -1,31 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_blocks.c: finds the allocator and the block of weir that contain an address.
  *
- * There are few allocators, and most of them find their blocks in a page map.  So this file searches one allocator
- * after another, beginning with the allocator of the block that the thread used last.  Some allocators have no page
- * map: those with the pool engine and without caches, as with drivers before 12.0.  This file records their blocks in
- * a map.
+ * There are few allocators, so this file searches one after another, beginning with the allocator of the block that
+ * the thread used last.  Most allocators find their blocks in a page map.  Allocators with the pool engine and
+ * without caches have none (drivers before 12.0), so this file records their blocks in a map.
  *
  * Locks: `lock` guards the maps.  While a thread holds `lock`, it calls only functions of the maps.
  *
- * The code in this file must not depend on which driver function the program has called.
- */
+ * The code in this file must not depend on which driver function the program has called. */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>
 
 #include "base/map.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both maps and `last_block_id` */
-/* Maps the address of a block to its allocator (struct weir_served *). */
-static struct weir_map recorded;
-/* Maps the address of a block to the id that the program gets for CU_POINTER_ATTRIBUTE_BUFFER_ID. */
-static struct weir_map block_ids;
-/* each is set once a block was added to its map */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct weir_map recorded;  /* address to struct weir_served * */
+static struct weir_map block_ids; /* address to CU_POINTER_ATTRIBUTE_BUFFER_ID */
 atomic_int weir__blocks_recorded, weir__blocks_have_ids;
 static uint64_t last_block_id; /* guarded by `lock` */
 
-/* weir's block ids begin here, because the driver's ids of its own blocks begin at 1. */
+/* The first block id of weir.  The driver's ids of its own blocks begin at 1. */
 #define FIRST_BLOCK_ID UINT64_C(0x8000000000000000)
 
 /* ---- blocks in the page maps of allocators ---- */
@@ -42,8 +37,8 @@ static int find_of_served(struct weir_served *s, CUdeviceptr address, struct wei
     return 1;
 }
 
-/* Finds the recorded block that contains the address, which must lie in a block of an allocator without a page map.
- * Returns 1 on success, 0 if there is no such block. */
+/* Finds the recorded block that contains the address, in an allocator without a page map.  Returns 1 on success, 0 if
+ * there is no such block. */
 static int find_recorded(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
@@ -132,7 +127,7 @@ void weir__block_end(const struct weir_found *found) {
 
 void weir__block_restore(const struct weir_found *found) {
     if (found->by->needs_records)
-        /* This cannot fail, because the entry was removed from the map before and its room is still free. */
+        /* cannot fail: the removed entry left room in the map */
         (void)record_block(found->by, found->base);
 }
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_check.c: gives the self-check of a PyTorch shim access to the device model, a GPU in software
- * (adapters/torch/check_model.h).  The shim is a library that makes weir the allocator of PyTorch.
- *
- * The code in this file must not depend on which errors the self-check looks for.
- */
+ * (adapters/torch/check_model.h). */
 #include "adapters/torch/check_model.h"
 
 #include <stdlib.h>
@@ -66,7 +63,7 @@ const struct weir_check_model *weir_check_model_open(void) {
     struct weir_driver_failure failure;
     CUcontext context = NULL;
 
-    /* the self-check uses no memory pools of the driver, so tensors need their own allocator */
+    /* the self-check uses no pools of the driver, so tensors need their own allocator */
     weir__drop_in_serves = NULL;
     weir__drop_in_refused = NULL;
     model = setenv("WEIR_DEVICE", "model", 1) == 0 ? weir__driver_open("model", &failure) : NULL;

@@ -16,8 +16,8 @@ static CUresult note_context(CUresult result) {
     return result;
 }
 
-/* If `result` means that the device had too little memory for a new context, makes other processes free memory.
- * Returns 1 if the device may have enough memory now, else 0. */
+/* If the device had too little memory for a new context, makes other processes free memory.  Returns 1 if the device
+ * may have enough memory now, else 0. */
 static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
     int any = 0;
 
@@ -28,8 +28,8 @@ static int may_have_context(CUresult result, CUdevice device, struct weir_admiss
     return any;
 }
 
-/* Adds the estimated memory of a new context to the group of processes that share a limit.  Returns 1 on success.
- * Returns 0 if the limit is exceeded even after other processes have freed memory. */
+/* Adds the estimated memory of a new context to the group of processes that share a limit.  Returns 1 on success, 0
+ * if the limit is exceeded even after other processes have freed memory. */
 static int begin_context(CUdevice device, int is_primary, struct weir_group **group) {
     struct weir_admission admission = {0};
     int refused = 0, may = 1;
@@ -49,11 +49,11 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
     return may;
 }
 
-/* Maps a context to the group of processes whose limit includes the memory of this context.  Contains only contexts
- * that the functions of this file have created. */
+/* Maps each context that the program has created to the group of processes whose limit includes the context's
+ * memory. */
 static struct weir_map counted;
 static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
-/* the primary contexts that the program has retained, by device number */
+/* the program's primary contexts, by device number */
 static _Atomic(CUcontext) primary[WEIR_MOST_DEVICES];
 
 static int keep_counted(struct weir_group *group, CUcontext context) {
@@ -100,8 +100,8 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
     return result;
 }
 
-/* Creates a context by `call`.  Repeats `call` as long as the device has too little memory but other processes free
- * some of their memory. */
+/* Creates a context by `call`.  While the device has too little memory, repeats `call` after other processes have
+ * freed memory. */
 #define CREATE_CONTEXT(context, device, call)                                                      \
     __extension__({                                                                                \
         struct weir_admission its_admission = {0};                                                 \
@@ -132,8 +132,8 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
                           REAL(cuCtxCreate_v4)(context, parameters, flags, device));
 }
 
-/* Destroys a context.  Removes the context's record before the driver's call, since the driver may give the handle
- * to a new context of another thread at once. */
+/* Removes the context's record before the driver's call, since another thread may then get the handle for a new
+ * context. */
 CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
     struct weir_group *group;
     CUresult result;
@@ -156,7 +156,7 @@ CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice 
 
 typedef CUresult (*device_call)(CUdevice device);
 
-/* Resets a device.  This also destroys weir's memory and streams in the device's context. */
+/* Resets a device, which also destroys weir's memory and streams in the device's context. */
 static CUresult reset_device(device_call real, CUdevice device) {
     CUresult result;
     int is_held;
@@ -178,8 +178,8 @@ static CUresult reset_device(device_call real, CUdevice device) {
     return result;
 }
 
-/* Releases the primary context of a device.  The driver destroys the context at the last release.  Each allocator of
- * weir on the device holds one reference, so the context lives at least as long as these allocators. */
+/* Releases the primary context of a device.  The context lives at least as long as weir's allocators on the device,
+ * because each of them holds a reference. */
 static CUresult release_primary(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;
@@ -220,8 +220,8 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 /* ---- captures ---- */
 
-/* Increases the number of captures before the driver begins a capture, and waits until no thread queries streams.
- * After the increase, no thread begins such a query, which would break the capture. */
+/* Increases the number of captures before the driver begins a capture, so that no thread begins a query of streams,
+ * which would break the capture.  Then waits until no thread queries streams. */
 static void capture_begins(void) {
     if (weir__is_serving)
         return;
@@ -239,8 +239,7 @@ static CUresult capture_began(CUstream stream, CUresult result) {
     return result;
 }
 
-/* Returns 1 if the stream has a capture that has not ended, else 0.  The capture may be invalidated (broken by an
- * error). */
+/* Returns 1 if the stream has a capture that has not ended, even if an error has broken the capture, else 0. */
 static int has_capture(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -249,8 +248,8 @@ static int has_capture(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Decreases the number of captures if the stream was being captured before the driver's call (`had`) and is not now.
- * The call may end a capture even if it fails.  Returns `result`. */
+/* Decreases the number of captures if the stream was captured before the driver's call (`had`) and is not now.  A
+ * failed call may end a capture, too.  Returns `result`. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream)) {
         weir__streams_capture(stream, 0);
@@ -259,8 +258,7 @@ static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     return result;
 }
 
-/* Defines two functions that replace a function of the driver which begins captures, one with and one without the
- * ending _ptsz. */
+/* Defines weir's functions for a driver function that begins captures, with and without the ending _ptsz. */
 #define BEGINS_CAPTURE(symbol, params, args)                                                       \
     CUresult weir__serve_##symbol params {                                                         \
         capture_begins();                                                                          \
@@ -276,10 +274,10 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-/* This function captures into a command list of a graphics interface.  weir does not notice the end of such a
- * capture, so weir queries the state of each stream from then on. */
+/* Captures into a command list of a graphics interface.  weir does not notice the end of such a capture, so weir
+ * queries the state of each stream from then on. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
-/* `callback` is the address of a function of the program, which the driver calls. */
+/* The driver calls `callback`, the address of a function of the program. */
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,
                 void *data),

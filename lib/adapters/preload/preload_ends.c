@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_ends.c: writes the final reports when a program ends itself without its exit functions, by _exit or by a
- * signal.  The functions here replace functions of libc and of libraries that are loaded later.  The last step of
- * each function is a call of the replaced function.
+ * signal.  Each function here replaces a function of libc, and calls the replaced function in its last step.
  *
- * A program that has caught a signal often cleans up, restores the default action of the signal, and sends the signal
- * to itself, so that its parent sees why the program ended.  Python does so after Ctrl-C.  weir treats such a signal
- * as an end of the process, like _exit, if the signal's action is the default action and ends the process.  If
- * another process sends the signal, weir writes no report: that would need a signal handler, which the program would
- * notice.
+ * A program that has caught a signal often cleans up, restores the default action, and sends the signal to itself, so
+ * that its parent sees why the program ended.  Python does so after Ctrl-C.  weir treats such a signal like _exit.
+ * If another process sends the signal, weir writes no report: that would need a signal handler, which the program
+ * would notice.
  *
- * There are two special cases.  If the program sends a blocked signal to itself by kill(2), the process does not end,
- * since another thread may receive the signal by sigwait(3).  If a thread sends a blocked signal to itself by
- * raise(3), the process ends: programs do this in the handler of the signal, and end when the handler returns.  In
- * process 1 of a pid namespace no signal ends the process, because the kernel ignores signals without a handler.
+ * If the program sends a blocked signal to itself by kill(2), the process does not end, since another thread may
+ * receive the signal by sigwait(3).  If a thread sends a blocked signal to itself by raise(3), the process ends:
+ * programs do this in the handler of the signal, and end when the handler returns.  In process 1 of a pid namespace
+ * no signal ends the process, because the kernel ignores signals without a handler.
  *
- * The code in this file must not depend on the contents of the reports.
- */
+ * The code in this file must not depend on the contents of the reports. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
@@ -25,15 +22,14 @@
 
 #include "adapters/preload/preload.h"
 
-/* In C each function has another name than its exported name, since a header may define a macro with the exported
- * name. */
+/* A header may define a macro with an exported name, so each function has another name in C. */
 #define EXPORT __attribute__((visibility("default")))
 EXPORT _Noreturn void weir__exit(int status) __asm__("_exit");
 EXPORT _Noreturn void weir__exit_too(int status) __asm__("_Exit");
 EXPORT int weir__kill(pid_t pid, int number) __asm__("kill");
 EXPORT int weir__raise(int number) __asm__("raise");
 
-/* The replaced functions of libc, or of another library that was loaded before libc. */
+/* the functions that this library replaces */
 static void (*next_exit)(int status), (*next_exit_too)(int status);
 static int (*next_kill)(pid_t pid, int number), (*next_raise)(int number);
 
@@ -66,8 +62,8 @@ void weir__exit_too(int status) {
     exit_at_once(next_exit_too, status);
 }
 
-/* Writes the final reports if the signal `number` will end the process, which is about to send this signal to
- * itself.  `is_to_thread` is 1 if only the calling thread can get the signal. */
+/* Writes the final reports if the signal, which the process is about to send to itself, will end the process.
+ * `is_to_thread` is 1 if only the calling thread can get the signal. */
 static void report_before_own_signal(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;

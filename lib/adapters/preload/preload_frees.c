@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_frees.c: replaces the driver's functions that free memory.
- *
- * Invariants: each block that weir has allocated is freed by weir, whichever function of the driver the program
- * calls.  All other frees go to the driver.
- */
+/* preload_frees.c: replaces the driver's functions that free memory.  weir frees each block that it has allocated,
+ * whichever function of the driver the program calls.  All other frees go to the driver. */
 #include "adapters/preload/preload.h"
 
 #include "base/log.h"
 
-/* Frees a block on a stream of another device or context.  The allocator's private stream waits for this stream, and
+/* Frees a block on a stream of another device or context: the allocator's private stream waits for this stream, and
  * the block is freed on the private stream. */
 static weir_status free_on_foreign_stream(struct weir_served *s, void *block, CUstream stream) {
     CUstream private_stream = weir__served_private_stream(s);
@@ -40,18 +37,15 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* What to do with a free of the program.  PASS_TO_DRIVER: pass the free to the driver.  FREE_BLOCK: free a block of weir.
- * RETURN_RESULT: free nothing, and return a result to the program. */
+/* What to do with a free of the program: pass the free to the driver, free a block of weir, or only return a result. */
 enum to_free { PASS_TO_DRIVER, FREE_BLOCK, RETURN_RESULT };
 
-/* Returns 1 if a reset of the device has destroyed the allocator's memory, else 0.  A free of a block of such an
- * allocator succeeds and does nothing. */
+/* Returns 1 if a reset of the device has destroyed the allocator's memory, so that a free does nothing and succeeds. */
 static int is_served_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
 
-/* Returns 1 if `block` lies in the memory of an allocator of weir whose memory has not been destroyed by a reset,
- * else 0. */
+/* Returns 1 if `block` lies in memory of weir that no reset has destroyed, else 0. */
 static int is_in_allocator(CUdeviceptr block) {
     for (unsigned i = 0; i < weir__served_known(); i++)
         if (!is_served_lost(weir__served_at(i)) &&
@@ -60,8 +54,8 @@ static int is_in_allocator(CUdeviceptr block) {
     return 0;
 }
 
-/* Returns 1 if the memory of the allocator was destroyed by a reset, and the driver has since allocated `block` at
- * an address of this memory.  Returns 0 otherwise. */
+/* Returns 1 if a reset has destroyed the allocator's memory, and the driver has since allocated `block` at an address
+ * of this memory, else 0. */
 static int is_new_driver_block(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
@@ -97,16 +91,14 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return treat_unknown_block(block, result);
 }
 
-/* Returns 1 if all blocks of weir can be found in the page maps of their allocators, so that preload_blocks.c has
- * recorded none.  Returns 0 otherwise. */
+/* Returns 1 if the page maps of the allocators contain all blocks of weir, else 0. */
 static inline int has_no_block_records(void) {
     return !atomic_load_explicit(&weir__blocks_recorded, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_have_ids, memory_order_acquire);
 }
 
-/* Frees a block in the common case: the block belongs to the allocator that this thread used last, no stream is
- * being captured, and preload_blocks.c has recorded no block.  Returns 1 if the block was freed, 0 if nothing was
- * done. */
+/* Frees a block in the common case: the block belongs to the allocator that this thread used last, no stream is being
+ * captured, and all blocks are in page maps.  Returns 1 if the block was freed, 0 if nothing was done. */
 static inline int free_common_case(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
@@ -131,7 +123,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
         return 1;
     }
     what = find_to_free(block, &found, result);
-    /* On a stream that is being captured, the driver frees only blocks of graphs.  So weir rejects this free, too. */
+    /* On a captured stream, the driver frees only blocks of graphs, so weir returns an error, too. */
     if (what == FREE_BLOCK)
         *result = is_stream_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                              : weir__result_of(weir__free_block(&found, stream));
@@ -142,8 +134,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     return what != PASS_TO_DRIVER;
 }
 
-/* Lets the driver free memory by `call`.  If the free succeeds, deletes weir's record of the memory, if there is
- * one. */
+/* Frees memory by `call` of the driver.  On success, deletes weir's record of the memory, if there is one. */
 #define FREE_BY_DRIVER(block, call)                                                                \
     __extension__({                                                                                \
         struct weir_plain_record *its_record =                                                     \
@@ -169,9 +160,8 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }
 
-/* Frees a block for cuMemFree.  For a block of a memory pool, waits for nothing: the driver, too, assumes that all
- * work on such a block is complete.  For a block that was allocated by cuMemAlloc, waits for the device, as the
- * driver does. */
+/* Frees a block for cuMemFree.  As the driver does, waits for the device if the block is from cuMemAlloc, but waits
+ * for nothing if the block is from a memory pool. */
 static CUresult free_synchronously(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;

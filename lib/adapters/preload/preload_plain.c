@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_plain.c: counts the device memory that the program allocates from the driver and not from weir, by the
- * function of the driver and by the calling library of the program.
+ * function of the driver and by the calling library.
  *
  * Each allocation has a record, which is found by the address or the handle of the memory.  The record of a handle
- * also contains the numbers of references and mappings of the handle, since the memory stays allocated until the last
- * reference and the last mapping have ended.
+ * also contains the numbers of references and mappings, since the memory stays allocated until the last of them has
+ * ended.
  *
  * If the process belongs to a group of processes that share a limit, the bytes are added to the group before the
  * driver's call, and subtracted after the driver has freed the memory.
  *
- * Allocations that are captured in a graph, and allocation nodes of graphs, are added when the program makes them.
- * After the next launch of a graph, the driver's own number for the memory of graphs replaces this sum.
+ * Allocations in graphs are added when the program captures or creates them.  After the next launch of a graph, the
+ * driver's own number for the memory of graphs replaces this sum.
  *
  * Locks: `lock` guards the maps and sums.  While a thread holds `lock`, it calls only malloc and functions of the
- * group.  A thread finds the name of the calling library before it takes `lock`.  This search must not take the lock
- * that the dynamic linker holds while constructors run.  Otherwise a constructor that waits for a thread which
- * allocates memory could wait for ever.
- */
+ * group.  A thread finds the name of the calling library before it takes `lock`, and without the dynamic linker's
+ * lock: a constructor may hold that lock while it waits for a thread that allocates memory. */
 #include "adapters/preload/preload.h"
 
 #include <errno.h>
@@ -33,7 +31,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The longest time, in nanoseconds, to wait until the driver has freed the memory of a killed process of the group. */
+/* The longest wait for the driver to free the memory of a killed process of the group. */
 #define ENDING_NS UINT64_C(2000000000)
 enum { FRAMES = 24, MOST_CALLERS = 64, MOST_DEVICES = 64, OTHER_CALLER = 0 };
 
@@ -41,12 +39,10 @@ struct weir_plain_record {
     uint64_t bytes;
     int device, caller;
     enum weir_group_kind kind;
-    /* the group of processes that share a limit, to which the bytes were added, or NULL */
-    struct weir_group *group;
-    CUcontext context;             /* the context whose destruction frees this memory, or NULL */
-    unsigned references, mappings; /* the numbers of references and of mappings of the handle */
-    /* the number of releases of the handle that other threads are just executing in the driver */
-    unsigned releasing;
+    struct weir_group *group;      /* the processes that share a limit, or NULL */
+    CUcontext context;             /* the context that frees this memory at its end, or NULL */
+    unsigned references, mappings; /* of the handle */
+    unsigned releasing;            /* the number of running releases of the handle */
 };
 
 struct mapping {
@@ -55,24 +51,22 @@ struct mapping {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map blocks;   /* maps an address to its struct weir_plain_record */
-static struct weir_map handles;  /* maps a handle to its struct weir_plain_record */
-static struct weir_map mappings; /* maps an address to its struct mapping */
-/* Maps an address of code to the number of its library, plus 2.  The value 1 means that the library only passes
- * calls to the driver, or that no library contains the address. */
+static struct weir_map blocks;   /* address to struct weir_plain_record * */
+static struct weir_map handles;  /* handle to struct weir_plain_record * */
+static struct weir_map mappings; /* address to struct mapping * */
+/* Maps an address of code to the number of its library, plus 2, or to 1 if the library only passes calls to the
+ * driver, or if no library contains the address. */
 static struct weir_map places;
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
 static int caller_count = 1;
-/* the memory of graphs on each device, as the driver last reported it */
-static uint64_t graphs[MOST_DEVICES];
-/* the bytes that the program has captured in graphs on each device since the driver's last report */
-static uint64_t captured[MOST_DEVICES];
+static uint64_t graphs[MOST_DEVICES];   /* bytes by device, as last reported by the driver */
+static uint64_t captured[MOST_DEVICES]; /* bytes captured since the driver's last report */
 static atomic_int any_graphs;
-static _Atomic pid_t recording_process; /* the process that has recorded memory, or 0 */
+static _Atomic pid_t recording_process;
 
-/* Returns 1 if this process has recorded memory, else 0.  In a child of fork the result is 0, so that the child
- * never waits for `lock`, which a thread of its parent may have held at the fork. */
+/* Returns 1 if this process has recorded memory, else 0.  Returns 0 in a child of fork, which must not wait for
+ * `lock`, because a thread of the parent may have held `lock` at the fork. */
 static int has_records_here(void) {
     pid_t by = atomic_load_explicit(&recording_process, memory_order_relaxed);
 
@@ -81,8 +75,7 @@ static int has_records_here(void) {
 
 /* ---- callers -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the library `name` only passes calls to the driver, so that the real caller is another library.
- * Otherwise returns 0. */
+/* Returns 1 if the library only passes calls to the driver, so that the caller is another library, else 0. */
 static int is_pass_through(const char *name) {
     static const char *const parts[] = {"libweir",  "libcuda.so", "libcudart", "libc.so",
                                         "ld-linux", "libpthread", "libnvrtc"};
@@ -118,23 +111,23 @@ static int name_if_object_has_code(struct dl_phdr_info *object, size_t bytes, vo
     return is_in;
 }
 
-/* Writes the name of the program or library that contains the address `code` to `name`.  Writes "" if this library
- * only passes calls to the driver, or if no library contains the address. */
+/* Writes the name of the program or library that contains the address `code`.  Writes "" if there is none, or if the
+ * library only passes calls to the driver. */
 static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     name[0] = '\0';
     (void)dl_iterate_phdr(name_if_object_has_code, &(struct named){(uintptr_t)code, name});
 }
 
-/* Calls backtrace() once when this library is loaded.  The first call of backtrace() loads another library and takes
- * the dynamic linker's lock, which must not happen during a request. */
+/* The first call of backtrace() loads a library and takes the dynamic linker's lock, which must not happen during a
+ * request. */
 static __attribute__((constructor)) void load_unwinder(void) {
     void *frame;
 
     (void)backtrace(&frame, 1);
 }
 
-/* Returns the number of a library in the table of callers, and adds the library if needed.  If the table is full,
- * returns OTHER_CALLER.  The calling thread holds `lock`. */
+/* Returns the number of a library, and adds the library if needed.  If the table is full, returns OTHER_CALLER.  The
+ * caller holds `lock`. */
 static int number_caller(const char *name) {
     for (int i = 0; i < caller_count; i++)
         if (strcmp(callers[i].name, name) == 0)
@@ -145,8 +138,8 @@ static int number_caller(const char *name) {
     return caller_count++;
 }
 
-/* Returns the number of the library that requests memory: the innermost library on the stack that does more than
- * pass calls to the driver.  The program itself is treated as a library.  Returns OTHER_CALLER if none is found. */
+/* Returns the number of the library that requests memory: the innermost library or program on the stack that does
+ * more than pass calls to the driver.  Returns OTHER_CALLER if none is found. */
 static int find_caller(void) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES), caller = -1;
@@ -174,8 +167,8 @@ static int find_caller(void) {
 
 /* ---- sums ----------------------------------------------------------------------------------------- */
 
-/* Adds `more` bytes to the sums for the kind and the calling library of the record, and subtracts `less` bytes from
- * these sums.  The caller holds `lock`. */
+/* Adds `more` bytes to the sums for the record's kind and caller, and subtracts `less` bytes.  The caller holds
+ * `lock`. */
 static void add_to_sums(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
     sums.kind[r->kind] += more - less;
     callers[r->caller].bytes += more - less;
@@ -210,8 +203,8 @@ static CUdevice current_device(void) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* Waits 5 ms for a killed process of the group, whose memory the driver has not freed yet.  Returns 1 after the
- * wait.  Returns 0 if there is no such process, or if the request has waited too long. */
+/* Waits 5 ms for the driver to free the memory of a killed process of the group.  Returns 0 if there is no such
+ * process, or if the request has waited too long, else 1. */
 static int wait_for_killed_process(const struct weir_plain *p) {
     if (!p->group || weir__clock_ns() - p->began >= ENDING_NS || weir__group_recover(p->group) == 0)
         return 0;
@@ -219,10 +212,9 @@ static int wait_for_killed_process(const struct weir_plain *p) {
     return 1;
 }
 
-/* Tries to free device memory for a request: first the idle memory of weir's allocators, then the memory of killed
- * processes, then memory of other processes that weir asks.  Frees idle memory of the allocators only once for each
- * request, since other threads may produce more idle memory for ever.  Returns 1 if memory may have become free,
- * else 0. */
+/* Frees device memory for a request: idle memory of weir's allocators, then memory of killed processes, then memory
+ * of other processes that weir asks.  Frees idle memory only once for each request, since other threads may free more
+ * blocks for ever.  Returns 1 if memory may have become free, else 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -231,7 +223,6 @@ static int find_room(struct weir_plain *p) {
            weir__drop_in_ask_for_memory(p->device, p->bytes, p->began);
 }
 
-/* Writes the statistics after a failed request, if weir has created an allocator. */
 static void write_failure_statistics(void) {
     if (weir__served_known() > 0)
         weir__report_failure();
@@ -241,7 +232,7 @@ static int reserve_in_group(struct weir_plain *p) {
     while (!weir__group_charge(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    /* Lets find_room() free idle memory again if the driver's call fails. */
+    /* find_room() may free idle memory again if the driver's call fails */
     p->has_trimmed = 0;
     return 1;
 }
@@ -255,7 +246,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
         return 1;
     if (device < 0)
         p->device = current_device();
-    /* The driver itself rejects a device number that is out of range, and reports the error. */
+    /* the driver reports the error */
     if (p->device < 0 || p->device >= MOST_DEVICES) {
         end_serving();
         return 1;
@@ -284,8 +275,7 @@ int weir__plain_make_room(struct weir_plain *p, CUresult result) {
     return any;
 }
 
-/* Deletes the record of memory that the driver has freed, and subtracts its bytes from the sums.  The caller holds
- * `lock`. */
+/* Subtracts the record's bytes from the sums, and deletes the record.  The caller holds `lock`. */
 static void delete_record(struct weir_plain_record *r) {
     add_to_sums(r, 0, r->bytes);
     if (r->group)
@@ -293,13 +283,13 @@ static void delete_record(struct weir_plain_record *r) {
     free(r);
 }
 
-/* Deletes the record of a handle if no references and no mappings of the handle are left.  The caller holds `lock`. */
+/* Deletes a handle's record without references and mappings.  The caller holds `lock`. */
 static void delete_unused_record(struct weir_plain_record *r) {
     if (r->references == 0 && r->mappings == 0)
         delete_record(r);
 }
 
-/* Deletes an old record of the address or handle `key`.  The driver has given `key` to new memory, so it must have
+/* Deletes an old record of `key`, an address or handle that the driver has given to new memory.  The driver must have
  * freed the old memory without weir's notice.  The caller holds `lock`. */
 static void delete_reused_record(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
@@ -312,7 +302,7 @@ static void delete_reused_record(struct weir_map *map, uint64_t key) {
     delete_unused_record(old);
 }
 
-/* Makes a record of new memory that the driver has allocated.  Returns 1 on success, 0 if there is no host memory. */
+/* Returns 1 on success, 0 if there is no host memory. */
 static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
     int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;
@@ -342,8 +332,8 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
     return is_noted;
 }
 
-/* At the first call, lets `weir top` read the memory statistics of this process.  begin_serving() makes driver calls
- * during the start of the thread go to the driver unchanged, so that their memory is not added to the program's. */
+/* At the first call, begins to publish the statistics for `weir top`.  Because of begin_serving(), the memory that
+ * the driver allocates for the new thread is not added to the program's. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -386,8 +376,7 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
 
 /* ---- frees ---------------------------------------------------------------------------------------- */
 
-/* Removes the record before the driver frees the block, because another thread may get the address at once and make
- * a new record. */
+/* Removes the record before the driver frees the block, because another thread may then get the address. */
 struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     uintptr_t found = 0;
 
@@ -410,8 +399,7 @@ void weir__plain_freed(struct weir_plain_record *r, uint64_t key, CUresult resul
     pthread_mutex_unlock(&lock);
 }
 
-/* Removes the record before the driver's last release of the handle, because the driver may reuse the handle at
- * once. */
+/* Removes the record before the last release, because the driver may then reuse the handle. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle) {
     struct weir_plain_record *r;
     uintptr_t found = 0;
@@ -442,7 +430,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the mapping that contains the address, or NULL if there is none.  The caller holds `lock`. */
+/* The caller holds `lock`. */
 static struct mapping *mapping_of(uint64_t address) {
     uintptr_t found;
 
@@ -490,7 +478,7 @@ void weir__plain_mapped(CUmemGenericAllocationHandle handle, uint64_t address, s
     free(m);
 }
 
-/* Removes all mappings in the range.  One call of the driver may unmap several adjacent mappings. */
+/* One call of the driver may unmap several adjacent mappings. */
 void weir__plain_unmapped(uint64_t address, size_t bytes) {
     uint64_t end = address + bytes;
     uintptr_t found;
@@ -515,8 +503,7 @@ int weir__plain_any_graphs(void) {
     return atomic_load_explicit(&any_graphs, memory_order_relaxed);
 }
 
-/* Sets the recorded memory of the device's graphs to `now`, the number that the driver has reported.  The caller
- * holds `lock`. */
+/* Sets the memory of the device's graphs to `now`, the driver's number.  The caller holds `lock`. */
 static void set_graph_bytes(CUdevice device, uint64_t now) {
     struct weir_group *g = weir__drop_in_group_of(device);
     uint64_t before = graphs[device] + captured[device];
@@ -546,15 +533,15 @@ void weir__plain_query_graphs(CUdevice device) {
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Deletes the records of memory that belongs to the context, or of all memory of the device if `context` is NULL.
- * The caller holds `lock`. */
+/* Deletes the records of the context's memory, or of all memory of the device if `context` is NULL.  The caller holds
+ * `lock`. */
 static void delete_records_of_context(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
 
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
-            /* the removal may move another entry into this slot, so the loop checks the slot again */
+            /* the removal may move another entry into this slot */
             (void)weir__map_remove(&blocks, slot->key, NULL);
             delete_record(r);
         } else {
@@ -571,8 +558,7 @@ void weir__plain_context_ended(CUcontext context) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Deletes the records of the device's memory after a reset of the device.  Keeps the records of handles, because
- * physical memory outlives contexts. */
+/* Keeps the records of handles, because physical memory outlives contexts. */
 void weir__plain_lost(CUdevice device) {
     if (!has_records_here() || device < 0 || device >= MOST_DEVICES)
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pointers.c: replaces the driver's functions that query pointers.  For the driver, a block of weir is only a
- * part of a larger allocation.  This file changes the driver's answers as if each block were an allocation by itself. */
+/* preload_pointers.c: replaces the driver's functions that query pointers.  For the driver, a block of weir is a part
+ * of a larger allocation.  This file changes the driver's answers as if each block were an allocation by itself. */
 #include "adapters/preload/preload.h"
 
 enum {
@@ -11,8 +11,8 @@ enum {
     POINTER_RANGE_SIZE = 12
 };
 
-/* If the address lies in a block of weir, describes the block in *found and returns 1.  Otherwise returns 0.  The
- * caller has not called begin_serving() yet. */
+/* Finds the block of weir that contains the address.  Returns 1 on success, else 0.  The caller has not called
+ * begin_serving() yet. */
 static int find_served_block(CUdeviceptr address, struct weir_found *found) {
     int is;
 
@@ -36,8 +36,7 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
     return CUDA_SUCCESS;
 }
 
-/* Replaces the value of one pointer attribute by the value for weir's block.  The driver has stored the value for
- * the larger allocation that contains the block. */
+/* Replaces the value that the driver has stored for the larger allocation by the value for weir's block. */
 static void correct_attribute(const struct weir_found *found, CUpointer_attribute attribute,
                               void *value) {
     uint64_t number;
@@ -89,8 +88,7 @@ CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attrib
     return result;
 }
 
-/* The next two functions share a block with another process.  They fail for blocks of weir, as the driver fails for
- * memory of a pool that was created without handle types. */
+/* Sharing a block of weir with another process fails, as for a pool that was created without handle types. */
 CUresult weir__serve_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
     struct weir_found found;
 

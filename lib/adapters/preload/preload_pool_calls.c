@@ -4,12 +4,11 @@
  * pools for which weir allocates the memory. */
 #include "adapters/preload/preload.h"
 
-/* Makes the driver's call and evaluates to its result.  If weir has noticed that the program destroyed the pool,
- * makes no call and evaluates to CUDA_ERROR_INVALID_VALUE, since the driver could crash. */
+/* Makes the driver's call, or returns CUDA_ERROR_INVALID_VALUE for a destroyed pool, since the driver could crash. */
 #define UNLESS_ENDED(pool, call) (has_pool_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
 
-/* Returns the reason why weir cannot allocate memory of this type and location, so that the driver must.  Returns
- * WEIR_FALLBACK_NOT for memory of a device. */
+/* Returns the reason why only the driver can allocate memory of this type and location.  Returns WEIR_FALLBACK_NOT
+ * for memory of a device. */
 static enum weir_fallback reason_of_location(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return WEIR_FALLBACK_MANAGED;
@@ -29,8 +28,8 @@ static enum weir_fallback reason_of_location(CUmemAllocationType type, CUmemLoca
     }
 }
 
-/* Returns the location of a pool that the program has created with the location *given.  If *given is the only
- * locality domain of a device, the domain is the whole device, and the driver stores the device as the location. */
+/* Returns the location of a pool that the program has created with the location *given.  The only locality domain of
+ * a device is the whole device, which the driver then stores as the location. */
 static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
     CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
     CUmemLocationType type;
@@ -43,8 +42,7 @@ static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) 
                : *given;
 }
 
-/* Returns 1 if weir supports all properties that the program has set for a pool, else 0.  The driver allocates the
- * memory of a pool with other properties. */
+/* Returns 1 if weir supports all properties of a new pool, else 0. */
 static int are_properties_known(const CUmemPoolProps *properties) {
     for (size_t i = 0; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
@@ -52,8 +50,8 @@ static int are_properties_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns the reason why weir cannot allocate the memory of a pool, or WEIR_FALLBACK_NOT if weir can.  weir can allocate
- * memory of a device, for a pool with properties that weir supports and that no other process can use. */
+/* Returns the reason why weir cannot allocate the pool's memory, or WEIR_FALLBACK_NOT.  weir can allocate memory of a
+ * device, for a pool with properties that weir supports and that no other process can use. */
 static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properties,
                                                   CUmemLocationType location) {
     enum weir_fallback why = reason_of_location(properties->allocType, location);
@@ -65,8 +63,8 @@ static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properti
     return are_properties_known(properties) ? WEIR_FALLBACK_NOT : WEIR_FALLBACK_UNKNOWN;
 }
 
-/* Adds the record of a pool that the driver has just created.  If there is an old record with the pool's handle, the
- * old pool was destroyed without weir's notice, so the function first ends the old record. */
+/* Adds the record of a new pool.  An old record with the pool's handle belongs to a pool that was destroyed without
+ * weir's notice, so the function first ends this record. */
 static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                              enum weir_fallback why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -93,8 +91,7 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     return result;
 }
 
-/* For a pool that another process shares with this process, the driver allocates all memory.  The device of such a
- * pool is unknown. */
+/* The driver allocates the memory of a pool of another process.  The device of such a pool is unknown. */
 CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shared,
                                                         CUmemAllocationHandleType type,
                                                         unsigned long long flags) {
@@ -107,8 +104,8 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
     return result;
 }
 
-/* Destroys a pool.  Reads the field `generation` of the pool's record before the driver's call, because another
- * thread may get a new pool with this handle at once. */
+/* Reads `generation` of the record before the driver's call, because another thread may then get a pool with this
+ * handle. */
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     struct weir_pool *p = weir__is_serving ? NULL : weir__pool_of(pool);
     unsigned generation = p ? atomic_load_explicit(&p->generation, memory_order_relaxed) : 0;
@@ -121,7 +118,7 @@ CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     return result;
 }
 
-/* Returns the allocator of weir that allocates the pool's memory, or NULL if there is none. */
+/* Returns NULL if weir does not allocate the pool's memory. */
 static struct weir_served *allocator_of_pool(CUmemoryPool pool) {
     struct weir_pool *p = weir__pool_of(pool);
 
@@ -141,10 +138,9 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* Sets an attribute of a pool.  The driver checks and stores the value.  weir ignores a release threshold, because
- * the user's settings say how much memory weir keeps.  Of the three attributes for the reuse of memory, weir obeys
- * only opportunistic reuse: weir does not see the program's events, and a setting of the user says whether weir
- * makes one stream wait for another. */
+/* The driver checks and stores the value.  weir ignores a release threshold, because the user's settings say how much
+ * memory weir keeps.  Of the three attributes for the reuse of memory, weir obeys only opportunistic reuse, because
+ * weir does not see the program's events. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
@@ -165,8 +161,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Returns the value of a pool's attribute for the memory of the pool's allocator.  The caller adds the value of the
- * driver's own pool. */
+/* Returns the value for the pool's allocator.  The caller adds the value of the driver's own pool. */
 static uint64_t read_pool_figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -199,8 +194,8 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Restores the earlier rights of other devices to access the driver's pool, because weir's memory of the pool cannot
- * have the new rights. */
+/* Restores the earlier rights to access the driver's pool, because weir's memory of the pool cannot have the new
+ * rights. */
 static void restore_pool_access(const struct weir_pool *p, CUmemoryPool pool,
                                 const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -250,8 +245,8 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- current pools ---- */
 
-/* Records a pool that the program has set as the current pool of a device or has received from the driver.  A pool
- * that the program has not created is a device's default pool. */
+/* Records a pool that the program has set as a current pool or has received from the driver.  A pool that the program
+ * has not created is a device's default pool. */
 static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
                                const CUmemLocation *given, CUmemAllocationType type,
                                int is_current) {
@@ -265,8 +260,8 @@ static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
     why = reason_of_location(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_FALLBACK_NOT ? location.id : -1,
                        (struct weir_pool_kind){0}, why);
-    /* The program has passed the only locality domain of a device, and the device may have another current pool.  So
-     * weir queries the driver for the current pool later. */
+    /* The program has passed the only locality domain of a device, so weir queries the driver for the current pool
+     * later. */
     if (is_current && why == WEIR_FALLBACK_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     end_serving();

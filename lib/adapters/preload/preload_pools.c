@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pools.c: keeps the records of the program's memory pools, and creates the allocators that allocate the
- * pools' memory.
+/* preload_pools.c: keeps the records of the program's memory pools, and creates the allocators for the pools' memory.
  *
- * weir creates the allocator of a pool when the program first allocates from the pool.  When the program destroys the
- * pool, the allocator stays until its last block is freed.  Then the allocator frees its memory, and another pool of
- * the device can use it.  No allocator is ever destroyed, because threads search the table of allocators without a
- * lock.
+ * weir creates the allocator of a pool when the program first allocates from the pool.  After the end of the pool,
+ * the allocator stays until its last block is freed.  Then the allocator frees its memory, and another pool of the
+ * device can use it.  No allocator is ever destroyed, because threads search the table of allocators without a lock.
  *
  * Locks: `lock` guards additions to the table, the creation of allocators, and changes of pools.  A thread that holds
  * `lock` calls functions of the driver and of weir.
  *
- * The code in this file must not depend on which driver function the program has called.
- */
+ * The code in this file must not depend on which driver function the program has called. */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>
@@ -24,14 +21,14 @@
 
 enum { BUCKETS = 64, BUCKET_BITS = 6 };
 
-#define UNIT ((size_t)32 << 20) /* the driver's pools grow by multiples of this size, in bytes */
+#define UNIT ((size_t)32 << 20) /* the driver's pools grow by multiples of 32 MiB */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct weir_pool *) pools[BUCKETS];
-/* The current pool of each device.  NULL if weir must query the driver for the current pool. */
+/* NULL if weir must query the driver for the device's current pool. */
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES];
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
-/* Whether weir or the driver allocates the memory of cuMemAlloc on each device (enum weir_pool_state). */
+/* The state of cuMemAlloc on each device (enum weir_pool_state). */
 static _Atomic int plain_state[WEIR_MOST_DEVICES];
 static atomic_int any_refused, any_asked;
 
@@ -58,9 +55,9 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle) {
 
 enum { MOST_ENDED = 256 };
 
-/* The handles of destroyed pools.  An unused entry is NULL.  The handle of a live pool is never in this table. */
+/* The handles of destroyed pools, without those that the driver has given to new pools.  An unused entry is NULL. */
 static _Atomic(CUmemoryPool) ended[MOST_ENDED];
-static atomic_uint ended_count; /* the number of entries that have ever been used */
+static atomic_uint ended_count; /* the number of entries ever used */
 
 int weir__pool_has_ended(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_acquire);
@@ -71,8 +68,7 @@ int weir__pool_has_ended(CUmemoryPool handle) {
     return 0;
 }
 
-/* Adds the handle of a destroyed pool to the table of such handles.  If the table is full, the new handle replaces
- * an older handle.  The caller holds `lock`. */
+/* Adds the handle of a destroyed pool, in place of an older handle if the table is full.  The caller holds `lock`. */
 static void add_ended_handle(CUmemoryPool handle) {
     static unsigned next;
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed), at = 0;
@@ -86,8 +82,7 @@ static void add_ended_handle(CUmemoryPool handle) {
         atomic_store_explicit(&ended_count, count + 1, memory_order_release);
 }
 
-/* Removes a handle from the table of destroyed pools, because the driver has given the handle to a new pool.  The
- * caller holds `lock`. */
+/* Removes a handle that the driver has given to a new pool.  The caller holds `lock`. */
 static void remove_ended_handle(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed);
 
@@ -98,8 +93,8 @@ static void remove_ended_handle(CUmemoryPool handle) {
 
 /* ---- records of pools --------------------------------------------------------------------------- */
 
-/* Returns an unused pool record of this bucket of the hash table, or adds a new record.  Returns NULL if there is no
- * host memory.  The caller holds `lock`. */
+/* Returns an unused record of this bucket of the hash table, or a new record.  Returns NULL if there is no host
+ * memory.  The caller holds `lock`. */
 static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
     struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
 
@@ -147,8 +142,8 @@ void weir__pool_set_current(int device, struct weir_pool *p) {
         atomic_store_explicit(&current[device], p, memory_order_release);
 }
 
-/* Queries the driver for the current pool of the device, and records the pool.  If the program has not created this
- * pool, it is the device's default pool. */
+/* Queries the driver for the device's current pool.  A pool that the program has not created is the device's default
+ * pool. */
 static __attribute__((noinline)) struct weir_pool *query_current_pool(int device) {
     CUmemoryPool handle = NULL;
     struct weir_pool *p;
@@ -182,7 +177,7 @@ static int is_first_of_device(int device) {
 
 /* Reads weir's options from environment variables.  Reports an invalid value only once. */
 static weir_status read_served_environment(weir_options *options) {
-    static int is_wrong; /* set once an invalid value was found; guarded by `lock` */
+    static int is_wrong; /* guarded by `lock` */
     char message[320];
     weir_status status = WEIR_E_PARSE;
 
@@ -197,7 +192,6 @@ static weir_status read_served_environment(weir_options *options) {
     return status;
 }
 
-/* Returns 1 if the amount may be more than `most` bytes on the device, else 0. */
 static int may_exceed(const weir_amount *amount, int device, size_t most) {
     size_t total = SIZE_MAX;
 
@@ -210,8 +204,8 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     return (double)amount->value / 1e6 * (double)total > (double)most;
 }
 
-/* Limits an allocator to the maximum size `most` of its pool, rounded up to a multiple of UNIT, as the driver (580)
- * does.  Does nothing if the pool has no maximum size, or if the user has set a limit. */
+/* Limits an allocator to its pool's maximum size, rounded up to a multiple of UNIT, as the driver (580) does.  Does
+ * nothing if there is no maximum size, or if the user has set a limit. */
 static void apply_pool_limit(weir_options *options, int device, size_t most) {
     size_t whole =
         most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
@@ -231,10 +225,10 @@ static void apply_pool_limit(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* Returns 1 if weir could not create an allocator because the device cannot satisfy the user's settings, else 0.  A
- * later attempt may succeed if the driver failed, or if the limit is a fraction of the free memory, which changes;
- * then the result is 0.  If the driver does not support pools (WEIR_E_NOT_SUPPORTED) or weir cannot use the driver
- * (WEIR_E_NO_DEVICE), the result is 1 only if the settings demand peer devices or the mapped engine. */
+/* Returns 1 if weir could not create an allocator because the device cannot satisfy the user's settings.  Returns 0
+ * if a later attempt may succeed: the driver failed, or the limit is a fraction of the free memory.  If the driver
+ * does not support pools (WEIR_E_NOT_SUPPORTED) or weir cannot use the driver (WEIR_E_NO_DEVICE), returns 1 only if
+ * the settings demand peer devices or the mapped engine. */
 static int is_caused_by_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;
@@ -252,8 +246,7 @@ static int is_caused_by_settings(weir_status status, const weir_options *options
     }
 }
 
-/* Reads the options for the allocator `s`.  Only the first allocator of a device preallocates memory and writes a
- * profile. */
+/* Reads the allocator's options.  Only the first allocator of a device preallocates memory and writes a profile. */
 static weir_status read_served_options(weir_options *options, struct weir_served *s) {
     weir_status status = read_served_environment(options);
 
@@ -271,17 +264,15 @@ static weir_status read_served_options(weir_options *options, struct weir_served
     return WEIR_OK;
 }
 
-/* Returns 1 if the allocator has live blocks, else 0.  Does not call the driver, because other threads may wait for
- * `lock`. */
+/* Does not call the driver, because other threads may wait for `lock`. */
 static int has_served_blocks(struct weir_served *s) {
     return s->needs_sums ? atomic_load_explicit(&s->used, memory_order_relaxed) > 0
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Returns the number of an unused entry of the table of allocators.  If the table is full, returns the entry of an
- * allocator whose memory was destroyed by a reset of its device, preferably of one without live blocks.  Such an
- * allocator is not destroyed, since a thread may still read it.  Returns WEIR_MOST_SERVED if the table is full of
- * other allocators. */
+/* Returns the number of an unused entry of the table.  If the table is full, returns the entry of a lost allocator,
+ * preferably of one without live blocks; this allocator stays in memory, since a thread may still read it.  Returns
+ * WEIR_MOST_SERVED if the table is full of other allocators. */
 static unsigned find_served_entry(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -299,8 +290,8 @@ static unsigned find_served_entry(void) {
     return found;
 }
 
-/* Creates an allocator for pools with these properties on the device, and adds the allocator to the table.  On
- * failure, returns NULL and sets *state to WEIR_POOL_BY_DRIVER or WEIR_POOL_REFUSED.  The caller holds `lock`. */
+/* Creates an allocator for pools with these properties, and adds the allocator to the table.  On failure, returns
+ * NULL and sets *state to WEIR_POOL_BY_DRIVER or WEIR_POOL_REFUSED.  The caller holds `lock`. */
 static struct weir_served *create_served(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_served_entry();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
@@ -315,8 +306,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     s->kind = kind;
     if (read_served_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first allocator of a device logs warnings while weir creates it.  Later this allocator does not log failed
-     * requests, because OOM reports describe them. */
+    /* The first allocator of a device logs warnings during its creation.  Later, OOM reports replace its log lines. */
     logs_warnings = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (logs_warnings)
         options.log = WEIR_LOG_WARNING;
@@ -329,7 +319,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     if (logs_warnings)
         weir__drop_in_stop_logs(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
-    /* The allocator has its own reference to this context, so the context is not destroyed. */
+    /* The allocator holds its own reference to this context. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
     s->needs_records = !weir__drop_in_knows_blocks(s->allocator);
@@ -337,8 +327,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* A thread in weir__streams_query_all() may have read the table before this allocator was added, and so missed
-     * the allocator. */
+    /* A thread in weir__streams_query_all() may have read the table before this allocator was added. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__misses_captures())
         weir__drop_in_query_all(s->allocator);
@@ -367,8 +356,8 @@ void weir__served_restart_peak(struct weir_served *s) {
         (void)weir__drop_in_peak(s->allocator, 1);
 }
 
-/* Returns the peak of reserved memory since the program last restarted the peak.  This is the largest of three
- * values: the memory at the restart, after each later growth, and now. */
+/* Returns the peak of reserved memory since the last restart: the largest of the memory at the restart, after each
+ * later growth, and now. */
 uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->restart_event, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->restart_reserved, memory_order_relaxed);
@@ -407,15 +396,13 @@ void weir__served_trim(struct weir_served *s, size_t keep) {
         weir__drop_in_trim(s->allocator, keep, weir__streams_are_idle(s));
 }
 
-/* If the allocator has no live block, frees its memory and makes it available for another pool.  The caller passes
- * an allocator whose pool was destroyed.  Memory that unfinished work still uses is freed later, when another pool
- * of the device is destroyed. */
+/* Memory that unfinished work still uses is freed later, when another pool of the device is destroyed. */
 void weir__served_release(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
 
-    /* Two threads may free the last two blocks concurrently.  This fence makes sure that at least one thread sees
-     * that no block is left. */
+    /* Two threads may free the last two blocks concurrently.  Because of this fence, at least one of them sees no
+     * live block. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
@@ -423,8 +410,7 @@ void weir__served_release(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Frees the memory of allocators that no pool uses any more.  When the last pool of such an allocator was destroyed,
- * some of its memory could not be freed, because unfinished work still used it. */
+/* Frees the memory of allocators that no pool uses.  When their pools ended, unfinished work still used this memory. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -437,9 +423,9 @@ static void trim_spares(int device) {
     }
 }
 
-/* Returns an unused allocator of the device with these properties for a new pool, or NULL if there is none.  First
- * checks the allocators of destroyed pools again, because the last block of a pool may have been freed just when the
- * pool was destroyed.  The caller holds `lock`. */
+/* Returns an unused allocator with these properties for a new pool, or NULL.  First checks the allocators of
+ * destroyed pools again, because a pool's last block may have been freed just when the pool was destroyed.  The
+ * caller holds `lock`. */
 static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -460,7 +446,7 @@ static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_ki
 
 /* ---- reuse of memory across streams --------------------------------------------------------------- */
 
-/* Makes the driver allocate the memory of a pool from now on, for the reason `why`.  The caller holds `lock`. */
+/* From now on, the driver allocates the pool's memory, for the reason `why`.  The caller holds `lock`. */
 static void leave_pool_to_driver(struct weir_pool *p, enum weir_fallback why) {
     atomic_store_explicit(&p->fallback, (int)why, memory_order_relaxed);
     atomic_store_explicit(&p->state, WEIR_POOL_BY_DRIVER, memory_order_release);
@@ -492,8 +478,8 @@ static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
            access->location.id < WEIR_MOST_DEVICES;
 }
 
-/* Sets the rights of another device to access the memory of the allocator.  The constants WEIR_ACCESS_* have the
- * driver's values, so `flags` needs no conversion.  The caller holds `lock`. */
+/* Sets another device's rights to access the allocator's memory.  The constants WEIR_ACCESS_* have the driver's
+ * values.  The caller holds `lock`. */
 static weir_status set_peer_access(struct weir_served *s, int device, CUmemAccess_flags flags) {
     uint64_t bit = UINT64_C(1) << device;
     weir_status status = weir_set_access(s->allocator, device, (int)flags);
@@ -503,9 +489,9 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
     return status;
 }
 
-/* Gives other devices the access rights of the pool `p` to the memory of its new allocator.  Removes the rights of
- * an earlier pool after a wait for the device.  Returns 1 on success, 0 if the memory cannot have these rights.  The
- * caller holds `lock`. */
+/* Gives other devices the access rights of the pool to its new allocator.  Removes the rights of an earlier pool
+ * after a wait for the device.  Returns 1 on success, 0 if the memory cannot have these rights.  The caller holds
+ * `lock`. */
 static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->peers == 0;
 
@@ -523,8 +509,7 @@ static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     return 1;
 }
 
-/* Returns 1 if only the driver's own pools can have such access rights, and weir's memory cannot, as for access from
- * the host.  Returns 0 otherwise. */
+/* Returns 1 if weir's memory cannot have such access rights, as for access from the host, else 0. */
 static int is_access_of_driver_only(const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -533,8 +518,8 @@ static int is_access_of_driver_only(const CUmemAccessDesc *access, size_t count)
     return 0;
 }
 
-/* Gives other devices new rights to access weir's memory of the pool.  If the driver rejects any of the rights,
- * restores all earlier rights.  Returns the driver's result.  The caller holds `lock`. */
+/* Gives other devices new rights to access the allocator's memory.  If the driver rejects any of the rights, restores
+ * all earlier rights.  Returns the driver's result.  The caller holds `lock`. */
 static CUresult change_access(struct weir_pool *p, struct weir_served *s,
                               const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -569,7 +554,7 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
     else if (is_access_of_driver_only(access, count) &&
              (atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN ||
               atomic_load_explicit(&p->fallback, memory_order_relaxed) == WEIR_FALLBACK_REUSE))
-        leave_pool_to_driver(p, WEIR_FALLBACK_ACCESS); /* weir's memory cannot have such rights */
+        leave_pool_to_driver(p, WEIR_FALLBACK_ACCESS);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,
@@ -580,8 +565,7 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
 
 /* ---- allocators of pools ------------------------------------------------------------------------- */
 
-/* Logs that weir does not allocate the memory of a pool or of cuMemAlloc.  Logs at most two lines: one if the driver
- * allocates such memory instead, and one if such requests fail. */
+/* Logs that the driver allocates memory in place of weir, or that requests fail.  Logs each of the two only once. */
 static void log_not_served(const char *what, int device, int state) {
     static atomic_flag said[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
     int is_refused = state == WEIR_POOL_REFUSED;
@@ -606,8 +590,7 @@ int weir__any_allocator_tried(void) {
     return atomic_load_explicit(&any_asked, memory_order_relaxed);
 }
 
-/* Takes `lock` to create an allocator.  weir__driver_begin_use() makes sure that a child that is forked meanwhile
- * does not wait for `lock`. */
+/* Takes `lock`.  weir__driver_begin_use() makes sure that a child that is forked meanwhile does not wait for `lock`. */
 static void lock_for_creation(void) {
     atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();
@@ -619,7 +602,7 @@ static void unlock_after_creation(void) {
     weir__driver_end_use();
 }
 
-/* Returns an unused or a new allocator for the pool.  On failure, returns NULL and sets *state to WEIR_POOL_BY_DRIVER or
+/* Returns an unused or a new allocator.  On failure, returns NULL and sets *state to WEIR_POOL_BY_DRIVER or
  * WEIR_POOL_REFUSED.  The caller holds `lock`. */
 static struct weir_served *find_served(struct weir_pool *p, int *state) {
     struct weir_served *s = reuse_spare_allocator(p->device, p->kind);
@@ -692,7 +675,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
     return s;
 }
 
-/* Creates the private stream of the allocator.  The caller holds `lock`. */
+/* The caller holds `lock`. */
 static void create_private_stream(struct weir_served *s) {
     CUcontext popped;
 
@@ -716,9 +699,8 @@ CUstream weir__served_private_stream(struct weir_served *s) {
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
-/* The longest waits before a reset of a device, in seconds.  weir waits QUERY_S for a thread that queries all
- * allocators, to find out whether some thread never releases an allocator's lock.  weir waits RELEASE_S for
- * release_device_pools(). */
+/* The longest waits before a reset of a device, in seconds: for a query of all allocators, which shows whether some
+ * thread never releases an allocator's lock, and for release_device_pools(). */
 enum { QUERY_S = 2, RELEASE_S = 10 };
 
 static int is_on_device(const struct weir_served *s, const void *device) {
@@ -734,9 +716,8 @@ static void query_device_figures(void *device) {
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
-/* Writes the profiles of the device's allocators and frees their idle memory, before the device is reset.  The
- * program may end after the reset without another chance to write profiles, and the idle memory cannot be freed
- * after the reset. */
+/* Writes the profiles of the device's allocators and frees their idle memory before a reset.  The program may end
+ * without another chance to write profiles, and a reset makes frees impossible. */
 static void release_device_pools(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -748,11 +729,10 @@ static void release_device_pools(void *device) {
     }
 }
 
-/* Writes the profiles of the device's allocators and frees their idle memory, in another thread and with a time
- * limit, since some thread may never release an allocator's lock.  Returns 1 on success, 0 if the time limit was
- * reached. */
+/* Runs release_device_pools() in another thread with a time limit, since some thread may never release an allocator's
+ * lock.  Returns 1 on success, 0 if the time limit was reached. */
 static int release_in_time(int device) {
-    /* Passed by value, since a late thread may read the number after this function has returned. */
+    /* by value, since a late thread may read the number after the return of this function */
     void *number = (void *)(intptr_t)device;
 
     return weir__thread_in_time(query_device_figures, number, QUERY_S) &&
@@ -766,9 +746,8 @@ void weir__served_save(struct weir_served *s) {
         weir__run_log("the profile of %s was not written", s->device_text);
 }
 
-/* Marks all allocators of the device as lost before the device's context is reset.  The driver promises that blocks
- * of pools outlive the context.  But the streams and events that order the reuse of memory do not, so the allocators
- * cannot continue. */
+/* The driver promises that blocks of pools outlive the context.  But the streams and events that order the reuse of
+ * memory do not, so the allocators cannot continue. */
 void weir__served_mark_lost(int device) {
     int has_settled = release_in_time(device), is_held = weir__show_pause_in_time();
 
@@ -794,7 +773,7 @@ void weir__served_mark_lost(int device) {
             }
     if (device >= 0 && device < WEIR_MOST_DEVICES) {
         atomic_store_explicit(&plain[device], NULL, memory_order_release);
-        /* A reset makes the default pool of the device its current pool. */
+        /* A reset makes the default pool the device's current pool. */
         atomic_store_explicit(&current[device], NULL, memory_order_release);
     }
     pthread_mutex_unlock(&lock);
@@ -823,6 +802,6 @@ void weir__pool_end(struct weir_pool *p, unsigned generation) {
         trim_spares(device);
     if (s && atomic_compare_exchange_strong(
                  &s->state, &(int){WEIR_SERVED_LIVE},
-                 WEIR_SERVED_ENDING)) /* the exchange fails if the device was reset meanwhile */
+                 WEIR_SERVED_ENDING)) /* fails if the device was reset meanwhile */
         weir__served_release(s);
 }

@@ -2,30 +2,27 @@
 /* preload_report.c: writes the reports of the preload library that the user wants, and the reason if weir has
  * allocated nothing.
  *
- * report() writes the statistics.  exit(3) calls report() before the driver is unloaded, because report() is
- * registered after the driver's own exit function.  quick_exit(3) calls the functions of another list, so report()
- * and report_at_exit() are registered in that list, too.  Each line is written by one write(2), so that several
- * processes may write to one file.
+ * exit(3) calls report(), which writes the statistics, before the driver's own exit function, because report() is
+ * registered later.  quick_exit(3) calls the functions of another list, so report() and report_at_exit() are
+ * registered in that list, too.  Each line is written by one write(2), so that several processes may write to one
+ * file.
  *
  * A process that ends by _exit or by a signal calls no exit function (preload_ends.c).  The ending thread may be
  * inside a signal handler that has interrupted any code.  So a thread "weir-exit" waits on a semaphore.  The ending
  * thread posts the semaphore, and waits for a limited time while "weir-exit" writes the reports.  If weir has
- * allocated nothing, the ending thread reports this itself, without memory and locks, and removes the process's file
- * for `weir top`.  If a second thread ends the process, it waits for the first thread.
+ * allocated nothing, the ending thread reports this itself, without memory and locks.
  *
  * A program may abort after a failed request.  So weir also writes the statistics at the first failed request, but
  * only as text: each process writes just one line of JSON, at its end.
  *
  * A program may close standard error before its end, as programs of coreutils do.  So if the user wants a report, the
- * first process of `weir run` keeps a duplicate of standard error, and restores standard error from it.  The
- * duplicate is closed on exec and in a child of fork.
+ * first process of `weir run` keeps a duplicate of standard error, which is closed on exec and in a child of fork.
  *
  * A thread whose driver call never returns may hold the lock of an allocator.  So a separate thread reads the
  * statistics.  The process waits two seconds for the statistics, and ten seconds for profiles (--profile).  If any
  * are missing, the reports say so.
  *
- * The code in this file must not depend on how weir replaces the driver's functions.
- */
+ * The code in this file must not depend on how weir replaces the driver's functions. */
 #include "adapters/preload/preload.h"
 
 #include <errno.h>
@@ -54,13 +51,12 @@
 enum {
     FIGURES_S = 2, /* the longest wait for statistics, in seconds */
     PROFILES_S = 10,
-    /* The longest time that _exit waits for all reports, in seconds. */
-    REPORT_S = FIGURES_S + PROFILES_S + 3,
+    REPORT_S = FIGURES_S + PROFILES_S + 3, /* the longest wait of _exit for all reports */
     TEXT_BYTES = 400,
     LINE_BYTES = 524288,
-    FIGURES_BYTES = 65536, /* the bytes of a line of JSON that must stay free for the statistics */
+    FIGURES_BYTES = 65536, /* room for the statistics in a line of JSON */
     OOM_REPORT_BYTES = 4096,
-    MOST_PARTS = 512 /* the largest number of parts of a time line */
+    MOST_PARTS = 512 /* parts of a time line */
 };
 
 _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
@@ -68,8 +64,7 @@ _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
     "pools", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemCreate"};
 
-/* The name of the program.  weir copies the name when the program starts, because a program may overwrite its
- * arguments later. */
+/* The name of the program at its start, because a program may overwrite its arguments later. */
 static char program[64];
 
 static uint64_t unserved(int which) {
@@ -117,16 +112,14 @@ void weir__run_log(const char *format, ...) {
 
 /* ---- statistics ---------------------------------------------------------------------------------- */
 
-/* The statistics of one allocator. */
 struct figures {
     atomic_int are_known; /* set once `figures` is complete */
     weir_statistics figures;
 };
 
-/* The statistics of all allocators at the end of the process. */
 static struct figures at_end[WEIR_MOST_SERVED];
 
-static atomic_int is_over; /* set once no thread waits for statistics and profiles any more */
+static atomic_int is_over; /* set once no thread waits for statistics and profiles */
 
 static void read_all_figures(struct figures *all) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++) {
@@ -136,12 +129,12 @@ static void read_all_figures(struct figures *all) {
     }
 }
 
-/* Returns the statistics of allocator number `i`, or NULL if they could not be read in time. */
+/* Returns an allocator's statistics, or NULL if they could not be read in time. */
 static const weir_statistics *find_figures(const struct figures *all, unsigned i) {
     return atomic_load_explicit(&all[i].are_known, memory_order_acquire) ? &all[i].figures : NULL;
 }
 
-/* If weir measures latencies (WEIR_LATENCY), adds the latencies of an operation to a line of JSON. */
+/* Adds the latencies of an operation to a line of JSON, if weir measures latencies (WEIR_LATENCY). */
 static void add_latency(struct weir_output *line, const struct weir_served *s, int operation,
                         const char *name) {
     weir_latency l = {.size = sizeof l};
@@ -163,8 +156,8 @@ static void add_numbers(struct weir_output *line, const char *name,
     weir__put_json(line, "]");
 }
 
-/* Adds the allocator's time line of memory to a line of JSON, in the form that a replay of a recorded trace
- * writes (cli/replay/child.c). */
+/* Adds the allocator's time line of memory to a line of JSON, in the form that the replay of a trace writes
+ * (cli/replay/child.c). */
 static void add_timeline(struct weir_output *line, const struct weir_served *s) {
     /* static, to save stack; only one thread calls this function */
     static struct weir_timeline_extent part[MOST_PARTS];
@@ -182,7 +175,7 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        /* Removes the time line again, because too little room is left for the statistics. */
+        /* removes the time line, because it leaves too little room for the statistics */
         *line = before;
 }
 
@@ -208,7 +201,7 @@ static void add_served(struct weir_output *line, const struct weir_served *s,
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
     add_timeline(line, s);
-    /* The end of the time line.  It is later than the last change in the time line. */
+    /* the end of the time line, later than its last change */
     weir__put_json(line, ",'ended_ns':%ju}", weir__show_age(s->allocator));
 }
 
@@ -221,7 +214,7 @@ static void put_line(const char *path, const struct weir_output *line) {
 }
 
 static void report_json(const char *path) {
-    /* Static, to save stack; only one thread calls this function, and only once. */
+    /* static, to save stack; only one thread calls this function, only once */
     static char text[LINE_BYTES];
     struct weir_output line = {.text = text, .bytes = sizeof text};
     int is_incomplete = 0;
@@ -253,8 +246,7 @@ static double mebibytes(uint64_t bytes) {
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* Writes the statistics of this process as text.  Each line names the process, since the lines of several processes
- * may be mixed in one file. */
+/* Writes the statistics as text.  Each line names the process, since several processes may write to one file. */
 static void report_text(const struct figures *all, const char *when) {
     long process = (long)getpid();
     char text[TEXT_BYTES], refused[40];
@@ -296,8 +288,8 @@ static void report_text(const struct figures *all, const char *when) {
                   left_over.length > 0 ? text : " none");
 }
 
-/* Writes a report of a failed request to standard error, or to the file that the user has named.  If the user wants
- * statistics as JSON, also adds a line to the file of these statistics. */
+/* Writes a report of a failed request to standard error or to the user's file.  If the user wants statistics as JSON,
+ * also adds a line to their file. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
     char json[OOM_REPORT_BYTES], text[OOM_REPORT_BYTES + 200];
@@ -322,7 +314,7 @@ static const char *report_file_of(const char *variable) {
 }
 
 /* Returns 1 if the user wants a report of this process, else 0.  Only the first process of `weir run` writes a
- * report, not the programs that this process starts. */
+ * report. */
 static int wants_report(void) {
     static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_TRACE"};
     const char *first = weir__variable("WEIR_RUN_FIRST");
@@ -333,18 +325,17 @@ static int wants_report(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error, which weir opens when the process starts.  Its number is far from the numbers that
- * programs use (such as 200, for locks in scripts), and below most limits on numbers of open files. */
+/* A duplicate of standard error.  Its number is far from the numbers that programs use (such as 200, for locks in
+ * scripts), and below most limits on numbers of open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate of standard error is open, else 0.  The program may have closed the duplicate and
- * opened another file with this number, but the flag FD_CLOEXEC shows that the file is the duplicate. */
+/* Returns 1 if the duplicate of standard error is open, else 0.  If the program has closed the duplicate and opened
+ * another file with this number, the file lacks the flag FD_CLOEXEC. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
 
-/* Closes the duplicate of standard error in a child of fork.  Otherwise a reader of standard error would wait until
- * the child ends, too. */
+/* In a child of fork, a reader of standard error would otherwise wait until the child ends, too. */
 static void close_kept_error(void) {
     if (has_kept_error())
         weir__kept_close(&kept_error);
@@ -363,8 +354,8 @@ static void duplicate_error_output(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* If standard error is closed, restores it from the duplicate.  Tries several times, because another thread may use
- * the number of standard error for a moment. */
+/* Restores a closed standard error from the duplicate.  Tries several times, because another thread may use the
+ * number of standard error for a moment. */
 static void restore_error_output(void) {
     enum { TRIES = 20 };
 
@@ -380,7 +371,7 @@ static void restore_error_output(void) {
 
 /* ---- the end of the process ---------------------------------------------------------------------- */
 
-/* Semaphores: `has_figures` is posted when all statistics are read, `has_profiles` when all profiles are written. */
+/* posted when all statistics have been read, and when all profiles have been written */
 static sem_t has_figures, has_profiles;
 
 static void save_profiles(void) {
@@ -431,8 +422,8 @@ static void log_missing_parts(int has_all_figures, int wants_figures, int has_pr
             wants_figures ? " its statistics," : "", has_profile ? " its profile," : "");
 }
 
-/* Reads the statistics and writes the profiles in a new thread, or in this thread if no thread can be started.
- * Waits for a limited time, and logs what is missing. */
+/* Reads the statistics and writes the profiles in a new thread, or in this thread if no thread can be started.  Logs
+ * what is missing after a limited time. */
 static void read_with_time_limit(int wants_figures) {
     int has_profile = has_any_profile(), figures = 0, profiles = 0;
 
@@ -450,15 +441,14 @@ static void read_with_time_limit(int wants_figures) {
 }
 
 static pid_t served_process;
-/* Set by the first thread that writes the reports.  Other threads wait for this thread. */
+/* set by the first thread that writes the reports; other threads wait for this thread */
 static atomic_int has_begun;
-/* Set while this thread writes reports.  A signal handler may interrupt the thread meanwhile and must not write them
- * again. */
+/* set while this thread writes reports, which a signal handler on this thread must not write again */
 static _Thread_local int is_reporting;
-/* A thread that ends the process by _exit posts `is_ending`.  The thread that has written all reports posts
- * `has_reported`. */
+/* `is_ending` is posted by a thread that ends the process by _exit, `has_reported` by the thread that has written all
+ * reports. */
 static sem_t is_ending, has_reported;
-/* Set if the thread "weir-exit" waits for `is_ending`, so both semaphores are initialised. */
+/* set if the thread "weir-exit" waits for `is_ending` */
 static atomic_int has_report_thread;
 
 static void wait_for_reports(void) {
@@ -470,7 +460,7 @@ static void wait_for_reports(void) {
                   (long)getpid(), REPORT_S);
 }
 
-/* Writes all reports before the driver is unloaded.  Does nothing in a child process, even if no handler of
+/* Writes all reports before the driver is unloaded, but not in a child process, even if no handler of
  * pthread_atfork(3) has run in the child. */
 static void report(void) {
     const char *path = report_file_of("WEIR_RUN_JSON");
@@ -543,9 +533,9 @@ static __attribute__((constructor)) void begin_report(void) {
     duplicate_error_output();
 }
 
-/* Returns 1 if the path of a file that is mapped into this process contains `name`, else 0.  Reads /proc/self/maps
- * instead of calling the dynamic linker, because a signal may have interrupted this thread inside the linker.  The
- * only slash of `name` must be its first character, because the search never goes back. */
+/* Returns 1 if the path of a file that is mapped into this process contains `name`, else 0.  Reads /proc/self/maps,
+ * because a signal may have interrupted this thread inside the dynamic linker.  Only the first character of `name`
+ * may be a slash, because the search never goes back. */
 static int is_file_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
@@ -561,7 +551,7 @@ static int is_file_mapped(const char *name) {
     return found == length;
 }
 
-/* If the user wants a report of this process, logs why there are no statistics. */
+/* Logs why there are no statistics, if the user wants a report. */
 static void log_nothing_served(void) {
     if (!wants_report())
         return;
@@ -599,9 +589,9 @@ static int log_fallbacks(void) {
     return 1;
 }
 
-/* At the end of the process, logs once the requests that the driver has served because weir could not.  If there are
- * none and weir has allocated nothing, logs the reason.  Logs nothing about pools for which weir could not create an
- * allocator, because weir has logged these at their first requests.  Does nothing in a child of fork or vfork. */
+/* At the end of the process, logs the requests that the driver has served because weir could not, or the reason if
+ * weir has allocated nothing.  Pools for which weir could not create an allocator were logged at their first
+ * requests.  Does nothing in a child of fork or vfork. */
 static __attribute__((destructor)) void report_at_exit(void) {
     static atomic_int is_done;
     const char *why = weir__torch_reason_unused();
@@ -625,8 +615,8 @@ static __attribute__((destructor)) void report_at_exit(void) {
         log_nothing_served();
 }
 
-/* Writes all reports, unless this process is a child of fork or vfork.  A child of vfork shares all memory with its
- * parent, so only its process id shows that it is a child. */
+/* Does nothing in a child of fork or vfork.  A child of vfork shares all memory with its parent, and only its process
+ * id differs. */
 void weir__report_before_end(int is_sure) {
     int is_own = !weir__driver_forked() && getpid() == own_process;
 

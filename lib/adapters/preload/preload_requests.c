@@ -2,16 +2,15 @@
 /* preload_requests.c: replaces the driver's functions that allocate memory.
  *
  * weir allocates the memory of memory pools, and the memory of cuMemAlloc if an option of `weir run` says so.  The
- * driver allocates all other memory, and weir counts these requests.  If the driver is out of memory for such a
- * request, weir's allocators free their idle memory, and weir calls the driver again.
- */
+ * driver serves all other requests, and weir counts them.  If the driver is out of memory for such a request, weir's
+ * allocators free their idle memory, and weir calls the driver again. */
 #include "adapters/preload/preload.h"
 
 #include "base/log.h"
 
 /* ---- devices ---- */
 
-/* Returns the number of devices that the program can use.  This number never changes. */
+/* This number never changes. */
 static int count_visible_devices(void) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -21,7 +20,7 @@ static int count_visible_devices(void) {
     return devices;
 }
 
-/* Returns the device of the context, or -1 if a query of the driver fails. */
+/* Returns -1 if the driver fails. */
 static int device_of_context(CUcontext context) {
     CUdevice device = -1;
     CUcontext popped;
@@ -34,7 +33,7 @@ static int device_of_context(CUcontext context) {
     return device;
 }
 
-/* Returns the device of the stream, or -1 if a query of the driver fails. */
+/* Returns -1 if the driver fails. */
 static int find_stream_device(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
@@ -70,8 +69,8 @@ CUresult weir__result_of(weir_status status) {
     }
 }
 
-/* Records a new block, if the block's allocator cannot do so itself.  Returns WEIR_OK on success.  If there is no
- * host memory, frees the block and returns WEIR_E_HOST_MEMORY. */
+/* Records a new block, if the allocator has no page map.  If there is no host memory, frees the block and returns
+ * WEIR_E_HOST_MEMORY. */
 static weir_status record_served_block(struct weir_served *s, void *block, size_t bytes,
                                        CUstream stream) {
     if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
@@ -94,8 +93,7 @@ __attribute__((noinline, cold)) int weir__make_room(const struct weir_served *bu
     return any;
 }
 
-/* The reason why the driver, and not weir, serves the present request of this thread.  `pool` is the pool that
- * causes the reason, or NULL. */
+/* The reason why the driver serves the thread's present request, and the pool that causes the reason, or NULL. */
 static _Thread_local struct {
     struct weir_pool *pool;
     enum weir_fallback why;
@@ -107,8 +105,7 @@ static int leave_to_driver(enum weir_fallback why, struct weir_pool *pool) {
     return 0;
 }
 
-/* Ends a request that weir has passed to the driver.  If the driver has served the request because weir could not,
- * counts the request and its reason.  Returns the driver's result. */
+/* Counts the request if the driver has served it because weir could not.  Returns the driver's result. */
 static CUresult end_driver_request(CUresult result) {
     if (fallback.why != WEIR_FALLBACK_NOT && result == CUDA_SUCCESS)
         weir__count_fallback(fallback.why, fallback.pool);
@@ -116,8 +113,8 @@ static CUresult end_driver_request(CUresult result) {
     return result;
 }
 
-/* Allocates a block for a request from the allocator `s`.  Returns 1 if *result is the result for the program, 0 if
- * the driver must serve the request. */
+/* Allocates a block from the allocator `s`.  Returns 1 if *result is the result for the program, 0 if the driver must
+ * serve the request. */
 static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     void *address = NULL;
@@ -133,7 +130,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
         weir__report_failure();
     }
     switch (status) {
-    case WEIR_E_STREAM: /* the stream belongs to another device, or is no valid stream */
+    case WEIR_E_STREAM: /* the stream is invalid or belongs to another device */
         return leave_to_driver(WEIR_FALLBACK_STREAM, NULL);
     case WEIR_E_CAPTURE:
     case WEIR_E_FORKED:
@@ -144,7 +141,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
         *result = CUDA_SUCCESS;
         return 1;
     default:
-        *block = 0; /* the driver (580) sets *block to 0, too, and programs check for 0 */
+        *block = 0; /* as the driver (580) does; programs check for 0 */
         *result = weir__result_of(status);
         return 1;
     }
@@ -152,8 +149,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
 
 /* ---- requests of pools ---- */
 
-/* Returns 1 if weir has noticed that the program destroyed the pool, else 0.  Sets *result to the error that the
- * program then gets. */
+/* Returns 1 if weir has noticed that the program destroyed the pool, else 0.  Sets *result to the program's error. */
 static int reject_ended_pool(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
@@ -182,8 +178,8 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
         (enum weir_fallback)atomic_load_explicit(&p->fallback, memory_order_relaxed), p);
 }
 
-/* Allocates from a pool for the program.  Returns 1 if *result is the result for the program, 0 if the driver must
- * serve the request.  The driver gets all requests with invalid arguments, so that it reports the error. */
+/* Allocates from a pool.  Returns 1 if *result is the result for the program, 0 if the driver must serve the request.
+ * The driver gets all requests with invalid arguments and reports the error. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;
@@ -198,9 +194,8 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     return done;
 }
 
-/* Adds a request to the memory statistics before the driver serves it.  On a stream that is being captured, the
- * bytes are added to the memory of graphs.  Returns 1 if the driver may be called, 0 if the limit of the group of
- * processes forbids the request. */
+/* Adds a request to the statistics before the driver serves it, to the memory of graphs if the stream is being
+ * captured.  Returns 1 if the driver may be called, 0 if the limit of the group of processes forbids the request. */
 static int begin_driver_request(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                                 size_t bytes) {
     int is_graph = !weir__is_serving && is_any_captured() && is_stream_captured(stream);
@@ -216,11 +211,10 @@ static int begin_driver_request(struct weir_plain *plain, CUmemoryPool handle, C
     return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
 
-/* The four functions of the driver that allocate from a memory pool.  CURRENT uses the device's current pool, NAMED
- * the pool that the program passes.  With _PTSZ, stream 0 is the calling thread's own default stream. */
+/* Driver functions that allocate from the device's current pool (CURRENT) or from a given pool (NAMED).  With _PTSZ,
+ * stream 0 is the calling thread's own default stream. */
 enum pool_call { CURRENT, CURRENT_PTSZ, NAMED, NAMED_PTSZ };
 
-/* Passes an allocation from a memory pool to the driver's function `call`. */
 static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t bytes,
                             CUmemoryPool pool, CUstream stream) {
     switch (call) {
@@ -235,7 +229,7 @@ static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t byte
     }
 }
 
-/* Allocates from a memory pool of weir, or passes the request to the driver. */
+/* Allocates from weir's memory, or passes the request to the driver. */
 static inline CUresult serve_pool_call(enum pool_call call, CUdeviceptr *block, size_t bytes,
                                        CUmemoryPool pool, CUstream stream) {
     CUstream meant = call == CURRENT_PTSZ || call == NAMED_PTSZ ? own(stream) : stream;
@@ -276,8 +270,7 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
 
 /* ---- requests by cuMemAlloc ---- */
 
-/* Waits for a stream.  Sets the capture mode of the thread to relaxed during the wait, so that the wait breaks no
- * capture of another thread. */
+/* Waits for a stream, in the capture mode relaxed: then the wait breaks no capture of another thread. */
 static CUresult wait_relaxed(CUstream stream) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -289,11 +282,10 @@ static CUresult wait_relaxed(CUstream stream) {
     return result;
 }
 
-/* Allocates a block for cuMemAlloc.  All streams may use such a block at once, without any order.  So the block
- * comes from an allocator that is used only for cuMemAlloc, on the allocator's private stream, which runs no other
- * work.  weir may have made this stream wait for earlier work on the memory, so the function waits for the stream.
- * If the wait fails, frees the block.  Returns 1 if *result is the result for the program, 0 if the driver must
- * serve the request. */
+/* Allocates a block for cuMemAlloc.  All streams may use such a block at once.  So the block comes from an allocator
+ * for cuMemAlloc only, on its private stream.  weir may have made this stream wait for earlier work on the memory, so
+ * the function waits for the stream.  If the wait fails, frees the block.  Returns 1 if *result is the result for the
+ * program, 0 if the driver must serve the request. */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(find_stream_device(NULL), &state);
@@ -302,8 +294,7 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!private_stream || !serve_from_pool(s, &found.base, bytes, private_stream, result)) {
-        /* The user has not chosen weir for this cuMemAlloc, so the final report must not list the request as one
-         * that weir could not serve. */
+        /* The user has not chosen weir for this request, so the final report must not list it as a fallback. */
         fallback.why = WEIR_FALLBACK_NOT;
         return !s && state == WEIR_POOL_REFUSED;
     }
@@ -317,10 +308,10 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return 1;
 }
 
-/* Allocates a block for cuMemAlloc, if the user has chosen so (`weir run`) and no capture runs.  Returns 1 if
- * *result is the result for the program, 0 if the driver must serve the request. */
+/* Allocates a block for cuMemAlloc, if the user wants this (`weir run`) and no capture runs.  Returns 1 if *result is
+ * the result for the program, 0 if the driver must serve the request. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
-    /* 1 if the user has chosen so, -1 if not, 0 before the variable is read */
+    /* 1 for yes, -1 for no, 0 before the variable is read */
     static atomic_int is_wanted;
     int wanted = atomic_load_explicit(&is_wanted, memory_order_relaxed), done;
 
@@ -342,9 +333,9 @@ static void count_driver_request(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* Passes a request for `asked` bytes to the driver by `call`.  Repeats `call` as long as the driver is out of memory
- * but other allocators or processes free some.  `*key` is the address or the handle of the new memory, and `got` is
- * its size in bytes. */
+/* Passes a request for `asked` bytes to the driver by `call`, and repeats `call` while the driver is out of memory
+ * but other allocators or processes free some.  `*key` is the address or the handle of the new memory, and `got` its
+ * size in bytes. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -369,8 +360,8 @@ CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
                              REAL(cuMemAlloc_v2)(block, bytes), block, bytes);
 }
 
-/* The driver (580) rounds the bytes of each row up to a multiple of PITCH.  weir must add the bytes of a request to
- * its statistics before the driver returns its own value of the pitch. */
+/* The driver (580) rounds the bytes of a row up to a multiple of PITCH.  weir adds the bytes to its statistics before
+ * the driver returns the pitch. */
 enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
@@ -473,8 +464,8 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Returns 1 if the driver's call succeeded and graphs of the program may have allocated memory, else 0.  If the
- * function returns 1, it has called begin_serving(), and the caller must call end_serving(). */
+/* Returns 1 if the driver's call succeeded and graphs may have allocated memory, else 0.  After a result of 1, the
+ * caller must call end_serving(). */
 static int begin_graph_query(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && begin_serving();
 }

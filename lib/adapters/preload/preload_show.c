@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_show.c: publishes the memory statistics of this process for `weir top`, in a shared memory segment.
  *
- * While `weir top` runs, a thread of this process publishes the statistics four times a second.  At other times the
- * thread sleeps.  So requests and frees are not slowed down.  The thread has all signals blocked.  It starts when
- * weir creates the first allocator, or when the program first allocates memory without weir.
+ * While `weir top` runs, a thread of this process publishes the statistics four times a second, so requests and frees
+ * are not slowed down.  At other times the thread sleeps.
  *
  * A child of fork publishes nothing: it has no such thread, and weir allocates nothing in a child.  If the process
  * executes another program, the new program continues to use the process's file.
  *
- * Locks: the thread holds `show_lock` while it queries the driver.  So a thread that unloads the driver or ends a
+ * Locks: the thread holds `show_lock` while it queries the driver.  A thread that unloads the driver or ends a
  * context waits for `show_lock`, but for at most a second.
  *
- * The code in this file must not depend on what `weir top` does with the statistics.
- */
+ * The code in this file must not depend on what `weir top` does with the statistics. */
 
 #include "adapters/preload/preload.h"
 
@@ -31,8 +29,7 @@ static int is_closed;               /* set when publication has ended; guarded b
 static struct weir_segment segment; /* used only by the thread "weir-show", once this thread runs */
 static struct weir_show show;       /* used only by the thread "weir-show", once this thread runs */
 
-/* Returns 1 if `weir top` shows the allocator, else 0.  `weir top` does not show an allocator that no pool uses at
- * present. */
+/* Returns 1 if a pool uses the allocator at present, else 0. */
 static int is_served_shown(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_SPARE;
 }
@@ -42,7 +39,7 @@ _Static_assert((int)WEIR_GROUP_KIND_COUNT <= (int)WEIR_SHOW_KINDS &&
                    (int)WEIR_PLAIN_NAME == (int)WEIR_SHOW_OBJECT,
                "there is room for all");
 
-/* Stores the memory that the program has allocated without weir in the statistics for `weir top`. */
+/* Stores the memory that the program has allocated without weir. */
 static void fill_plain(void) {
     struct weir_plain_figures plain;
     int kinds = 0;
@@ -84,7 +81,7 @@ static void fill_shown_figures(void) {
     show.time_ns = weir__clock_ns();
 }
 
-/* Publishes the statistics.  Returns 1 on success, 0 after weir__show_end(). */
+/* Returns 1 on success, 0 after weir__show_end(). */
 static int publish_figures(void) {
     int goes_on;
 
@@ -99,7 +96,7 @@ static int publish_figures(void) {
 }
 
 static void *run_show_thread(void *unused) {
-    weir__is_serving = 1; /* so that driver calls of this thread go to the driver unchanged */
+    weir__is_serving = 1; /* driver calls of this thread go to the driver unchanged */
     weir__segment_each(&weir__show_kind, NULL, NULL);
     for (;;) {
         weir__segment_wait(&segment, PAUSE_MS);

@@ -2,16 +2,14 @@
 /* preload_streams.c: keeps records of the streams that the program has created, until the program destroys the
  * streams.
  *
- * weir notices when the program captures or destroys such a stream.  So weir does not query the driver about the
- * stream at each request.  Other streams, such as those that existed before weir was loaded, may be destroyed without
- * weir's notice.  So weir queries the driver about such a stream at each request.
+ * weir notices when the program captures or destroys such a stream, so a request need not query the driver.  Other
+ * streams, such as those that existed before weir was loaded, may be destroyed without weir's notice.
  *
  * When weir trims its memory, it may query streams that the program is not using in the present call.  During these
  * queries no stream may be destroyed, and no capture may begin, because a query would break the capture.  So the trim
  * holds `query_lock`, and a call that destroys a stream or begins a capture waits for `query_lock`.
  *
- * The code in this file must not depend on which queries are made on a stream.
- */
+ * The code in this file must not depend on which queries are made on a stream. */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>
@@ -24,13 +22,12 @@
 
 atomic_int weir__contexts_created;
 
-static struct weir_lock
-    lock; /* guards `tracked`; a thread that holds this lock takes no other lock */
-/* Maps a stream to its device and the bit CAPTURED; guarded by `lock`. */
+static struct weir_lock lock;
+/* Maps a stream to its device and the bit CAPTURED.  `lock` guards the map; a thread that holds `lock` takes no other
+ * lock. */
 static struct weir_map tracked;
 
-/* a bit of the map's value that is set while the program captures the stream */
-enum { CAPTURED = 1 };
+enum { CAPTURED = 1 }; /* set while the program captures the stream */
 
 static uintptr_t pack_stream(int device, int is_captured) {
     return (uintptr_t)device << 1 | (is_captured ? CAPTURED : 0);
@@ -69,17 +66,15 @@ __attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) 
 /* ---- queries of all streams ---- */
 
 atomic_int weir__captures;
-/* A thread holds this lock while it queries streams in order to trim memory.  A thread takes `query_lock` before an
- * allocator's locks and before `lock`. */
+/* Held while a thread queries streams in order to trim memory.  Taken before an allocator's locks and before `lock`. */
 static pthread_mutex_t query_lock = PTHREAD_MUTEX_INITIALIZER;
-/* one bit for each device on which the program has destroyed a stream that still had work */
-static _Atomic uint64_t destroyed_with_work;
+static _Atomic uint64_t destroyed_with_work; /* one bit for each device */
 
 static uint64_t device_bit(int device) {
     return UINT64_C(1) << (device & 63);
 }
 
-/* Resets the state of this file in a child of fork, because the child has no streams. */
+/* A child of fork has no streams. */
 static void reset_streams_in_child(void) {
     pthread_mutex_init(&query_lock, NULL);
     lock = (struct weir_lock){0};
@@ -88,8 +83,7 @@ static void reset_streams_in_child(void) {
     atomic_store_explicit(&destroyed_with_work, 0, memory_order_relaxed);
 }
 
-/* Marks the calling thread, a thread of weir, so that its driver calls go to the driver unchanged.  Without the
- * mark, these calls could reach the functions of this library that replace the driver's. */
+/* Lets the driver calls of a thread of weir go to the driver unchanged. */
 static void mark_weir_thread(void) {
     weir__is_serving = 1;
 }
@@ -98,8 +92,7 @@ static __attribute__((constructor)) void begin_process(void) {
     weir__thread_watch(mark_weir_thread);
     weir__group_counts_here();
 
-    (void)pthread_atfork(NULL, NULL,
-                         reset_streams_in_child); /* can fail only if there is no host memory */
+    (void)pthread_atfork(NULL, NULL, reset_streams_in_child); /* fails only without host memory */
 }
 
 static int is_call_of_program(void) {
@@ -113,8 +106,8 @@ void weir__streams_wait_for_queries(void) {
     pthread_mutex_unlock(&query_lock);
 }
 
-/* Returns a list of the device's streams that weir saw the program create, and stores their number in *count.  The
- * caller frees the list.  Returns NULL if there is no host memory. */
+/* Lists the device's streams whose creation weir has noticed.  The caller frees the list.  Returns NULL if there is
+ * no host memory. */
 static CUstream *list_tracked_streams(int device, size_t *count) {
     CUstream *list;
 
@@ -162,8 +155,7 @@ void weir__streams_forget_device(int device) {
     for (size_t i = 0; streams && i < count; i++)
         if (weir__map_remove(&tracked, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
-    /* Without host memory for the list, remove the records of all streams.  Then weir queries the driver about these
-     * streams at each request. */
+    /* Without host memory, remove the records of all streams, so that weir queries the driver about them. */
     if (!streams)
         weir__map_clear(&tracked);
     weir__lock_give(&lock);
@@ -182,7 +174,7 @@ static void notify_allocators(void (*tell)(weir_allocator *, weir_stream), CUstr
         tell(weir__served_at(i)->allocator, stream);
 }
 
-/* Returns the device of the thread's current context, or 0 if there is no current context. */
+/* Returns 0 if the thread has no current context. */
 static int current_context_device(void) {
     CUdevice device = 0;
 
@@ -190,8 +182,8 @@ static int current_context_device(void) {
     return device;
 }
 
-/* Records a stream that the program has just created.  If there is no host memory for the record, weir queries the
- * driver about the stream at each request.  Returns `result`. */
+/* Records a new stream.  Without host memory for the record, weir queries the driver about the stream at each
+ * request.  Returns `result`. */
 static CUresult record_created_stream(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_call_of_program())
         return result;
@@ -223,8 +215,8 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* If the stream still has work, remembers this for the device, because the program is about to destroy the stream
- * and weir cannot query it later.  Does nothing if no allocator uses the device. */
+/* Records that a stream of the device still has work before the program destroys the stream, after which weir cannot
+ * query it.  Does nothing if no allocator uses the device. */
 static void record_unfinished_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -239,7 +231,7 @@ static void record_unfinished_work(int device, CUstream stream) {
     }
 }
 
-/* Destroys a stream.  If the stream is being captured, its capture ends, too. */
+/* If the stream is being captured, its capture ends, too. */
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
     uintptr_t value = 0;
     CUresult result;

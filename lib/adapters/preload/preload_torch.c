@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_torch.c: makes weir the allocator of PyTorch in this process, before PyTorch initialises its own allocator.
  *
- * PyTorch counts the devices before it initialises its allocator.  To count the devices, libtorch_cuda.so calls one
- * of two functions of libc10_cuda.so by its symbol.  So this library exports both symbols, installs a shim at the
- * first call, and then calls PyTorch's function.  A shim is a small library between PyTorch and weir, which is
- * compiled for one build of PyTorch.
+ * PyTorch counts the devices before it initialises its allocator.  For this, libtorch_cuda.so calls one of two
+ * functions of libc10_cuda.so by its symbol.  This library exports both symbols, installs a shim at the first call,
+ * and then calls PyTorch's function.  A shim is a small library between PyTorch and weir, which is compiled for one
+ * build of PyTorch.
  *
- * At this time libc10_cuda.so is loaded, and its memory contains its build id.  This library loads only the shim that
- * was compiled for this build id.  If the shim is missing and `weir run` compiles it at the moment, the first call
- * waits.
+ * This library loads only the shim that was compiled for the build id in the loaded libc10_cuda.so.  If the shim is
+ * missing and `weir run` compiles it at the moment, the first call waits.
  *
- * The shim uses weir's public functions in this library (libweir-preload.map), so that the process contains only one
- * copy of weir.
+ * The shim uses weir's public functions in this library (libweir-preload.map), so the process contains only one copy
+ * of weir.
  *
- * The code in this file must not depend on how the shim works or is compiled.
- */
+ * The code in this file must not depend on how the shim works or is compiled. */
 #include "adapters/preload/preload.h"
 
 #include <dlfcn.h>
@@ -38,8 +36,7 @@ EXPORT signed char weir__torch_count_some(void) __asm__(COUNT_SOME);
 
 typedef signed char count_function(void);
 
-/* PyTorch's own functions that count devices. */
-static count_function *count, *count_some;
+static count_function *count, *count_some; /* PyTorch's own functions */
 static int is_installed;
 static char reason_unused[4200];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -54,7 +51,7 @@ const char *weir__torch_reason_unused(void) {
 }
 
 struct library {
-    /* the path of PyTorch's library libc10_cuda.so, or NULL if it is not loaded */
+    /* the path of libc10_cuda.so, or NULL */
     const char *path;
     char id[WEIR_BUILD_ID_BYTES];
 };
@@ -92,15 +89,15 @@ static __attribute__((format(printf, 2, 3))) void keep_torch_allocator(int is_wa
         weir__run_log(text, reason_unused);
 }
 
-/* Returns the path of the Python interpreter as the user has typed it, because this path selects the user's virtual
- * environment.  If the program is not Python, returns "PYTHON". */
+/* Returns the path of the Python interpreter as the user has typed it, which selects the virtual environment.  If the
+ * program is not Python, returns "PYTHON". */
 static const char *find_interpreter(void) {
     return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
                                                                     : "PYTHON";
 }
 
-/* Returns the allocator that serves cuMemAllocAsync on the device, or NULL if there is none.  Tensors use this
- * allocator, too, so that both share the reserved memory and the reports. */
+/* Returns the allocator of cuMemAllocAsync on the device, or NULL.  Tensors and cuMemAllocAsync share this allocator,
+ * so that both share the reserved memory and the reports. */
 static weir_allocator *find_tensor_allocator(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
@@ -114,7 +111,7 @@ static weir_allocator *find_tensor_allocator(int device) {
     return served ? served->allocator : NULL;
 }
 
-/* Reports a failed request for a tensor in the form in which weir reports a failed cuMemAllocAsync. */
+/* Reports a failed request for a tensor like a failed cuMemAllocAsync. */
 static void report_failed_tensor(weir_allocator *allocator, size_t bytes) {
     int before = weir__is_serving;
 
@@ -136,8 +133,8 @@ static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_refused = report_failed_tensor;
 }
 
-/* Writes the path of the shim for this build of PyTorch to `path`.  If another process is compiling the shim, waits
- * for that process.  Returns 1 on success.  If there is no shim, reports the reason and returns 0. */
+/* Writes the path of the shim for this build of PyTorch, after a wait if another process is compiling the shim.
+ * Returns 1 on success.  If there is no shim, reports the reason and returns 0. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 
@@ -175,7 +172,7 @@ static void install(const struct library *library) {
 
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
         keep_torch_allocator(0, "WEIR_RUN_TORCH is off");
-        /* the user has turned weir off for PyTorch, so no report needs to mention the reason */
+        /* the user has turned weir off for PyTorch, so reports need no reason */
         reason_unused[0] = '\0';
     } else if (unwanted) {
         keep_torch_allocator(0, "%s %s", unwanted,
@@ -201,8 +198,8 @@ static void install(const struct library *library) {
     }
 }
 
-/* Finds a function in PyTorch's library libc10_cuda.so.  dlsym alone may not find it, because Python loads libraries
- * outside the global scope of the dynamic linker. */
+/* Finds a function of libc10_cuda.so.  dlsym alone may not find it, because Python loads libraries outside the global
+ * scope of the dynamic linker. */
 static count_function *find_c10_function(const struct library *library, const char *name) {
     void *handle = library->path ? dlopen(library->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = dlsym(handle ? handle : RTLD_NEXT, name);
@@ -223,8 +220,7 @@ static void find_torch(void) {
     (void)dlerror(); /* clears an error of dlsym, which the program must not see */
 }
 
-/* Installs the shim at the first call.  `is_installing` is set meanwhile, because the shim may call
- * weir__torch_count() or weir__torch_count_some(). */
+/* `is_installing` is set meanwhile, because the shim may call functions that call install_once(). */
 static void install_once(void) {
     if (is_installing)
         return;
@@ -233,8 +229,7 @@ static void install_once(void) {
     is_installing = 0;
 }
 
-/* The next two functions replace PyTorch's functions that count devices.  PyTorch may throw an exception through
- * them. */
+/* PyTorch may throw an exception through these functions. */
 signed char weir__torch_count(void) {
     install_once();
     return count ? count() : 0;

@@ -1,27 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_trace.c: records the allocators' events of this process with their times.
- *
- * The events are written to a file that Perfetto reads (`weir run --trace-events`), and they make the time line of
- * memory in a report (`weir run --report`).
+/* preload_trace.c: records the allocators' events of this process with their times, for a file that Perfetto reads
+ * (`weir run --trace-events`), and for the time line of memory in a report (`weir run --report`).
  *
  * A hundred times a second, a thread reads the statistics of each allocator, and the events that the allocator has
  * logged since the last reading.  A thread whose request fails records the failure itself.  When the process ends,
- * weir reads the statistics a last time and writes the file.  preload_report.c waits for a limited time for this last
- * reading; earlier readings are in the file in any case.
+ * weir reads the statistics a last time and writes the file.
  *
  * The first process in which weir allocates memory writes the file that the user has named.  Other processes add
  * their process ids to the name.  Until the end of the process, the file contains only the process id.  If the
  * process executes another program, that program finds the id and reuses the file.  The events of the earlier program
  * are lost.
  *
- * The times of an allocator's events and counters begin at the creation of the allocator, so that both agree.
+ * Locks: `lock` guards the rows and is the innermost lock.  While a thread holds `lock`, it calls only malloc.  A
+ * thread reads statistics without `lock`, since this may take long, but between weir__show_pause() and
+ * weir__show_resume(), so only one thread reads at a time.
  *
- * Locks: `lock` guards the rows and is the innermost lock.  While a thread holds `lock`, it calls only malloc.  In
- * particular it does not read statistics, because that may take long.  A thread reads statistics between
- * weir__show_pause() and weir__show_resume(), so only one thread reads at a time.
- *
- * The code in this file must not depend on the format of the file.
- */
+ * The code in this file must not depend on the format of the file. */
 #include "adapters/preload/preload.h"
 
 #include <errno.h>
@@ -44,12 +38,10 @@
 enum { PAUSE_NS = 10000000, MOST = 16 };
 
 static struct row {
-    /* The events and counters of one allocator.  NULL if the row is unused. */
-    struct weir_timeline *timeline;
+    struct weir_timeline *timeline; /* NULL if the row is unused */
     const struct weir_served *of;
-    uint64_t made_ns; /* the time of the allocator's creation, in ns after `began_ns` */
-    /* the number of the last event that was read; only one thread reads events at a time */
-    uint64_t last;
+    uint64_t made_ns; /* of the allocator's creation, after `began_ns` */
+    uint64_t last;    /* the number of the last event that was read */
 } rows[MOST];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -57,8 +49,8 @@ static _Atomic int is_on;
 static uint64_t began_ns;
 static char path[4200];
 
-/* Returns the row with the events of allocator number `i`, and creates the row if there is none.  Returns NULL if
- * all rows are used or there is no host memory.  The caller holds `lock`. */
+/* Returns the row of an allocator, and creates the row if needed.  Returns NULL if all rows are used or there is no
+ * host memory.  The caller holds `lock`. */
 static struct row *find_or_create_row(unsigned i) {
     struct weir_served *s = weir__served_at(i);
     uint64_t age, now;
@@ -123,7 +115,7 @@ int weir__trace_read(void) {
 }
 
 static void *run_trace_thread(void *unused) {
-    weir__is_serving = 1; /* so that driver calls of this thread go to the driver unchanged */
+    weir__is_serving = 1; /* driver calls of this thread go to the driver unchanged */
     while (weir__trace_read())
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     return unused;
@@ -145,8 +137,8 @@ void weir__trace_record_failure(const struct weir_served *s, size_t bytes) {
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
 
-/* Returns 1 if this process created the file before it executed the present program, else 0.  Such a file contains
- * `text`. */
+/* Returns 1 if this process created the file before it executed the present program, so that `text` contains its
+ * process id, else 0. */
 static int is_own_earlier_file(const char *text, size_t length) {
     char found[300];
     int file = weir__file_open(path, O_RDONLY, 0);
@@ -157,8 +149,8 @@ static int is_own_earlier_file(const char *text, size_t length) {
     return bytes == (ssize_t)length && memcmp(found, text, length) == 0;
 }
 
-/* Creates the file when recording begins, so that other processes find the file and use other names.  Returns 0 on
- * success, else an errno. */
+/* Creates the file when recording begins, so that other processes use other names.  Returns 0 on success, else an
+ * errno. */
 static int create_trace_file(const char *wanted) {
     char text[300];
     size_t length = (size_t)weir__timeline_unfinished(text, sizeof text, (long)getpid());
@@ -241,8 +233,7 @@ static FILE *open_trace_file(void) {
     return file < 0 ? NULL : fdopen(file, "w");
 }
 
-/* Ends recording and writes the file.  A thread that still reads statistics may add events afterwards, but nobody
- * reads them any more. */
+/* A thread that still reads statistics may add events afterwards, which nobody reads. */
 void weir__trace_end(void) {
     struct weir_file_guard guard;
     uint64_t missing = 0;
