@@ -141,7 +141,7 @@ void frameworks_note_prealloc(const char *name, const char *amount, int chooses_
 /* Writes a note about the allocator of PyTorch, if a variable chooses it.  weir run sets no variable of PyTorch:
  * without such a variable, weir becomes PyTorch's allocator when PyTorch starts. */
 static void note_torch(int serves_plain, FILE *notes) {
-    const char *name = weir__shim_unwanted_by();
+    const char *name = weir__shim_disabled_by();
     size_t length = 0;
     const char *option = name ? weir__torch_option(getenv(name), "backend", &length) : NULL;
 

@@ -421,7 +421,7 @@ static void board_release(struct weir_record_file *file) {
                 atomic_store(&file->shared.entered, 0);
                 atomic_store(&file->shared.read, 0);
                 board.is_adopted[i] = 0;
-                atomic_store(&file->head.is_taken, 0);
+                atomic_store(&file->head.is_in_use, 0);
             }
             return;
         }
@@ -825,7 +825,7 @@ static void report_running(void) {
 }
 
 static void report_nothing_recorded(void) {
-    int is_seen = atomic_load(&board.map->numbers) > 0;
+    int is_seen = atomic_load(&board.map->last_number) > 0;
 
     remove_created_file();
     if (record.failed)

@@ -235,7 +235,7 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
 static void prepare_torch(struct run *run, FILE *notes) {
     const struct shim *shim = &run->shim;
 
-    if (run->no_torch || !is_variable_on("WEIR_RUN_TORCH") || weir__shim_unwanted_by() ||
+    if (run->no_torch || !is_variable_on("WEIR_RUN_TORCH") || weir__shim_disabled_by() ||
         !run->python[0])
         return;
     if (!run->dry)

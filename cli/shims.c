@@ -373,7 +373,8 @@ static void close_all_files_except(int but) {
  * failure to shim->failed, where a process that waits for the shim reads it. */
 static void find_and_build(struct shim *shim, const char *python, int lock) {
     shim_find(shim, python);
-    if (shim->state == SHIM_MISSING && !weir__shim_is_others(lock, file_name_of(shim->path)) &&
+    if (shim->state == SHIM_MISSING &&
+        !weir__shim_locked_by_other(lock, file_name_of(shim->path)) &&
         access(shim->path, R_OK) != 0)
         shim_build(shim);
     else if (shim->state == SHIM_UNSUPPORTED)

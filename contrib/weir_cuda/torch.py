@@ -55,7 +55,7 @@ def allocator() -> Any:
 
 
 def _unwanted() -> str | None:
-    """Why the user wants none of weir, as weir__shim_unwanted_by of the library has it; or None."""
+    """Why the user wants none of weir, as weir__shim_disabled_by of the library has it; or None."""
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         if re.search(r"(^|,) *backend[: ]", os.environ.get(name, "")):
             return f"{name} names a backend"

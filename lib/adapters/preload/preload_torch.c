@@ -165,7 +165,7 @@ static int find_shim(const struct library *library, char *path, size_t bytes) {
 }
 
 static void install(const struct library *library) {
-    const char *unwanted = weir__shim_unwanted_by(), *declined;
+    const char *unwanted = weir__shim_disabled_by(), *declined;
     char path[4096];
     void *shim, *found;
     const char *(*shim_install)(void) = NULL;

@@ -70,13 +70,13 @@ static inline int is_recording(void) {
     return has && atomic_load_explicit(&has->is_on, memory_order_relaxed);
 }
 
-static void leave_ring(void *left) {
+static void release_ring(void *left) {
     struct weir_record_ring *mine = left;
 
     ring = NULL;
     /* in a child of fork, the ring belongs to the parent and must not be released */
     if (is_recording())
-        atomic_store_explicit(&mine->is_taken, 0, memory_order_release);
+        atomic_store_explicit(&mine->is_in_use, 0, memory_order_release);
 }
 
 /* Maps a page that the kernel fills with zeros in a child of fork.  Returns NULL if there is no memory.  Kernels
@@ -98,8 +98,8 @@ static void begin_recording(void) {
 
     has_counter = weir__record_has_counter();
     has_syncs = weir__variable(WEIR_RECORD_SYNCS) != NULL;
-    if (own && pthread_key_create(&at_thread_end, leave_ring) == 0) {
-        atomic_store(&file, weir__record_file_make(has_counter, &lost));
+    if (own && pthread_key_create(&at_thread_end, release_ring) == 0) {
+        atomic_store(&file, weir__record_file_create(has_counter, &lost));
         atomic_store(&own->lost, lost);
         atomic_store(&own->is_on, atomic_load(&file) != NULL);
         atomic_store_explicit(&recording, own, memory_order_release);
@@ -110,21 +110,21 @@ static void begin_recording(void) {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Returns a ring that only this thread uses, or NULL if no ring is free and none can be added. */
-static struct weir_record_ring *own_ring(struct weir_record_head *head) {
+static struct weir_record_ring *claim_ring(struct weir_record_head *head) {
     struct weir_record_ring *found = NULL;
     uint32_t count;
 
     pthread_mutex_lock(&adding_ring);
     count = atomic_load(&head->rings);
     for (uint32_t i = 0; !found && i < count; i++) {
-        uint32_t is_taken = 0;
+        uint32_t is_in_use = 0;
 
-        if (atomic_compare_exchange_strong(&rings[i]->is_taken, &is_taken, 1))
+        if (atomic_compare_exchange_strong(&rings[i]->is_in_use, &is_in_use, 1))
             found = rings[i];
     }
-    if (!found && count < WEIR_RECORD_RINGS && (found = weir__record_ring_make(count))) {
+    if (!found && count < WEIR_RECORD_RINGS && (found = weir__record_ring_create(count))) {
         rings[count] = found;
-        atomic_store(&found->is_taken, 1);
+        atomic_store(&found->is_in_use, 1);
         atomic_store(&head->rings, count + 1);
     }
     pthread_mutex_unlock(&adding_ring);
@@ -132,7 +132,7 @@ static struct weir_record_ring *own_ring(struct weir_record_head *head) {
 }
 
 /* Returns the ring for this thread's events, or NULL if this process does not record. */
-static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) {
+static __attribute__((noinline, cold)) struct weir_record_ring *acquire_thread_ring(void) {
     struct weir_record_file *of;
     int before = errno;
 
@@ -144,7 +144,7 @@ static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) 
     of = atomic_load_explicit(&file, memory_order_acquire);
     if (!thread)
         thread = atomic_fetch_add(&threads, 1) + 1;
-    ring = own_ring(&of->head);
+    ring = claim_ring(&of->head);
     if (ring)
         (void)pthread_setspecific(at_thread_end, ring);
     else
@@ -156,7 +156,7 @@ static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) 
 /* ---- events ------------------------------------------------------------------------------------ */
 
 /* An event that a thread is about to write.  `ring' is NULL if weir will not record the event. */
-struct making {
+struct event_in_progress {
     struct weir_record_ring *ring;
     uint64_t time;
 };
@@ -167,13 +167,13 @@ static int is_shared(const struct weir_record_ring *of) {
 
 /* Begins an event at the present time.  The caller ends the event by put_event() or discard_event(), and may call
  * the driver in between. */
-static inline struct making begin_event(void) {
-    struct making made = {ring, 0};
+static inline struct event_in_progress begin_event(void) {
+    struct event_in_progress made = {ring, 0};
 
-    if (__builtin_expect(!made.ring, 0) && !(made.ring = take_ring()))
+    if (__builtin_expect(!made.ring, 0) && !(made.ring = acquire_thread_ring()))
         return made;
     if (__builtin_expect(!is_recording(), 0))
-        return (struct making){NULL, 0};
+        return (struct event_in_progress){NULL, 0};
     if (__builtin_expect(is_shared(made.ring), 0))
         pthread_mutex_lock(&shared);
     atomic_store_explicit(&made.ring->entered, WEIR_RECORD_ENTERING, memory_order_release);
@@ -183,7 +183,7 @@ static inline struct making begin_event(void) {
     return made;
 }
 
-static inline void discard_event(const struct making *made) {
+static inline void discard_event(const struct event_in_progress *made) {
     if (!made->ring)
         return;
     atomic_store_explicit(&made->ring->entered, 0, memory_order_release);
@@ -226,7 +226,8 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
 
 /* Returns the place of the next event in the ring, which the caller fills in.  Returns NULL if the process `weir
  * record` does not read the ring any more. */
-static inline struct weir_record_event *ring_event(const struct making *made, uint64_t *written) {
+static inline struct weir_record_event *ring_event(const struct event_in_progress *made,
+                                                   uint64_t *written) {
     struct weir_record_event *event;
 
     *written = atomic_load_explicit(&made->ring->written, memory_order_relaxed);
@@ -259,8 +260,8 @@ static __attribute__((noinline, cold)) void count_lost(void) {
         atomic_fetch_add_explicit(lost, 1, memory_order_relaxed);
 }
 
-static inline void put_event(const struct making *made, struct kind what, uint64_t address,
-                             uint64_t bytes, uint64_t stream, struct who who) {
+static inline void put_event(const struct event_in_progress *made, struct kind what,
+                             uint64_t address, uint64_t bytes, uint64_t stream, struct who who) {
     struct weir_record_event *event;
     uint64_t written;
 
@@ -289,7 +290,7 @@ static inline void put_event(const struct making *made, struct kind what, uint64
 /* Writes an event with a text, such as a label or a name, to the ring.  Returns 1 on success, 0 if the event is
  * lost. */
 static int write_text_event(const struct weir_record_event *what) {
-    struct making made = begin_event();
+    struct event_in_progress made = begin_event();
     struct weir_record_event *event;
     uint64_t written;
 
@@ -363,7 +364,7 @@ static inline int is_host_pool(CUmemoryPool pool) {
 
 /* If the new pool contains host memory, adds it to host_pools.  Otherwise removes the entry with the pool's handle:
  * such an entry belongs to a destroyed pool, whose handle the driver has given to the new pool. */
-static void note_host_pool(CUmemoryPool pool, int is_host) {
+static void record_host_pool(CUmemoryPool pool, int is_host) {
     static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
 
@@ -428,7 +429,7 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
                         .is_captured = capture_flag(stream),
                         .device = device};
     struct who who = {caller, 0, 0};
-    struct making made;
+    struct event_in_progress made;
 
     store_current_device(device);
     if (__builtin_expect(weir__record_callers, 0))
@@ -521,7 +522,7 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
  * the driver's call.  A call that fails is not recorded. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
-        struct making made;                                                                        \
+        struct event_in_progress made;                                                             \
         struct kind kind = {.operation = (what)};                                                  \
         CUresult result;                                                                           \
                                                                                                    \
@@ -566,10 +567,10 @@ CUresult weir__serve_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
 
 /* Records a reservation of addresses or a mapping, unless the driver's call has failed.  Returns the driver's
  * result. */
-static CUresult put_done(CUresult result, enum weir_record_operation operation, uint64_t address,
-                         size_t bytes, uint64_t handle) {
+static CUresult put_if_successful(CUresult result, enum weir_record_operation operation,
+                                  uint64_t address, size_t bytes, uint64_t handle) {
     if (result == CUDA_SUCCESS) {
-        struct making made = begin_event();
+        struct event_in_progress made = begin_event();
 
         put_event(&made, (struct kind){.operation = (uint8_t)operation}, address, bytes, handle,
                   nobody);
@@ -582,16 +583,16 @@ CUresult weir__serve_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, siz
                                          CUdeviceptr hint, unsigned long long flags) {
     if (!enter_call())
         return REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags);
-    return put_done(REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags),
-                    WEIR_RECORD_RESERVE, 0, bytes, 0);
+    return put_if_successful(REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags),
+                             WEIR_RECORD_RESERVE, 0, bytes, 0);
 }
 
 CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags) {
     if (!enter_call())
         return REAL(cuMemMap)(address, bytes, offset, handle, flags);
-    return put_done(REAL(cuMemMap)(address, bytes, offset, handle, flags), WEIR_RECORD_MAP, address,
-                    bytes, handle);
+    return put_if_successful(REAL(cuMemMap)(address, bytes, offset, handle, flags), WEIR_RECORD_MAP,
+                             address, bytes, handle);
 }
 
 /* ---- pools ------------------------------------------------------------------------------------- */
@@ -599,7 +600,7 @@ CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 static CUresult record_pool_location(CUresult result, const CUmemoryPool *pool,
                                      const CUmemLocation *location) {
     if (result == CUDA_SUCCESS)
-        note_host_pool(*pool, is_host_location(location));
+        record_host_pool(*pool, is_host_location(location));
     return result;
 }
 
@@ -622,7 +623,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     /* Removes the entry before the call, since the driver may give the handle to a new pool at once. */
-    note_host_pool(pool, 0);
+    record_host_pool(pool, 0);
     return REAL(cuMemPoolDestroy)(pool);
 }
 
@@ -696,7 +697,7 @@ CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
  * this process has made a request before.  Returns the driver's result. */
 static CUresult put_sync(CUresult result) {
     if (result == CUDA_SUCCESS && has_syncs && !weir__is_serving && atomic_load(&file)) {
-        struct making made = begin_event();
+        struct event_in_progress made = begin_event();
 
         put_event(&made, (struct kind){.operation = WEIR_RECORD_SYNC}, 0, 0, 0, nobody);
     }

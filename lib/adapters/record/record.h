@@ -35,10 +35,10 @@ void weir__record_name(uint64_t number, const char *name);
  * `weir record` has prepared.  Returns NULL if neither is possible; the function has then informed `weir record`, or
  * the user if `weir record` has ended.  Sets *lost to the counter of lost events, or to NULL if there is no counter.
  * Called once. */
-struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_t **lost);
+struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint64_t **lost);
 
 /* Creates the ring buffer number `index' of this process.  Returns NULL if no folder has room for the ring. */
-struct weir_record_ring *weir__record_ring_make(uint32_t index);
+struct weir_record_ring *weir__record_ring_create(uint32_t index);
 
 /* Returns 0 if the process `weir record` has ended.  Returns 1 if it lives, or if this process cannot find out. */
 int weir__record_recorder_lives(void);

@@ -82,7 +82,7 @@ static void claim_number(void) {
         fd = -1;
     }
     if (board) {
-        number = atomic_fetch_add(&board->numbers, 1) + 1;
+        number = atomic_fetch_add(&board->last_number, 1) + 1;
         numbered = getpid();
         lock.l_start = (off_t)(WEIR_RECORD_LOCK_FIRST + number);
         is_locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0;
@@ -119,7 +119,7 @@ static __attribute__((constructor)) void claim_number_at_load(void) {
 
 /* Creates a file, allocates all its memory, and maps the file.  Returns MAP_FAILED with the reason in errno if there
  * is no room or if the file exists. */
-static void *map_new(const char *path, size_t bytes) {
+static void *map_new_file(const char *path, size_t bytes) {
     struct rlimit most;
     void *map = MAP_FAILED;
     int fd, error;
@@ -157,14 +157,14 @@ static void fill_head(struct weir_record_head *head, int has_counter) {
 
 /* Creates the shared file for this process's events in the folder.  Returns NULL with the reason in errno if the
  * creation fails. */
-static struct weir_record_file *make_file_in(const char *folder, int has_counter) {
+static struct weir_record_file *create_file_in(const char *folder, int has_counter) {
     char path[PATH_MAX], last[PATH_MAX];
     struct weir_record_file *made;
     int error;
 
     snprintf(path, sizeof path, "%s/new-%" PRIu64, folder, number);
     snprintf(last, sizeof last, "%s/%" PRIu64, folder, number);
-    made = map_new(path, sizeof *made);
+    made = map_new_file(path, sizeof *made);
     if (made == MAP_FAILED)
         return NULL;
     fill_head(&made->head, has_counter);
@@ -180,9 +180,9 @@ static struct weir_record_file *make_file_in(const char *folder, int has_counter
 static struct weir_record_file *take_spare_file(int has_counter) {
     for (uint32_t i = 0; i < spares; i++) {
         struct weir_record_head *head = &board->spare[i].head;
-        uint32_t is_taken = 0;
+        uint32_t is_in_use = 0;
 
-        if (!atomic_compare_exchange_strong(&head->is_taken, &is_taken, 1))
+        if (!atomic_compare_exchange_strong(&head->is_in_use, &is_in_use, 1))
             continue;
         fill_head(head, has_counter);
         return &board->spare[i];
@@ -192,7 +192,7 @@ static struct weir_record_file *take_spare_file(int has_counter) {
 
 /* Adds this process to the table of processes that run unrecorded, so that `weir record` can report them.  Returns
  * the counter of the process's lost events, or NULL if the table is full. */
-static _Atomic uint64_t *enter_unrecorded(int error) {
+static _Atomic uint64_t *add_unrecorded_process(int error) {
     uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
     struct weir_record_unrecorded *entry = &board->unrecorded[i];
 
@@ -212,7 +212,7 @@ static void *report_recorder_ended(void) {
     return NULL;
 }
 
-struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_t **lost) {
+struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint64_t **lost) {
     struct weir_record_file *made = NULL;
     int error;
 
@@ -229,11 +229,11 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
     if (atomic_load(&board->is_closed) || !weir__record_recorder_lives())
         return report_recorder_ended();
     for (int i = 0; !made && i < MOST_FOLDERS && folders[i]; i++)
-        made = make_file_in(folders[i], has_counter);
+        made = create_file_in(folders[i], has_counter);
     error = errno;
     if (!made)
         made = take_spare_file(has_counter);
-    *lost = made ? &made->head.lost : enter_unrecorded(error);
+    *lost = made ? &made->head.lost : add_unrecorded_process(error);
     if (made)
         atomic_fetch_add(&board->files, 1);
     /* When `weir record` ends, it first sets `is_closed` and then looks for new files for the last time.  So if
@@ -241,13 +241,13 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
     return atomic_load(&board->is_closed) ? report_recorder_ended() : made;
 }
 
-struct weir_record_ring *weir__record_ring_make(uint32_t index) {
+struct weir_record_ring *weir__record_ring_create(uint32_t index) {
     for (int i = 0; i < MOST_FOLDERS && folders[i]; i++) {
         char path[PATH_MAX];
         void *made;
 
         snprintf(path, sizeof path, "%s/%" PRIu64 ".%" PRIu32, folders[i], number, index);
-        made = map_new(path, sizeof(struct weir_record_ring));
+        made = map_new_file(path, sizeof(struct weir_record_ring));
         if (made != MAP_FAILED)
             return made;
     }

@@ -135,7 +135,7 @@ struct weir_record_ring {
     /* The number of events that threads have written to this ring so far. */
     _Alignas(64) _Atomic uint64_t written;
     _Atomic uint64_t entered;
-    _Atomic uint32_t is_taken; /* set while a running thread uses this ring */
+    _Atomic uint32_t is_in_use; /* set while a running thread uses this ring */
     _Alignas(64) _Atomic uint64_t read;
     struct weir_record_event events[WEIR_RECORD_EVENTS];
 };
@@ -148,7 +148,7 @@ struct weir_record_head {
     int32_t process;
     /* set if the process has locked its byte in the shared file `board` */
     int32_t is_locked;
-    _Atomic uint32_t is_taken;  /* set once a process uses this struct; only in a spare file */
+    _Atomic uint32_t is_in_use; /* set once a process uses this struct; only in a spare file */
     _Atomic uint32_t is_closed; /* set once `weir record` reads no more events of this file */
     /* the number of files with rings for single threads (NUMBER.RING) */
     _Atomic uint32_t rings;
@@ -172,7 +172,7 @@ struct weir_record_board {
     uint64_t magic;
     /* Set once `weir record` is about to end and accepts no more processes. */
     _Atomic uint32_t is_closed;
-    _Atomic uint64_t numbers; /* the number that was given to a recorded process last */
+    _Atomic uint64_t last_number; /* the number that was given to a recorded process last */
     /* the number of files with events that processes have created, and of spare files that they use */
     _Atomic uint64_t files;
     /* The number of unrecorded processes.  It includes processes for which the table `unrecorded` had no room. */

@@ -48,7 +48,7 @@ inline void check(weir_status status, const char *what) {
 }
 
 // Returns weir's report about the last failed request, or "" if there is no report.
-inline std::string advice_on(weir_allocator *allocator) {
+inline std::string oom_advice_of(weir_allocator *allocator) {
     weir_oom_report oom_report;
     std::memset(&oom_report, 0, sizeof oom_report);
     oom_report.size = sizeof oom_report;

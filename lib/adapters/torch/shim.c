@@ -112,7 +112,7 @@ static int open_shim_lock(int flags) {
 }
 
 /* The lock belongs to the open file and not to the process, so children of fork keep the lock.  Byte 0 is locked
- * while any shim is compiled.  Each shim has another byte, which weir__shim_is_others() locks. */
+ * while any shim is compiled.  Each shim has another byte, which weir__shim_locked_by_other() locks. */
 int weir__shim_lock(void) {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
     int file = open_shim_lock(O_RDWR | O_CREAT);
@@ -124,7 +124,7 @@ int weir__shim_lock(void) {
     return file;
 }
 
-int weir__shim_is_others(int file, const char *id) {
+int weir__shim_locked_by_other(int file, const char *id) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1};
 
     for (int i = 0; i < 8 && id[i]; i++)
@@ -134,7 +134,7 @@ int weir__shim_is_others(int file, const char *id) {
 
 /* Returns 1 if a process is compiling any shim, and so holds the lock of the file, else 0.  Does not take the lock
  * itself, because a child of fork would keep the lock. */
-static int is_shim_made(int file) {
+static int is_shim_compiling(int file) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -145,7 +145,7 @@ int weir__shim_await(const char *path, uint64_t timeout_ns) {
     uint64_t end = weir__clock_ns() + timeout_ns;
     int file = open_shim_lock(O_RDONLY), is_late = 0;
 
-    while (file >= 0 && access(path, R_OK) != 0 && is_shim_made(file) && !is_late) {
+    while (file >= 0 && access(path, R_OK) != 0 && is_shim_compiling(file) && !is_late) {
         (void)nanosleep(&pause, NULL);
         is_late = weir__clock_ns() >= end;
     }
@@ -206,7 +206,7 @@ const char *weir__torch_option(const char *list, const char *name, size_t *lengt
     return NULL;
 }
 
-const char *weir__shim_unwanted_by(void) {
+const char *weir__shim_disabled_by(void) {
     static const char *const lists[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     static const char uncached[] = "PYTORCH_NO_CUDA_MEMORY_CACHING";
     size_t length;

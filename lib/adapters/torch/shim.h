@@ -45,7 +45,7 @@ int weir__shim_lock(void);
 
 /* Locks the shim with this build id, so that only one process compiles this shim.  `file` is the result of
  * weir__shim_lock().  Returns 1 if another process has locked the shim already, else 0. */
-int weir__shim_is_others(int file, const char *id);
+int weir__shim_locked_by_other(int file, const char *id);
 
 /* Waits until the shim's file exists, or until no process is compiling any shim.  Returns 1 in both cases.  Returns
  * 0 if neither has happened before the timeout. */
@@ -61,7 +61,7 @@ int weir__shim_is_safe(const char *path);
 
 /* Returns the name of the environment variable by which the user has chosen one of PyTorch's own allocators.
  * Returns NULL if no such variable is set. */
-const char *weir__shim_unwanted_by(void);
+const char *weir__shim_disabled_by(void);
 /* Finds an option by its name in a list of PyTorch's options.  The list has the form NAME:VALUE,NAME:VALUE, and a
  * value may be a list in brackets.  Returns the address of the option, and writes the option's length to *length.
  * Returns NULL if the list has no such option. */

@@ -90,7 +90,7 @@ void open_pool(weir_tensors *tensors, MempoolId_t id, Source own) {
 
 // Rounds a size up.  The range between two powers of two has `divisions` steps (roundup_power2_divisions of
 // PYTORCH_ALLOC_CONF), and the size is rounded up to the next step.
-size_t divided(size_t bytes, size_t divisions) {
+size_t round_up_in_divisions(size_t bytes, size_t divisions) {
     size_t floor = size_t(1) << (63 - __builtin_clzll(bytes));
     if (floor == bytes)
         return bytes;
@@ -102,7 +102,7 @@ size_t rounded(size_t bytes) {
     if (bytes < UNIT)
         return UNIT;
     size_t divisions = cca::CUDAAllocatorConfig::roundup_power2_divisions(bytes);
-    return divisions > 1 && bytes > UNIT * divisions ? divided(bytes, divisions)
+    return divisions > 1 && bytes > UNIT * divisions ? round_up_in_divisions(bytes, divisions)
                                                      : (bytes + UNIT - 1) / UNIT * UNIT;
 }
 
@@ -139,7 +139,7 @@ class Allocator final : public Interface {
             return {block, block, &uncached_free, place};
         }
         if (bytes > 0)
-            block = serve(device, bytes, c10::cuda::getCurrentCUDAStream(device));
+            block = allocate_on_stream(device, bytes, c10::cuda::getCurrentCUDAStream(device));
         return {block, block, &raw_free, place};
     }
     c10::DeleterFnPtr raw_deleter() const override {
@@ -151,7 +151,7 @@ class Allocator final : public Interface {
     void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
         if (bytes == 0 || !isEnabled())
             return uncached_alloc(bytes);
-        return serve(current(), bytes, stream, 0);
+        return allocate_on_stream(current(), bytes, stream, 0);
     }
     void raw_delete(void *block) override {
         if (isEnabled())
@@ -565,12 +565,12 @@ class Allocator final : public Interface {
 
     // Allocates a block for a stream.  PyTorch never destroys the default stream, and never destroys the streams of
     // its own pools, which have odd ids.
-    void *serve(DeviceIndex device, size_t bytes, c10::cuda::CUDAStream stream) {
+    void *allocate_on_stream(DeviceIndex device, size_t bytes, c10::cuda::CUDAStream stream) {
         if (C10_LIKELY(stream.id() == 0)) // the default stream
-            return serve(device, bytes, nullptr, 1);
-        return serve(device, bytes, stream.stream(), stream.id() & 1);
+            return allocate_on_stream(device, bytes, nullptr, 1);
+        return allocate_on_stream(device, bytes, stream.stream(), stream.id() & 1);
     }
-    void *serve(DeviceIndex device, size_t bytes, cudaStream_t stream, int lasts) {
+    void *allocate_on_stream(DeviceIndex device, size_t bytes, cudaStream_t stream, int lasts) {
         weir_tensors *tensors = at(device);
         size_t size = rounded(bytes);
         std::unique_ptr<Context> note;
@@ -627,7 +627,7 @@ class Allocator final : public Interface {
                                           weir_status status) {
         TORCH_CHECK(is_failure(status), "weir: request of ", format_size(bytes), ": ",
                     weir_status_message(status));
-        std::string advice = advice_on(weir_tensors_allocator(tensors));
+        std::string advice = oom_advice_of(weir_tensors_allocator(tensors));
         auto f = figures_of(tensors);
         size_t free_bytes = 0, total = 0;
         c10::cuda::CUDAGuard guard(device);
