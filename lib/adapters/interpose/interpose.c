@@ -6,18 +6,17 @@
  * that this library does not replace, its dlsym ends with a jump to libc's dlsym, which then sees the original
  * caller.  Before the jump, this library's dlsym allocates nothing, takes no lock and loads nothing.
  *
- * A second library between the program and the driver may also export the driver's function names and look up the
- * driver's functions.  Examples are a wrapper, and the loader that replaces the driver in WSL.  If such a library
- * looks up a function, it gets the address that it would get without weir.  Otherwise the two libraries would call
- * each other for ever.  If the program looks up a function, it gets a function of weir, weir__serve_SYMBOL.
+ * A second library between the program and the driver, such as a wrapper or the loader of WSL, may also export the
+ * driver's function names and look up the driver's functions.  Such a library gets the address that it would get
+ * without weir, because otherwise the two libraries would call each other for ever.  The program gets a function of
+ * weir, weir__serve_SYMBOL.
  *
  * For each function, weir stores the first address that a lookup of the program finds as the driver's function.  A
- * later lookup replaces the address only if the library at the old address has been unloaded: the cuGetProcAddress of
- * a loader may return another address than dlsym.  If the program has never looked up a function that weir needs,
- * weir looks up the function itself.
+ * later lookup replaces the address only if the library at the old address has been unloaded, since a loader's
+ * cuGetProcAddress may return another address than dlsym.  If the program has never looked up a function that weir
+ * needs, weir looks up the function itself.
  *
- * The code in this file must not depend on libweir, or on what the replacing functions do.
- */
+ * The code in this file must not depend on libweir, or on what the replacing functions do. */
 #include "adapters/interpose/interpose.h"
 
 #include <dlfcn.h>
@@ -33,8 +32,7 @@ typedef CUresult resolver_v1(const char *name, void **address, int version, uint
 typedef CUresult resolver_v2(const char *name, void **address, int version, uint64_t flags,
                              unsigned *status);
 
-/* JUMP marks a call at the end of a function that the compiler must turn into a jump.  JUMPS marks the function that
- * contains this call. */
+/* JUMP marks a call that the compiler must turn into a jump.  JUMPS marks the function that contains this call. */
 #if defined(__clang__)
 #define JUMPS
 #define JUMP __attribute__((musttail))
@@ -43,12 +41,11 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 #define JUMP
 #endif
 
-/* BARE marks functions that sanitizers must not instrument, because a sanitizer calls dlsym before its own runtime
- * is ready. */
+/* Sanitizers must not instrument a BARE function, because a sanitizer calls dlsym before its own runtime is ready. */
 #define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
 
-/* A flag of cuGetProcAddress: look up the function in which stream 0 is the thread's own default stream.  With flags
- * 0 or 1, stream 0 is the legacy default stream. */
+/* A flag of cuGetProcAddress: in the function, stream 0 is the thread's own default stream.  With flags 0 or 1,
+ * stream 0 is the legacy default stream. */
 enum { PER_THREAD = 2 };
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
@@ -78,9 +75,8 @@ static const struct row {
     const char *base, *symbol;
     int version;
     int per_thread;
-    /* the function weir__serve_SYMBOL, or NULL if weir does not replace the symbol */
-    void *serves;
-    void *exported; /* the address of the exported function SYMBOL, as other libraries see it */
+    void *serves;   /* weir__serve_SYMBOL, or NULL if weir does not replace the symbol */
+    void *exported; /* the exported function SYMBOL, as other libraries see it */
 } rows[] = {
 #define ROW(base, symbol, version, params, args)                                                   \
     {#base, #symbol, version, 0, ADDRESS(weir__serve_##symbol), ADDRESS(symbol)},
@@ -101,8 +97,7 @@ static const struct row {
 
 /* ---- dlsym ------------------------------------------------------------------------------------- */
 
-/* Returns the address of libc's dlsym.  Takes no lock, since several threads that search concurrently find the same
- * address. */
+/* Returns libc's dlsym.  Takes no lock, since all threads find the same address. */
 BARE static lookup *real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     static _Atomic(void *) known;
@@ -114,8 +109,8 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Sets weir__captures_missed if `name` is a function that begins stream captures, because the program is about to
- * get the driver's own address of this function, and weir will not notice these captures. */
+/* Sets weir__captures_missed if the program is about to get the driver's own address of a function that begins
+ * captures. */
 BARE static void check_for_missed_captures(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -123,15 +118,14 @@ BARE static void check_for_missed_captures(const char *name) {
         atomic_store_explicit(&weir__captures_missed, 1, memory_order_relaxed);
 }
 
-/* Finds libc's dlsym when this library is loaded, so that the program sees no error of this search in dlerror(). */
+/* Finds libc's dlsym at the load of this library, so that the program sees no error of this search in dlerror(). */
 static __attribute__((constructor)) void find_real_dlsym(void) {
     weir__variables_store();
     (void)real_dlsym();
     (void)dlerror();
 }
 
-/* Returns the row of the table of replaced driver functions for this symbol, or NULL if weir does not replace the
- * symbol. */
+/* Returns NULL if weir does not replace the symbol. */
 BARE static const struct row *find_replaced(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
         return NULL;
@@ -141,8 +135,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library that contains the address exports the driver function of this row itself, else 0.  If
- * such a library looks up the function, it must find the driver's function and not weir's. */
+/* Returns 1 if the library that contains the address exports the driver function of this row itself, else 0.  Such a
+ * library must find the driver's function and not weir's. */
 static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -169,8 +163,7 @@ static int is_ours(const struct row *row, const void *address) {
     return address == row->serves || address == row->exported;
 }
 
-/* Returns the function that `real` (libc's dlsym) finds for the symbol in another library than this one.  Returns
- * NULL if there is no such function. */
+/* Returns the function that libc's dlsym (`real`) finds in another library than this one, or NULL. */
 static void *find_in_other_library(lookup *real, const struct row *row, void *handle) {
     void *found = real(handle, row->symbol);
 
@@ -199,8 +192,8 @@ static CUresult missing_function(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* Finds the driver's function in the libraries that were loaded with the program, or in a driver that any library
- * has opened.  Returns the address of missing_function() if there is no such function. */
+/* Finds the driver's function in the libraries that were loaded with the program, or in a driver that any library has
+ * opened.  Returns the address of missing_function() if there is none. */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -208,7 +201,7 @@ void *weir__interpose_find(enum weir_interposed number) {
 
     if (!found && (library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD))) {
         found = real(library, row->symbol);
-        dlclose(library); /* the driver stays loaded, since another library has opened it */
+        dlclose(library); /* the driver stays loaded by another library */
     }
     (void)dlerror(); /* clears an error of dlsym that the program must not see */
     if (!found)
@@ -219,9 +212,9 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the row of the table of replaced driver functions for the function `base`, with the newest version up to
- * `version`.  Returns NULL if weir does not replace such a function.  If `flags` contains PER_THREAD, prefers a
- * function in which stream 0 is the thread's own default stream. */
+/* Returns the row of the function `base` with the newest version up to `version`.  Returns NULL if weir does not
+ * replace such a function.  If `flags` contains PER_THREAD, prefers a function in which stream 0 is the thread's own
+ * default stream. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -237,22 +230,22 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Returns the address that the program gets from cuGetProcAddress.  `real` is the driver's answer to the program,
- * and `same` is the driver's answer for the version that weir replaces.  If the two differ, the driver has a newer
- * version of the function that weir cannot replace, and the program gets `real`. */
+/* Returns the program's result of cuGetProcAddress.  `real` is the driver's answer to the program, and `same` is the
+ * driver's answer for the version that weir replaces.  If the two differ, the driver has a newer version that weir
+ * cannot replace, and the program gets `real`. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         check_for_missed_captures(row->base);
         return real;
     }
-    /* the driver itself may have found weir's exported function instead of its own */
+    /* the driver itself may have found weir's exported function */
     if (!is_ours(row, real))
         store_real(row, real);
     return row->serves;
 }
 
-/* Returns the row of the table of replaced driver functions if cuGetProcAddress must return weir's function to the
- * program.  Returns NULL if it must return the driver's answer. */
+/* Returns the row whose function cuGetProcAddress must return to the program, or NULL if it must return the driver's
+ * answer. */
 static const struct row *find_row_to_return(CUresult result, void *const *address, const char *base,
                                             int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;

@@ -2,29 +2,27 @@
 /* interpose.h: how a preloaded library receives the program's calls of the CUDA driver, and how the library calls the
  * driver itself.
  *
- * A program can find the driver's functions in three ways: the program is linked against libcuda.so.1, or calls
- * dlsym, or calls cuGetProcAddress.  The program finds cuGetProcAddress itself by dlsym.  A library receives all
- * these calls if it is loaded before the driver and exports dlsym and the names of the driver's functions.  The macro
- * WEIR_INTERPOSED names a file with three lists of the driver's functions (preload_calls.h or record_calls.h):
- *     WEIR_INTERPOSED_STREAMS  functions that have two symbols, with and without the ending _ptsz.  In a function with
- *                              the ending _ptsz, stream 0 is the calling thread's own default stream
- *     WEIR_INTERPOSED_PLAIN    functions that have only one symbol, without the ending _ptsz
+ * A program is linked against libcuda.so.1, or finds the driver's functions by dlsym or by cuGetProcAddress, which
+ * the program finds by dlsym.  A library receives all these calls if it is loaded before the driver and exports dlsym
+ * and the names of the driver's functions.  The macro WEIR_INTERPOSED names a file with three lists of the driver's
+ * functions (preload_calls.h or record_calls.h):
+ *     WEIR_INTERPOSED_STREAMS  functions with two symbols, with and without the ending _ptsz.  With _ptsz, stream 0 is
+ *                              the calling thread's own default stream
+ *     WEIR_INTERPOSED_PLAIN    functions with only one symbol, without the ending _ptsz
  *     WEIR_INTERPOSED_USED     functions that the library calls but does not replace
  * Each row of a list is X(base name, symbol, first version, (parameters), (arguments)).  For each symbol of the first
  * two lists, the library defines a function weir__serve_SYMBOL, which the program calls in place of the driver's
- * function.  weir__serve_SYMBOL may call the driver's function by REAL(SYMBOL).
+ * function, and which may call the driver's function by REAL(SYMBOL).
  *
  * A lookup by dlsym or cuGetProcAddress gets the address of weir__serve_SYMBOL only if the driver has a function with
  * this name, this version of the interface and this meaning of stream 0.  All other lookups get the driver's answer.
  *
- * This file must not depend on libweir, or on what the functions weir__serve_SYMBOL do.
- */
+ * This file must not depend on libweir, or on what the functions weir__serve_SYMBOL do. */
 #ifndef WEIR_INTERPOSE_H
 #define WEIR_INTERPOSE_H
 
 #include <stdatomic.h>
 
-/* Includes the lists of the driver's functions for the library that is being compiled. */
 #include WEIR_INTERPOSED
 
 enum weir_interposed {
@@ -37,8 +35,8 @@ enum weir_interposed {
 #undef WEIR_ROWS
 };
 
-/* For each of the driver's functions in the lists, declares a function type weir__type_SYMBOL.  For each function
- * that is replaced, also declares the replacing function weir__serve_SYMBOL. */
+/* Declares a function type weir__type_SYMBOL for each function in the lists, and the replacing function
+ * weir__serve_SYMBOL for each function that is replaced. */
 #define WEIR_SERVE(base, symbol, version, params, args)                                            \
     typedef CUresult weir__type_##symbol params;                                                   \
     CUresult weir__serve_##symbol params;
@@ -53,13 +51,13 @@ WEIR_INTERPOSED_USED(WEIR_USE)
 #undef WEIR_SERVE_BOTH
 #undef WEIR_USE
 
-/* The addresses of the driver's own functions.  An address is NULL until weir first calls the function.  Other files
- * call weir__interpose_real() instead of reading this array. */
+/* The addresses of the driver's own functions, NULL before the first call.  Other files call weir__interpose_real()
+ * instead of reading this array. */
 extern _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
 void *weir__interpose_find(enum weir_interposed row);
 
-/* Returns the address of one of the driver's own functions.  If the driver has no such function, returns the address
- * of a function that returns CUDA_ERROR_NOT_FOUND. */
+/* Returns the driver's own function, or a function that returns CUDA_ERROR_NOT_FOUND if the driver has no such
+ * function. */
 static inline void *weir__interpose_real(enum weir_interposed row) {
     void *real = atomic_load_explicit(&weir__interposed_real[row], memory_order_acquire);
 
@@ -71,9 +69,9 @@ static inline void *weir__interpose_real(enum weir_interposed row) {
 #define REAL_PTSZ(symbol)                                                                          \
     (__extension__(weir__type_##symbol *) weir__interpose_real(WEIR_ROW_##symbol##_ptsz))
 
-/* Set once the program has got the driver's own address of a function that begins stream captures, so that weir no
- * longer notices all captures.  This happens if the driver is newer than weir, or if a library between the program
- * and the driver looks up the function. */
+/* Set once the program has got the driver's own address of a function that begins captures, so that weir no longer
+ * notices all captures.  This happens if the driver is newer than weir, or if a library between the program and the
+ * driver looks up the function. */
 extern atomic_int weir__captures_missed;
 static inline int weir__misses_captures(void) {
     return atomic_load_explicit(&weir__captures_missed, memory_order_relaxed);

@@ -30,8 +30,7 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     return status;
 }
 
-/* Frees a block.  If the free is not possible now, as during a stream capture, weir repeats the free later, and the
- * function returns WEIR_OK. */
+/* If the free is not possible now, as during a stream capture, retries the free later, and returns WEIR_OK. */
 int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream) {
     weir_allocator *a;
     weir_status status;

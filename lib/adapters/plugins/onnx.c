@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-/* The stream of all allocations and frees, or NULL if any stream may use the blocks. */
+/* the stream of all requests and frees, or NULL if any stream may use the blocks */
 static _Atomic(weir_stream) the_stream;
 
 void weir_onnx_stream(weir_stream stream) {

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* plugins.c: functions that all adapters of this folder need: error messages, and frees that cannot fail.
+/* plugins.c: error messages, and frees that cannot fail, for all adapters of this folder.
  *
- * A framework cannot handle a failed free, because it has already forgotten the block.  So if a free is not possible
- * now, as during a stream capture, weir adds the free to a list, and the next call of a framework repeats the free.
- * While the list is empty, this check costs one load.
+ * A framework forgets a block even if the free fails.  So if a free is not possible now, as during a stream capture,
+ * weir adds the free to a list, and the next call of a framework retries the free.
  *
  * Locks: `lock` guards the list.  While a thread holds `lock`, it calls no function.
  *
- * The code in this file must not depend on a framework, or on headers of weir outside include/weir.
- */
+ * The code in this file must not depend on a framework, or on headers of weir outside include/weir. */
 #include "adapters/plugins/plugins.h"
 
 #include <pthread.h>
@@ -25,9 +23,8 @@ enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
-/* Prints `text` and `more` as an error line, but only once for each status, because frameworks repeat failed
- * requests.  `printed` contains a bit for each status that was printed.  One write(2) writes the line, so that lines of
- * several threads do not mix. */
+/* Prints an error line, but only once for each status, because frameworks repeat failed requests.  `printed` has a
+ * bit for each status.  One write(2) writes the line, so that lines of several threads do not mix. */
 static void print_error_once(atomic_uint *printed, weir_status status, const char *text,
                              const char *more) {
     unsigned bit = 1u << (unsigned)-status;
@@ -47,8 +44,7 @@ static double mib(uint64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-/* Writes the driver's result of the last call to `text`, or an empty text if the driver did not fail.  Returns
- * `text`. */
+/* Writes the driver's result of the last call, or "" if the driver did not fail.  Returns `text`. */
 static const char *driver_result_text(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 
@@ -58,8 +54,8 @@ static const char *driver_result_text(char *text, size_t bytes) {
     return text;
 }
 
-/* Returns 1 if weir's last recorded failure in this thread belongs to this request, else 0.  Writes the description
- * of the failure to *r. */
+/* Returns 1 if weir's last recorded failure in this thread belongs to this request, else 0.  Describes the failure in
+ * *r. */
 static int is_failure_of_request(weir_failure *r, size_t bytes, weir_status status) {
     r->size = sizeof *r;
     return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
@@ -142,17 +138,15 @@ struct kept {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kept *list; /* the frees that weir repeats later; guarded by `lock` */
-/* set while the list is not empty; written only with `lock` held */
-static atomic_int is_any_kept;
+static struct kept *list;      /* the frees that weir retries; guarded by `lock` */
+static atomic_int is_any_kept; /* set while the list is not empty; written only with `lock` */
 
 static weir_status try_free(const struct kept *k) {
     weir_status status = k->order == WEIR__ADAPTER_ANY
                              ? weir_free_any(k->allocator, k->block)
                              : weir_free(k->allocator, k->block, k->stream);
 
-    /* If the status is E_STREAM, a stream that used the block has been destroyed.  Its work may still run, so
-     * weir_free_any() waits for the device. */
+    /* The stream has been destroyed, but its work may still run, so weir_free_any() waits for the device. */
     if (status == WEIR_E_STREAM)
         status = weir_free_any(k->allocator, k->block);
     return status;
@@ -166,7 +160,7 @@ static void append_kept(const struct kept *k) {
         return;
     }
     *copy = *k;
-    /* Forget the stream: when weir repeats the free, the stream's handle may mean another stream. */
+    /* At the retry, the stream's handle may mean another stream. */
     copy->order = WEIR__ADAPTER_ANY;
     pthread_mutex_lock(&lock);
     copy->next = list;

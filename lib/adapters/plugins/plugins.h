@@ -9,32 +9,29 @@
 #include <weir/adapters.h>
 #include <weir/weir.h>
 
-/* Writes an error message about a failed request of `bytes` bytes to `text`, without a newline.  `who` is the name
- * of the function that failed. */
+/* Writes an error message about a failed request, without a newline.  `who` is the name of the function that failed. */
 void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t bytes,
                         weir_status status);
-/* Prints an error line about a failed request of `bytes` bytes on standard error, but only once for each status. */
+/* Prints an error line about a failed request, but only once for each status. */
 void weir__adapter_report_failure(const char *who, size_t bytes, weir_status status);
 
 /* Prints an error line which says that weir could not record a stream's use of a block, but only once for each
  * status. */
 void weir__adapter_lost_use(const char *who, const void *block, weir_status status);
 
-/* Prints an error line about a failed call of the function `who` that concerns no block, but only once for each
- * status. */
+/* Prints an error line about a failed call that concerns no block, but only once for each status. */
 void weir__adapter_failed(const char *who, weir_status status);
 
 /* Frees a block in the order of `stream`, or after the work of all streams if `order` is WEIR__ADAPTER_ANY.  If the
- * free is not possible now, weir repeats the free later, and the function returns WEIR_OK.  If the program has made
- * an error, prints a message that begins with `who`. */
+ * free is not possible now, retries the free later, and returns WEIR_OK.  If the program has made an error, prints a
+ * message that begins with `who`. */
 enum weir__adapter_order { WEIR__ADAPTER_STREAM, WEIR__ADAPTER_ANY };
 weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void *block,
                                enum weir__adapter_order order, weir_stream stream);
-/* Repeats the frees that were not possible before.  Each adapter calls this function before it allocates memory. */
+/* Retries the frees that were not possible before.  Each adapter calls this function before it allocates memory. */
 void weir__adapter_retry_frees(void);
 
-/* Stores the weir_allocator that contains the block in *allocator.  If no allocator contains the block, stores the
- * allocator of the stream's device. */
+/* Stores the allocator that contains the block in *allocator, or the allocator of the stream's device if none does. */
 weir_status weir__adapter_owner(const void *block, weir_stream stream, weir_allocator **allocator);
 
 #endif

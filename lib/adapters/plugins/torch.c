@@ -3,11 +3,9 @@
  *
  * PyTorch (2.11) would pass a NULL block to kernels.  So if a request fails, this file throws a C++ exception, as
  * PyTorch's own allocator does.  weir is not linked with a C++ library, so weir calls a function of the C++ library
- * of the process.  This file is compiled with -fexceptions, so that the exception can pass through its functions.  A
- * thread that throws holds no lock.
+ * of the process.  This file is compiled with -fexceptions.  A thread that throws holds no lock.
  *
- * The code in this file must not depend on anything of PyTorch except the types of these functions.
- */
+ * The code in this file must not depend on anything of PyTorch except the types of these functions. */
 #include "adapters/plugins/plugins.h"
 
 #include <dlfcn.h>
@@ -24,7 +22,7 @@ static void throw_runtime_error(const char *text) {
 
     if (!library)
         return;
-    /* the symbol of std::__throw_runtime_error(const char *), which libstdc++ keeps in all versions */
+    /* std::__throw_runtime_error(const char *), which libstdc++ keeps in all versions */
     *(void **)&throws = dlsym(library, "_ZSt21__throw_runtime_errorPKc");
     dlclose(library); /* the library stays loaded, since the process uses it */
     if (throws)
@@ -43,7 +41,7 @@ static __attribute__((noinline, cold)) void *throw_no_memory(size_t bytes, weir_
     return NULL;
 }
 
-/* one bit for each device on which weir has allocated memory for PyTorch */
+/* one bit for each device that PyTorch uses */
 static _Atomic uint64_t devices;
 
 static void store_device(int device) {
@@ -99,7 +97,7 @@ void weir_torch_memory_fraction(double fraction, int device) {
     if (!(fraction >= 0 && fraction <= 1)) /* PyTorch checks the fraction, too */
         return;
     limit.value = (uint64_t)(fraction * 1e6);
-    if (fraction == 1) /* in PyTorch, a fraction of 1 means no limit */
+    if (fraction == 1) /* in PyTorch, 1 means no limit */
         limit.kind = WEIR_AMOUNT_MAX;
     status = weir_device_allocator(device, &a);
     if (status == WEIR_OK)
@@ -130,8 +128,7 @@ void weir_torch_record_stream(void *block, weir_stream stream) {
     status = weir__adapter_owner(block, stream, &a);
     if (status == WEIR_OK)
         status = weir_use(a, block, stream);
-    /* PyTorch also passes blocks that weir has not allocated.  For such blocks the status is E_NOT_OWNED, which is
-     * no error here. */
+    /* PyTorch also passes blocks that weir has not allocated. */
     if (status != WEIR_OK && status != WEIR_E_NOT_OWNED)
         weir__adapter_lost_use("weir_torch_record_stream", block, status);
 }

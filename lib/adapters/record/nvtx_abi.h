@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* nvtx_abi.h: declares the part of NVTX 3's interface for tools that `weir record' uses.  The declarations follow
- * nvtx3/nvToolsExt.h and nvtx3/nvtxDetail/nvtxTypes.h of the CUDA toolkit (13.0) and of NVIDIA/NVTX.  NVIDIA keeps
- * this interface stable for tools of other versions.  tests/adapters/nvtx_abi_check.c compares this file with the
- * toolkit.
+/* nvtx_abi.h: declares the part of NVTX 3's interface for tools that `weir record' uses, after nvtx3/nvToolsExt.h and
+ * nvtx3/nvtxDetail/nvtxTypes.h of the CUDA toolkit (13.0).  NVIDIA keeps this interface stable for tools of other
+ * versions.  tests/adapters/nvtx_abi_check.c compares this file with the toolkit.
  *
- * A program that uses NVTX calls each function of NVTX through a variable.  A table in the program contains pointers
- * to these variables.  NVTX calls the tool's function InitializeInjectionNvtx2, whose parameter is a function that
- * finds the tables.  The tool writes the addresses of its own functions into the variables that it needs, and returns
- * nonzero.
- */
+ * A program calls each function of NVTX through a variable.  A table in the program contains pointers to these
+ * variables.  NVTX calls the tool's function InitializeInjectionNvtx2, whose parameter is a function that finds the
+ * tables.  The tool writes the addresses of its own functions into the variables that it needs, and returns nonzero. */
 #ifndef WEIR_NVTX_ABI_H
 #define WEIR_NVTX_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The id of NVTX's export table that contains the function `table_of'. */
+/* The export table that contains the function `table_of'. */
 enum { WEIR_NVTX_ETID_CALLBACKS = 1 };
 
-/* NVTX divides its functions into modules.  These are the numbers of two modules. */
+/* The numbers of two modules of NVTX's functions. */
 enum { WEIR_NVTX_CORE = 1, WEIR_NVTX_CORE2 = 5 };
 
-/* NVTX's numbers of functions in the module CORE. */
+/* Functions of the module CORE. */
 enum {
     WEIR_NVTX_MARK_EX = 1,
     WEIR_NVTX_MARK_A = 2,
@@ -35,7 +32,7 @@ enum {
     WEIR_NVTX_RANGE_POP = 11
 };
 
-/* NVTX's numbers of functions in the module CORE2. */
+/* Functions of the module CORE2. */
 enum {
     WEIR_NVTX_DOMAIN_MARK_EX = 1,
     WEIR_NVTX_DOMAIN_RANGE_START_EX = 2,
@@ -60,8 +57,8 @@ struct weir_nvtx_attributes {
     int32_t payload_type, reserved;
     uint64_t payload; /* in NVTX's header, this field is a union */
     int32_t message_type;
-    /* The name.  In NVTX's header, this field is a union: a string of char, a string of wchar_t, or the handle of a
-     * registered string. */
+    /* The name, in NVTX's header a union: a string of char, a string of wchar_t, or the handle of a registered
+     * string. */
     const void *message;
 };
 

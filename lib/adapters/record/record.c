@@ -3,21 +3,18 @@
  * through ring buffers in shared memory (record_ring.h).  Every call goes to the driver unchanged, and the program
  * gets the driver's result unchanged.
  *
- * The time of a free is the time before the driver's call.  The time of an allocation is the time after the driver's
- * call.  So the events of one address are in order even if one thread frees a block and another thread gets its
- * address at once.
+ * A free has the time before the driver's call, an allocation the time after the call.  So the events of one address
+ * are in order even if one thread frees a block and another thread gets its address at once.
  *
- * A thread whose ring is full waits until `weir record` has emptied the ring.  This takes less than a millisecond
- * unless `weir record` is overloaded.  If the ring is still full after WEIR_RECORD_WAIT_MS, the process runs on
- * unrecorded, counts the lost events, and never waits again.  The wait does not include time in which the process is
- * stopped, as by Ctrl-Z, because `weir record` may be stopped, too.
+ * A thread whose ring is full waits until `weir record` has emptied the ring.  If the ring is still full after
+ * WEIR_RECORD_WAIT_MS, the process runs on unrecorded, counts the lost events, and never waits again.  The wait does
+ * not include time in which the process is stopped, as by Ctrl-Z, because `weir record` may be stopped, too.
  *
- * A child of fork records nothing if its parent has recorded.  A program that the child executes records again.  A
- * child finds out that it is a child by a page that the kernel fills with zeros in children.  A handler of
- * pthread_atfork(3) would not suffice, since _Fork(3) and clone(2) do not call it.
+ * A child of fork records nothing if its parent has recorded, but a program that the child executes records again.  A
+ * child finds out that it is a child by a page that the kernel fills with zeros in children, since _Fork(3) and
+ * clone(2) call no handler of pthread_atfork(3).
  *
- * The code in this file must not depend on how weir replaces the driver's functions, or on the format of a trace.
- */
+ * The code in this file must not depend on how weir replaces the driver's functions, or on the format of a trace. */
 #include "adapters/interpose/interpose.h"
 
 #include <errno.h>
@@ -30,31 +27,27 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread that waits for room in its ring sleeps repeatedly.  Each sleep takes PAUSE_NS, or 1 / PAUSES of the wait
- * so far if that is longer, so that hundreds of waiting threads do not keep the processors busy.  Every
- * CHECK_EVERY_NS the thread checks that the process `weir record` still runs. */
+/* A thread that waits for room in its ring sleeps for PAUSE_NS, or for 1 / PAUSES of the wait so far if that is
+ * longer, so that hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS the thread
+ * checks that `weir record` still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
-/* The shared file that holds this process's events.  NULL before the first event, and if weir could not create the
- * file. */
+/* The shared file of this process's events.  NULL before the first event, or if weir could not create the file. */
 static struct weir_record_file *_Atomic file;
-/* The contents of a page that the kernel fills with zeros in a child of fork.  So `is_on` is 0 in a child, and the
- * child does not record. */
+/* A page that the kernel fills with zeros in a child of fork.  So `is_on` is 0 in a child, and the child does not
+ * record. */
 struct recording {
     atomic_int is_on;                 /* set while this process records events */
-    /* the counter of events that could not be recorded, or NULL */
-    _Atomic(_Atomic uint64_t *) lost;
+    _Atomic(_Atomic uint64_t *) lost; /* the counter of lost events, or NULL */
 };
 static struct recording *_Atomic recording; /* NULL until the first event */
 static int has_counter, has_syncs;
 static pthread_key_t at_thread_end;
 static atomic_uint threads;
-static atomic_int captures; /* the number of running stream captures that weir has seen begin */
-/* guards the ring that threads share if they have no ring */
-static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int captures;                                /* the number of running captures */
+static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* guards the shared ring */
 
-/* The rings of this process's threads.  A thread that adds a ring holds `adding_ring`.  A ring is never removed or
- * replaced. */
+/* The rings of this process's threads.  `adding_ring` guards additions.  A ring is never removed or replaced. */
 static struct weir_record_ring *rings[WEIR_RECORD_RINGS];
 static pthread_mutex_t adding_ring = PTHREAD_MUTEX_INITIALIZER;
 
@@ -63,7 +56,6 @@ static _Thread_local uint32_t thread __attribute__((tls_model("initial-exec")));
 
 /* ---- rings ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if this process has begun to record and still records, else 0. */
 static inline int is_recording(void) {
     const struct recording *has = atomic_load_explicit(&recording, memory_order_acquire);
 
@@ -74,13 +66,13 @@ static void release_ring(void *left) {
     struct weir_record_ring *mine = left;
 
     ring = NULL;
-    /* in a child of fork, the ring belongs to the parent and must not be released */
+    /* in a child of fork, the ring belongs to the parent */
     if (is_recording())
         atomic_store_explicit(&mine->is_in_use, 0, memory_order_release);
 }
 
-/* Maps a page that the kernel fills with zeros in a child of fork.  Returns NULL if there is no memory.  Kernels
- * before 4.14 copy the page instead; then a child of _Fork wrongly records into its parent's rings. */
+/* Returns NULL if there is no memory.  Kernels before 4.14 copy the page instead of filling the page with zeros; then
+ * a child of _Fork wrongly records into its parent's rings. */
 static struct recording *map_recording(void) {
     struct recording *made =
         mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -109,7 +101,7 @@ static void begin_recording(void) {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Returns a ring that only this thread uses, or NULL if no ring is free and none can be added. */
+/* Returns a ring for this thread alone, or NULL if no ring is free and none can be added. */
 static struct weir_record_ring *claim_ring(struct weir_record_head *head) {
     struct weir_record_ring *found = NULL;
     uint32_t count;
@@ -131,7 +123,7 @@ static struct weir_record_ring *claim_ring(struct weir_record_head *head) {
     return found;
 }
 
-/* Returns the ring for this thread's events, or NULL if this process does not record. */
+/* Returns this thread's ring or the shared ring, or NULL if this process does not record. */
 static __attribute__((noinline, cold)) struct weir_record_ring *acquire_thread_ring(void) {
     struct weir_record_file *of;
     int before = errno;
@@ -165,8 +157,7 @@ static int is_shared(const struct weir_record_ring *of) {
     return of == &atomic_load_explicit(&file, memory_order_relaxed)->shared;
 }
 
-/* Begins an event at the present time.  The caller ends the event by put_event() or discard_event(), and may call
- * the driver in between. */
+/* Begins an event at the present time.  The caller ends the event by put_event() or discard_event(). */
 static inline struct event_in_progress begin_event(void) {
     struct event_in_progress made = {ring, 0};
 
@@ -191,8 +182,8 @@ static inline void discard_event(const struct event_in_progress *made) {
         pthread_mutex_unlock(&shared);
 }
 
-/* Waits until the ring has room for an event.  Returns 1 on success.  Returns 0 if the process `weir record` does
- * not read the ring any more; then this process records nothing more. */
+/* Waits until the ring has room for an event.  Returns 1 on success.  Returns 0 if `weir record` does not read the
+ * ring any more; then this process records nothing more. */
 static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
                                                          uint64_t written) {
     struct weir_record_head *head = &atomic_load(&file)->head;
@@ -217,15 +208,15 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
         nanosleep(&(struct timespec){(time_t)(pause / 1000000000), (long)(pause % 1000000000)},
                   NULL);
         slept = weir__clock_ns() - began;
-        /* If the sleep took more than twice the pause, the process was stopped in between. */
+        /* a longer sleep means that the process was stopped */
         waited += slept < 2 * pause ? slept : 2 * pause;
     }
     errno = before;
     return 1;
 }
 
-/* Returns the place of the next event in the ring, which the caller fills in.  Returns NULL if the process `weir
- * record` does not read the ring any more. */
+/* Returns the next event of the ring, which the caller fills in, or NULL if `weir record` does not read the ring any
+ * more. */
 static inline struct weir_record_event *ring_event(const struct event_in_progress *made,
                                                    uint64_t *written) {
     struct weir_record_event *event;
@@ -287,8 +278,7 @@ static inline void put_event(const struct event_in_progress *made, struct kind w
     discard_event(made);
 }
 
-/* Writes an event with a text, such as a label or a name, to the ring.  Returns 1 on success, 0 if the event is
- * lost. */
+/* Writes an event with a text.  Returns 1 on success, 0 if the event is lost. */
 static int write_text_event(const struct weir_record_event *what) {
     struct event_in_progress made = begin_event();
     struct weir_record_event *event;
@@ -320,8 +310,7 @@ static inline CUstream per_thread_or(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns the device of the stream if the driver reports it, else the current device.  With only one device, returns
- * 0 without a query. */
+/* Returns the device of the stream if the driver reports it, else the current device. */
 static uint8_t record_device(CUstream stream) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -339,17 +328,15 @@ static uint8_t record_device(CUstream stream) {
 }
 
 static int is_host_location(const CUmemLocation *location) {
-    /* All larger types mean the host, or a NUMA node of the host. */
+    /* larger types mean the host, or a NUMA node of the host */
     return location->type > CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-/* The memory pools of CUDA that contain host memory.  If the table is full, weir treats further such pools as pools
- * of device memory. */
+/* CUDA's pools of host memory.  If the table is full, weir treats further pools as pools of device memory. */
 static CUmemoryPool _Atomic host_pools[64];
 static atomic_int has_host_pools;
 
-/* Returns the pool's entry in host_pools, or NULL if the pool has no entry.  If `pool` is NULL, returns an empty
- * entry. */
+/* Returns the pool's entry in host_pools, or an empty entry if `pool` is NULL.  Returns NULL if there is none. */
 static CUmemoryPool _Atomic *find_pool_place(CUmemoryPool pool) {
     for (size_t i = 0; i < sizeof host_pools / sizeof host_pools[0]; i++)
         if (atomic_load(&host_pools[i]) == pool)
@@ -362,8 +349,7 @@ static inline int is_host_pool(CUmemoryPool pool) {
            find_pool_place(pool);
 }
 
-/* If the new pool contains host memory, adds it to host_pools.  Otherwise removes the entry with the pool's handle:
- * such an entry belongs to a destroyed pool, whose handle the driver has given to the new pool. */
+/* Adds a new pool of host memory to host_pools.  For other pools, removes an old entry with the new pool's handle. */
 static void record_host_pool(CUmemoryPool pool, int is_host) {
     static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
@@ -381,7 +367,7 @@ static uint8_t device_of_pool(CUmemoryPool pool, CUstream stream) {
     return is_host_pool(pool) ? WEIR_RECORD_HOST : record_device(stream);
 }
 
-/* Writes one event for each device, with the device's name and memory size. */
+/* Writes an event with the device's name and memory size, once for each device. */
 static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *noted) {
     struct weir_record_event event = {.operation = WEIR_RECORD_DEVICE, .device = device};
     size_t bytes = 0;
@@ -415,11 +401,11 @@ static inline uint8_t capture_flag(CUstream stream) {
                : 0;
 }
 
-/* Evaluates to the address of the program's code that made the request.  The exported functions jump to the
- * functions of this file, so this address is the return address here. */
+/* The address of the program's code that made the request: the exported functions jump to the functions of this file,
+ * so this address is the return address. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
-/* Writes the event of a request to the ring, after the driver's call.  `result` is the driver's result. */
+/* Writes the event of a request after the driver's call. */
 static inline void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUstream stream,
                                enum weir_record_kind kind, uint8_t device, uint64_t caller) {
     struct kind what = {.operation = result != CUDA_SUCCESS    ? WEIR_RECORD_FAILED
@@ -438,8 +424,8 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
     put_event(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
-/* Marks that this thread executes a call of the program.  Returns 1 on success.  Returns 0 if the thread is marked
- * already: then this library or the driver itself makes the call, and weir does not record the call. */
+/* Returns 1 if the program makes the call, and then marks the thread.  Returns 0 if the thread is marked already:
+ * this library or the driver itself makes the call, and weir does not record the call. */
 static inline int enter_call(void) {
     if (weir__is_serving)
         return 0;
@@ -452,7 +438,7 @@ static inline void leave_call(void) {
 }
 
 /* Calls the driver and records the request.  Does not record a request that succeeds without a block, such as a
- * request of 0 bytes.  `asked` is the pointer through which the driver returns the block. */
+ * request of 0 bytes.  The driver returns the block through the pointer `asked`. */
 #define REQUEST_ON(device, call, asked, address, bytes, stream, kind)                              \
     do {                                                                                           \
         int is_outer = enter_call();                                                               \
@@ -518,8 +504,8 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                WEIR_RECORD_VMM);
 }
 
-/* Calls the driver and records the end of a block, a mapping, a stream or a context.  The event has the time before
- * the driver's call.  A call that fails is not recorded. */
+/* Calls the driver and records the end of a block, a mapping, a stream or a context, with the time before the call,
+ * unless the call fails. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
         struct event_in_progress made;                                                             \
@@ -548,7 +534,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
         per_thread_or(stream));
 }
 
-/* cuMemFree has no parameter for a stream.  The length 1 means the stream on which the block was allocated. */
+/* cuMemFree has no stream.  The length 1 means the stream on which the block was allocated. */
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
 }
@@ -565,8 +551,7 @@ CUresult weir__serve_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     END(REAL(cuMemAddressFree)(address, bytes), WEIR_RECORD_UNRESERVE, address, bytes, 0);
 }
 
-/* Records a reservation of addresses or a mapping, unless the driver's call has failed.  Returns the driver's
- * result. */
+/* Records a reservation of addresses or a mapping, unless the call has failed.  Returns the driver's result. */
 static CUresult put_if_successful(CUresult result, enum weir_record_operation operation,
                                   uint64_t address, size_t bytes, uint64_t handle) {
     if (result == CUDA_SUCCESS) {
@@ -622,7 +607,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
 }
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
-    /* Removes the entry before the call, since the driver may give the handle to a new pool at once. */
+    /* before the call, since the driver may give the handle to a new pool at once */
     record_host_pool(pool, 0);
     return REAL(cuMemPoolDestroy)(pool);
 }
@@ -651,7 +636,7 @@ static CUresult count_capture_begin(CUresult result) {
     return result;
 }
 
-/* Decreases the number of running captures.  A capture has ended even if cuStreamEndCapture fails. */
+/* A capture has ended even if cuStreamEndCapture fails. */
 static CUresult count_capture_end(int was_captured, CUresult result) {
     if (was_captured && !weir__is_serving)
         atomic_fetch_sub(&captures, 1);
@@ -693,8 +678,8 @@ CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
 
 /* ---- marks ------------------------------------------------------------------------------------- */
 
-/* Records a synchronization if the driver's call has succeeded, the user wants synchronizations in the trace, and
- * this process has made a request before.  Returns the driver's result. */
+/* Records a successful synchronization if the user wants synchronizations in the trace, and this process has made a
+ * request before.  Returns the driver's result. */
 static CUresult put_sync(CUresult result) {
     if (result == CUDA_SUCCESS && has_syncs && !weir__is_serving && atomic_load(&file)) {
         struct event_in_progress made = begin_event();
@@ -719,7 +704,7 @@ CUresult weir__serve_cuStreamSynchronize_ptsz(CUstream stream) {
 void weir_mark(const char *label) {
     struct weir_record_event event = {.operation = WEIR_RECORD_MARK};
 
-    /* the program has made no request yet, so there is no file for events */
+    /* without a request, there is no file for events */
     if (!atomic_load(&file))
         return;
     strncpy(event.label, label ? label : "", sizeof event.label - 1);

@@ -14,17 +14,16 @@
 /* Records the end of an iteration.  Programs find this function by dlsym or as a weak symbol. */
 WEIR_RECORD_EXPORT void weir_mark(const char *label);
 
-/* NVTX calls this function at the program's first NVTX call.  NVTX finds the function in the library that the
- * variable NVTX_INJECTION64_PATH names. */
+/* Called by NVTX at the program's first NVTX call.  NVTX finds the function in the library that NVTX_INJECTION64_PATH
+ * names. */
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
-/* weir__record_callers is 1 if weir records the names of the code that makes requests (`weir record --callers`),
- * else 0. weir__record_caller_names() finds two names for the present request of this thread, and stores their numbers:
- * in *place for the place in the program's code, in *range for the innermost NVTX range.  A number is 0 if there is no
- * name. */
+/* weir__record_callers is 1 if weir records the names of the code that makes requests (`weir record --callers`).
+ * weir__record_caller_names() stores the numbers of two names for this thread's request: the place in the program's
+ * code, and the innermost NVTX range.  A number is 0 if there is no name. */
 extern int weir__record_callers;
 void weir__record_caller_names(uint64_t *place, uint64_t *range);
-/* Returns the name of this thread's innermost open NVTX range that has a name, or NULL if there is none. */
+/* Returns the innermost open NVTX range of this thread that has a name, or NULL. */
 const char *weir__record_range(void);
 /* Sends a name and its number to the process `weir record`. */
 void weir__record_name(uint64_t number, const char *name);
@@ -33,14 +32,13 @@ void weir__record_name(uint64_t number, const char *name);
 
 /* Creates the shared file for this process's events.  If no folder has room for the file, uses a spare file that
  * `weir record` has prepared.  Returns NULL if neither is possible; the function has then informed `weir record`, or
- * the user if `weir record` has ended.  Sets *lost to the counter of lost events, or to NULL if there is no counter.
- * Called once. */
+ * the user if `weir record` has ended.  Sets *lost to the counter of lost events, or to NULL.  Called once. */
 struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint64_t **lost);
 
-/* Creates the ring buffer number `index' of this process.  Returns NULL if no folder has room for the ring. */
+/* Creates ring buffer number `index' of this process.  Returns NULL if no folder has room for the ring. */
 struct weir_record_ring *weir__record_ring_create(uint32_t index);
 
-/* Returns 0 if the process `weir record` has ended.  Returns 1 if it lives, or if this process cannot find out. */
+/* Returns 0 if the process `weir record` has ended, 1 if it lives or if this process cannot find out. */
 int weir__record_recorder_lives(void);
 
 #endif

@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* record_callers.c: finds the names of the code that makes requests, for `weir record --callers`.
  *
- * weir records a request with the numbers of two names.  One is the place in the program that made the request.  The
- * other is the innermost NVTX range that is open in the thread.  The process `weir record` gets each name once,
- * before the first request that has the number of this name.
+ * weir records a request with the numbers of two names: the place in the program that made the request, and the
+ * innermost open NVTX range of the thread.  The process `weir record` gets each name once, before the first request
+ * that has the number of this name.
  *
  * If the thread runs Python, the place is a line of Python.  This file reads the line from CPython's crash report
- * (_Py_DumpTraceback).  The function that writes this report takes no lock and allocates nothing.  So it works in a
+ * (_Py_DumpTraceback).  The function that writes this report takes no lock and allocates nothing, so it works in a
  * thread that has released the interpreter's lock (GIL), as most threads do before they call the driver.  CPython
- * 3.11 and 3.12 export the function.  If there is no report, the place is the innermost function outside the CUDA
- * libraries.
+ * 3.11 and 3.12 export the function.  Otherwise the place is the innermost function outside the CUDA libraries.
  *
- * Locks: `lock` guards the two maps.  While a thread holds `lock`, it calls only malloc.  In particular it does not
- * call dladdr, which takes the dynamic linker's lock: another thread may hold the linker's lock and request device
- * memory.
+ * Locks: `lock` guards the two maps.  While a thread holds `lock`, it calls only malloc, and not dladdr, which takes
+ * the dynamic linker's lock: another thread may hold the linker's lock and request device memory.
  *
- * The code in this file must not depend on how weir replaces the driver's functions, or on how an event is recorded.
- */
+ * The code in this file must not depend on how weir replaces the driver's functions, or on how an event is recorded. */
 #include "adapters/record/record.h"
 
 #include <dlfcn.h>
@@ -38,10 +35,8 @@ enum { FRAMES = 24, REPORT_BYTES = 8192 };
 int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* The names that weir has sent to the process `weir record`.  The key is the name's number. */
-static struct weir_map sent;
-/* Maps an address of code to the number of a name, which describes the place of the address.  The value 1 means code
- * of weir or CUDA. */
+static struct weir_map sent; /* names that `weir record` has, by number */
+/* Maps an address of code to the number of the place's name.  The value 1 means code of weir or CUDA. */
 static struct weir_map places;
 
 static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
@@ -53,14 +48,14 @@ static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
     return found;
 }
 
-/* Adds an entry to the map.  If there is no host memory, leaves the map unchanged, and the next request tries again. */
+/* If there is no host memory, leaves the map unchanged, and the next request tries again. */
 static void add_to_map(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_lock(&lock);
     (void)weir__map_put(map, key, value);
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the number of a name, a hash that is never 0.  Sends each name once to the process `weir record`. */
+/* Returns the number of a name, a hash that is never 0.  Sends each name once to `weir record`. */
 static uint64_t intern_name(const char *name) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
@@ -90,8 +85,8 @@ static void find_python(void) {
     memcpy(&python_dump, &dump, sizeof dump);
 }
 
-/* Makes CPython write a crash report of the thread, and reads the report.  Uses a new file for each report, since
- * the program may close or reuse any file descriptor.  Returns 1 on success, 0 if there is no report. */
+/* Makes CPython write a crash report of the thread, and reads the report.  Uses a new file each time, since the
+ * program may close or reuse any file descriptor.  Returns 1 on success, 0 if there is no report. */
 static int read_report(void *state, char *text, size_t bytes) {
     int file = memfd_create("weir-callers", MFD_CLOEXEC);
     ssize_t length;
@@ -121,8 +116,8 @@ static int format_python_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* Writes to `name` the innermost line of Python that lies outside installed packages.  If all lines lie in installed
- * packages, writes the innermost line.  Returns 1 on success, 0 if the thread runs no Python. */
+/* Writes the innermost line of Python outside installed packages, or the innermost line if there is none.  Returns 1
+ * on success, 0 if the thread runs no Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;
@@ -161,8 +156,7 @@ static int is_own_or_cuda_code(const Dl_info *info) {
     return 0;
 }
 
-/* Writes the name of a symbol to `name`.  If the symbol is of C++ and the program contains the C++ demangler, writes
- * the demangled name without arguments. */
+/* Writes the name of a symbol.  Demangles a C++ name and drops the arguments, if the program contains the demangler. */
 static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     void *address =
         symbol[0] == '_' && symbol[1] == 'Z' ? dlsym(RTLD_DEFAULT, "__cxa_demangle") : NULL;
@@ -187,11 +181,10 @@ static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     free(plain);
 }
 
-/* Returns the number of a name for the code that contains the return address `frame`.  The name is a function such
- * as "train_step".  If the program exports no symbol for this code, the name is an offset such as "program+0x1a2b".
- * Returns 1 for code of weir or CUDA. */
+/* Returns the number of a name for the code that contains the return address `frame`: a function such as
+ * "train_step", or an offset such as "program+0x1a2b" if there is no symbol.  Returns 1 for code of weir or CUDA. */
 static uintptr_t find_code_place(const void *frame) {
-    /* The address of the last byte of the call instruction, which lies directly before the return address. */
+    /* the last byte of the call instruction */
     uint64_t address = (uint64_t)(uintptr_t)frame - 1;
     char name[WEIR_RECORD_NAME_BYTES];
     uintptr_t place = 1;
@@ -236,8 +229,7 @@ void weir__record_caller_names(uint64_t *place, uint64_t *range) {
     *range = open ? intern_name(open) : 0;
 }
 
-/* Calls backtrace() once when this library is loaded.  The first call of backtrace() loads another library, which
- * must not happen during a request. */
+/* The first call of backtrace() loads a library, which must not happen during a request. */
 static __attribute__((constructor)) void preload_unwinder(void) {
     void *frame[1];
 

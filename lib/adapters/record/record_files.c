@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* record_files.c: creates the files by which a recorded process passes its events to the process `weir record`.
- * record_ring.h describes the files.
+/* record_files.c: creates the files by which a recorded process passes its events to the process `weir record`
+ * (record_ring.h).
  *
  * When this library is loaded, its constructor maps the file `board` of `weir record`, and gets and locks a number
  * for this process.  The library creates no file before the first event, so that a process without CUDA does not
  * notice the library.
  *
- * A child of fork shares its parent's number and lock until the child's first event.  Then the child gets its own
- * number.  The library detects a child by its process id, since _Fork(3) and clone(2) call no handler of
- * pthread_atfork(3).
+ * A child of fork gets its own number at its first event.  The library detects a child by its process id, since
+ * _Fork(3) and clone(2) call no handler of pthread_atfork(3).
  *
- * The code in this file must not depend on how weir replaces the driver's functions, or on what an event contains.
- */
+ * The code in this file must not depend on how weir replaces the driver's functions, or on what an event contains. */
 #include "adapters/record/record.h"
 
 #include <errno.h>
@@ -30,10 +28,9 @@
 
 enum { MOST_FOLDERS = 4 };
 
-/* the names of the folders in which files can be created, with NULL after the last name */
-static char *folders[MOST_FOLDERS];
+static char *folders[MOST_FOLDERS]; /* folders for files; NULL after the last */
 static struct weir_record_board *board;
-static uint32_t spares; /* the number of spare files that `weir record` has prepared */
+static uint32_t spares; /* spare files that `weir record` has prepared */
 static uint64_t number, namespace;
 static pid_t numbered; /* the process to which `number` belongs, or 0 */
 static int is_locked;
@@ -69,8 +66,8 @@ static void map_board(int fd) {
         munmap(map, (size_t)is.st_size);
 }
 
-/* Gets a number for this process from the shared file `board`, and locks the number's byte in this file until the
- * process ends. */
+/* Gets a number for this process from the file `board`, and locks the number's byte in this file until the process
+ * ends. */
 static void claim_number(void) {
     int fd = open_board();
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -78,7 +75,7 @@ static void claim_number(void) {
     if (fd >= 0 && !board)
         map_board(fd);
     else if (fd >= 0 && mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) {
-        close(fd); /* without a mapping, the lock would end when this function closes `fd` */
+        close(fd); /* without a mapping, the lock would end here */
         fd = -1;
     }
     if (board) {
@@ -125,13 +122,13 @@ static void *map_new_file(const char *path, size_t bytes) {
     int fd, error;
 
     if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) {
-        errno = EFBIG; /* without this check, posix_fallocate() would end the program by SIGXFSZ */
+        errno = EFBIG; /* otherwise posix_fallocate() would end the program by SIGXFSZ */
         return map;
     }
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return map;
-    (void)fchmod(fd, 0666); /* lets `weir record` open the file even if it runs as another user */
+    (void)fchmod(fd, 0666); /* `weir record` may run as another user */
     while ((error = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
         ;
     if (!error) {
@@ -155,8 +152,7 @@ static void fill_head(struct weir_record_head *head, int has_counter) {
     atomic_store(&head->magic, WEIR_RECORD_MAGIC);
 }
 
-/* Creates the shared file for this process's events in the folder.  Returns NULL with the reason in errno if the
- * creation fails. */
+/* Creates the file for this process's events.  Returns NULL with the reason in errno on failure. */
 static struct weir_record_file *create_file_in(const char *folder, int has_counter) {
     char path[PATH_MAX], last[PATH_MAX];
     struct weir_record_file *made;
@@ -190,8 +186,7 @@ static struct weir_record_file *take_spare_file(int has_counter) {
     return NULL;
 }
 
-/* Adds this process to the table of processes that run unrecorded, so that `weir record` can report them.  Returns
- * the counter of the process's lost events, or NULL if the table is full. */
+/* Returns the counter of the process's lost events, or NULL if the table of unrecorded processes is full. */
 static _Atomic uint64_t *add_unrecorded_process(int error) {
     uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
     struct weir_record_unrecorded *entry = &board->unrecorded[i];
@@ -204,8 +199,7 @@ static _Atomic uint64_t *add_unrecorded_process(int error) {
     return &entry->lost;
 }
 
-/* Prints a message that this process is not recorded, because `weir record` had ended before the first request.
- * Returns NULL. */
+/* Prints that this process is not recorded, because `weir record` had ended before the first request.  Returns NULL. */
 static void *report_recorder_ended(void) {
     fprintf(stderr, "weir record: process %d runs on unrecorded: weir record has ended\n",
             (int)getpid());
@@ -236,8 +230,7 @@ struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint6
     *lost = made ? &made->head.lost : add_unrecorded_process(error);
     if (made)
         atomic_fetch_add(&board->files, 1);
-    /* When `weir record` ends, it first sets `is_closed` and then looks for new files for the last time.  So if
-     * `is_closed` is not set here, `weir record` will find this file. */
+    /* `weir record` first sets `is_closed` and then looks for new files for the last time. */
     return atomic_load(&board->is_closed) ? report_recorder_ended() : made;
 }
 

@@ -3,13 +3,11 @@
  * WEIR_RECORD_RANGES ends an iteration.  If WEIR_RECORD_CALLERS is set, each request is recorded with the innermost
  * NVTX range of its thread.
  *
- * A program that uses NVTX contains NVTX's implementation, since NVTX 3 is a library of headers.  The implementation
- * has tables of pointers to functions.  At the program's first NVTX call, NVTX opens the library that
- * NVTX_INJECTION64_PATH names, and calls the library's InitializeInjectionNvtx2.  This function may write other
- * functions into the tables.  A process may have several such tables.  nvtx_abi.h declares this interface.
+ * At the program's first NVTX call, NVTX opens the library that NVTX_INJECTION64_PATH names, and calls the library's
+ * InitializeInjectionNvtx2, which may write other functions into the tables of functions in the program (nvtx_abi.h).
+ * A process may have several such tables.
  *
- * The code in this file must not depend on how an event is recorded.
- */
+ * The code in this file must not depend on how an event is recorded. */
 #include <fnmatch.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,15 +21,15 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-/* A shell pattern.  A range or mark ends an iteration if its name matches the pattern. */
+/* a shell pattern for ranges and marks that end iterations */
 static char *wanted;
 
 static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;
 }
 
-/* Converts a name of wide characters to UTF-8 and writes the result to `text`.  Cuts a name that is too long, but
- * never in the middle of a character.  Returns `text`, or NULL if there is no name. */
+/* Converts a name to UTF-8.  Cuts a name that is too long, but never in the middle of a character.  Returns `text`,
+ * or NULL if there is no name. */
 static const char *convert_wide_name(const wchar_t *from, char *text, size_t bytes) {
     size_t used = 0;
 
@@ -67,12 +65,11 @@ enum { DEEPEST = 16 };
 
 static _Thread_local struct {
     int depth;
-    /* The names of the NVTX ranges that are open in this thread; "" if a range has no name. */
-    char name[DEEPEST][WEIR_RECORD_NAME_BYTES];
+    char name[DEEPEST][WEIR_RECORD_NAME_BYTES]; /* "" for a range without a name */
 } opened __attribute__((tls_model("initial-exec")));
 
-/* Opens an NVTX range.  If more than DEEPEST ranges are nested, stores no name for the inner ranges and only
- * increases the depth.  Requests are then recorded with the deepest stored name. */
+/* If more than DEEPEST ranges are nested, stores no name for the inner ranges and only increases the depth.  Requests
+ * are then recorded with the deepest stored name. */
 static int push_range(const char *name) {
     if (opened.depth < DEEPEST)
         snprintf(opened.name[opened.depth], sizeof opened.name[0], "%s", name ? name : "");
@@ -93,8 +90,8 @@ const char *weir__record_range(void) {
     return NULL;
 }
 
-/* Returns the name of a range or mark, or NULL if there is none.  Uses the buffer `text` to convert a name of wide
- * characters.  The handle of a registered name is a pointer to the name. */
+/* Returns the name of a range or mark, or NULL.  Converts wide characters into the buffer `text`.  The handle of a
+ * registered name is a pointer to the name. */
 static const char *name_in(const struct weir_nvtx_attributes *attributes, char *text,
                            size_t bytes) {
     if (!attributes || attributes->size < sizeof *attributes)
@@ -174,8 +171,7 @@ static int domain_pop(const void *domain) {
     return pop_range();
 }
 
-/* Registers a name and returns a handle for the name.  The handle is a copy of the name, which weir never frees,
- * because a program may use handles until it ends. */
+/* Returns a handle for the name: a copy, which weir never frees, because a program may use handles until it ends. */
 static const void *register_a(const void *domain, const char *name) {
     (void)domain;
     return name && (weir__record_callers || is_wanted(name)) ? strdup(name) : NULL;
@@ -215,14 +211,13 @@ static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
 };
 
-/* Writes the addresses of this file's functions into the tables of NVTX.  Returns 1 on success, 0 if weir needs no
- * NVTX calls or does not support this version of the interface. */
+/* Returns 1 on success, 0 if weir needs no NVTX calls or does not support this version of the interface. */
 int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
     const char *pattern = weir__variable(WEIR_RECORD_RANGES);
 
     if (!wanted && pattern)
-        /* Copies the pattern, because a program that changes its process title overwrites its environment. */
+        /* a copy, because a program that changes its process title overwrites its environment */
         wanted = strdup(pattern);
     if ((!wanted && !weir__record_callers) || !callbacks ||
         callbacks->struct_size < sizeof *callbacks)

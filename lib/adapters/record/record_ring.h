@@ -2,14 +2,13 @@
 /* record_ring.h: the memory by which a recorded program passes its events to the recorder.  The recorder is the
  * process `weir record`, which writes the trace.
  *
- * The recorder creates folders.  One of the folders contains the file `board`, which gives each recorded process a
- * number.  libweir-record.so maps the board when a program is loaded, because the program may later change its root
- * directory or its user, or use up its file descriptors.  At its first event a process creates a file NUMBER, which
- * contains a head and a ring of events.  Each thread has a ring in a separate file NUMBER.RING.  A thread that cannot
- * create this file shares the ring in the file NUMBER with other threads.  A process that can create no file uses a
- * spare file in the board.  If no spare file is left, the process adds itself to the board's table of unrecorded
- * processes.  The program only writes events and the recorder only reads events.  So recorded events survive even if
- * the program crashes.
+ * The recorder creates folders, and in one of them the file `board`, which gives each recorded process a number.
+ * libweir-record.so maps the board when a program is loaded, because the program may later change its root directory
+ * or its user, or use up its file descriptors.  At its first event a process creates a file NUMBER, with a head and a
+ * ring of events.  Each thread has a ring in a separate file NUMBER.RING.  A thread that cannot create this file
+ * shares the ring in the file NUMBER.  A process that can create no file uses a spare file in the board.  If no spare
+ * file is left, the process adds itself to the board's table of unrecorded processes.  The program only writes events
+ * and the recorder only reads events, so recorded events survive a crash of the program.
  *
  * Kernel locks on bytes of the board show which processes live, in any pid namespace.  The recorder locks byte 0, and
  * process NUMBER locks byte WEIR_RECORD_LOCK_FIRST + NUMBER.  The locks belong to open file descriptions
@@ -18,16 +17,15 @@
  *
  * Each file lies in the first folder that has room.  A process allocates all memory of a file before it maps the
  * file: a store into a sparse file would end the program by SIGBUS if the file system is full.  The file NUMBER
- * appears in the folder when its head is complete.  The file of a ring is complete before the field `rings` of the
- * head is increased for this ring.  The folders have names that cannot be guessed or listed.  Any user may write to
- * the folders, because a recorded process may have changed its user.
+ * appears in the folder when its head is complete, and the file of a ring is complete before the head's field `rings`
+ * is increased.  The folders have names that cannot be guessed or listed.  Any user may write to the folders, because
+ * a recorded process may have changed its user.
  *
  * The field `entered` of a ring lets the recorder sort the events of all rings by time.  A thread sets `entered` to
- * WEIR_RECORD_ENTERING before it reads the clock, and then to the time of its event.  When the event is in the ring,
- * the thread sets `entered` to 0.  So the recorder can compute up to which time it has read all events.
+ * WEIR_RECORD_ENTERING before it reads the clock, then to the time of its event, and to 0 when the event is in the
+ * ring.  So the recorder can compute up to which time it has read all events.
  *
- * This file must not depend on what the recorder does with an event.
- */
+ * This file must not depend on what the recorder does with an event. */
 #ifndef WEIR_RECORD_RING_H
 #define WEIR_RECORD_RING_H
 
@@ -41,61 +39,53 @@
 #include <x86intrin.h>
 #endif
 
-/* the variable with the names of the shared folders, separated by colons */
+/* names of shared folders, separated by colons */
 #define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"
-/* if this variable is set, weir also records synchronisations */
+/* if set, weir also records synchronisations */
 #define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"
-/* The variable with a shell pattern.  NVTX ranges whose names match the pattern end iterations. */
+/* a shell pattern; NVTX ranges whose names match the pattern end iterations */
 #define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"
 
-/* If this variable is set, weir also records the names of the code that makes requests (`weir record --callers`). */
+/* if set, weir also records the names of the code that makes requests (`weir record --callers`) */
 #define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS"
 
-/* the name of the file that gives each recorded process a number */
+/* the file that gives each recorded process a number */
 #define WEIR_RECORD_BOARD "board"
 
 #define WEIR_RECORD_MAGIC 0x3464726365726577u
 #define WEIR_RECORD_ENTERING 1u
 
 enum {
-    /* the largest number of a process's rings, without the ring that threads share */
-    WEIR_RECORD_RINGS = 255,
+    WEIR_RECORD_RINGS = 255, /* rings of a process, without the ring that threads share */
     WEIR_RECORD_EVENTS = 4096,
     WEIR_RECORD_LABEL_BYTES = 48,
     WEIR_RECORD_NAME_BYTES = 40,
     WEIR_RECORD_COMMAND_BYTES = 256,
-    /* the largest number of spare files, for processes that can create no file */
-    WEIR_RECORD_SPARES = 8,
-    /* the largest number of unrecorded processes that `weir record` can report */
-    WEIR_RECORD_UNRECORDED = 64,
-    /* The longest time that a thread waits if `weir record` does not empty its full ring. */
-    WEIR_RECORD_WAIT_MS = 5000,
+    WEIR_RECORD_SPARES = 8,      /* spare files, for processes that can create no file */
+    WEIR_RECORD_UNRECORDED = 64, /* unrecorded processes that `weir record` can report */
+    WEIR_RECORD_WAIT_MS = 5000,  /* the longest wait of a thread whose ring is full */
     WEIR_RECORD_HOST = UINT8_MAX /* the device number of requests for host memory */
 };
 
-/* The offsets of the locked bytes in the shared file `board`: the byte of the process `weir record`, and the first
- * byte of the recorded processes. */
+/* The locked bytes of the file `board`: the byte of `weir record`, and the first byte of the recorded processes. */
 enum { WEIR_RECORD_LOCK_RECORDER, WEIR_RECORD_LOCK_FIRST };
 
 enum weir_record_operation {
     WEIR_RECORD_ALLOC,
     WEIR_RECORD_FREE,
     WEIR_RECORD_FAILED,
-    /* the program creates physical memory (cuMemCreate); `address` contains the handle */
-    WEIR_RECORD_CREATE,
-    WEIR_RECORD_RELEASE, /* the program releases physical memory; `address` contains the handle */
-    WEIR_RECORD_MAP,     /* the program maps physical memory; `stream` contains the handle */
+    WEIR_RECORD_CREATE,  /* cuMemCreate; `address` contains the handle */
+    WEIR_RECORD_RELEASE, /* `address` contains the handle */
+    WEIR_RECORD_MAP,     /* `stream` contains the handle */
     WEIR_RECORD_UNMAP,
-    WEIR_RECORD_RESERVE,   /* the program reserves a range of addresses */
-    WEIR_RECORD_UNRESERVE, /* the program frees a reserved range of `bytes` addresses */
-    /* The memory size and the name of a device.  This event comes before the first request on the device. */
-    WEIR_RECORD_DEVICE,
+    WEIR_RECORD_RESERVE,   /* cuMemAddressReserve */
+    WEIR_RECORD_UNRESERVE, /* cuMemAddressFree of `bytes` bytes */
+    WEIR_RECORD_DEVICE,    /* memory size and name, before the first request on the device */
     WEIR_RECORD_MARK,
     WEIR_RECORD_SYNC,
     WEIR_RECORD_STREAM_ENDS,
     WEIR_RECORD_CONTEXT_ENDS,
-    /* The name of the code that makes requests, or of an NVTX range.  `total' contains the name's number. */
-    WEIR_RECORD_CALLER
+    WEIR_RECORD_CALLER /* the name of number `total`, of code or of an NVTX range */
 };
 
 enum weir_record_kind {
@@ -107,20 +97,18 @@ enum weir_record_kind {
     WEIR_RECORD_VMM
 };
 
-/* A recorded event.  Its size is one cache line. */
+/* One event, in one cache line. */
 struct weir_record_event {
     _Alignas(64) uint64_t time;
     uint8_t operation, kind;
     uint8_t is_captured;
     uint8_t device;
-    /* The thread's number; threads are numbered from 1 in the order of their first events. */
-    uint32_t thread;
+    uint32_t thread; /* threads are numbered from 1 */
     union {
         struct {
             uint64_t address, bytes, stream;
             uint64_t caller; /* the address of the code that made the request */
-            /* The numbers of two names, or 0.  `place` is for the code that made the request, `range` for the
-             * innermost NVTX range. */
+            /* The numbers of two names, or 0: of the code that made the request, and of the innermost NVTX range. */
             uint64_t place, range;
         };
         struct {
@@ -132,7 +120,7 @@ struct weir_record_event {
 };
 
 struct weir_record_ring {
-    /* The number of events that threads have written to this ring so far. */
+    /* the number of events written so far */
     _Alignas(64) _Atomic uint64_t written;
     _Atomic uint64_t entered;
     _Atomic uint32_t is_in_use; /* set while a running thread uses this ring */
@@ -144,14 +132,12 @@ struct weir_record_head {
     _Atomic uint64_t magic; /* WEIR_RECORD_MAGIC once the rest of this struct is complete */
     uint64_t number;
     uint64_t start;     /* the time of the process's first request */
-    uint64_t namespace; /* the inode of the pid namespace of `process`, or 0 */
+    uint64_t namespace; /* the inode of the pid namespace, or 0 */
     int32_t process;
-    /* set if the process has locked its byte in the shared file `board` */
-    int32_t is_locked;
+    int32_t is_locked;          /* set if the process has locked its byte in `board` */
     _Atomic uint32_t is_in_use; /* set once a process uses this struct; only in a spare file */
-    _Atomic uint32_t is_closed; /* set once `weir record` reads no more events of this file */
-    /* the number of files with rings for single threads (NUMBER.RING) */
-    _Atomic uint32_t rings;
+    _Atomic uint32_t is_closed; /* set once `weir record` reads no more events */
+    _Atomic uint32_t rings;     /* the number of files NUMBER.RING */
     _Atomic uint64_t lost;      /* the number of events that the process could not record */
     char command[WEIR_RECORD_COMMAND_BYTES];
 };
@@ -170,18 +156,16 @@ struct weir_record_unrecorded {
 
 struct weir_record_board {
     uint64_t magic;
-    /* Set once `weir record` is about to end and accepts no more processes. */
-    _Atomic uint32_t is_closed;
-    _Atomic uint64_t last_number; /* the number that was given to a recorded process last */
-    /* the number of files with events that processes have created, and of spare files that they use */
-    _Atomic uint64_t files;
-    /* The number of unrecorded processes.  It includes processes for which the table `unrecorded` had no room. */
+    _Atomic uint32_t is_closed;   /* set once `weir record` accepts no more processes */
+    _Atomic uint64_t last_number; /* the last number that was given to a process */
+    _Atomic uint64_t files;       /* the number of files with events, spare files included */
+    /* The number of unrecorded processes, even if the table `unrecorded` had no room for them. */
     _Atomic uint32_t unrecorded_count;
     struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
     struct weir_record_file spare[];
 };
 
-/* Returns the size in bytes of the shared file `board` with `spares` spare files. */
+/* Returns the size in bytes of the file `board` with `spares` spare files. */
 static inline size_t weir__record_board_bytes(uint32_t spares) {
     return sizeof(struct weir_record_board) + spares * sizeof(struct weir_record_file);
 }
@@ -190,8 +174,8 @@ static inline uint64_t weir__record_clock(void) {
     return weir__clock_ns();
 }
 
-/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  If the result is 1, the times of
- * events are values of this counter, and `weir record` converts them. */
+/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  If so, times of events are values
+ * of this counter, and `weir record` converts them. */
 static inline int weir__record_has_counter(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
@@ -202,7 +186,7 @@ static inline int weir__record_has_counter(void) {
 #endif
 }
 
-/* Returns the present time.  The processor reads its counter after all earlier loads of the thread. */
+/* Returns the present time, read after all earlier loads of the thread. */
 static inline uint64_t weir__record_time(int has_counter) {
 #if defined(__x86_64__)
     if (has_counter) {

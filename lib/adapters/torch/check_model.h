@@ -3,8 +3,7 @@
  * (weir_torch_check.cpp) calls these functions.  libweir-preload.so exports weir_check_model_open, so the self-check
  * needs no other file and no GPU.
  *
- * Each function that returns an int returns a CUresult.
- */
+ * Each function that returns an int returns a CUresult. */
 #ifndef WEIR_CHECK_MODEL_H
 #define WEIR_CHECK_MODEL_H
 
@@ -12,24 +11,23 @@
 #include <stdint.h>
 
 struct weir_check_model {
-    /* Creates a stream on device 0. */
     int (*stream_create)(void **stream);
-    /* Launches work of 1 ms on the stream, which reads and writes a block.  The number `owner` identifies the owner
-     * of the block, so that the model can detect two owners of one memory. */
+    /* Launches work of 1 ms on the stream, which reads and writes a block.  By `owner`, the model detects two owners
+     * of one memory. */
     int (*use)(void *stream, const void *block, size_t bytes, uint64_t owner);
     int (*synchronize)(void);
     int (*is_capturing)(void *stream, int *status);
     int (*capture_begin)(void *stream);
-    /* Ends the capture of the stream, and launches the captured graph on the stream, `launches` times. */
+    /* Ends the capture, and launches the captured graph on the stream, `launches` times. */
     int (*capture_end)(void *stream, int launches);
     int (*memory)(size_t *free_bytes, size_t *total);
-    /* Describes the first use of memory that was not ordered after all uses by the memory's earlier owner.  Returns
-     * NULL if all uses were ordered. */
+    /* Describes the first use of memory that was not ordered after all uses by an earlier owner; NULL if there was
+     * none. */
     const char *(*fault)(void);
 };
 
-/* The type of weir_check_model_open().  This function makes weir use the device model in this process, and makes the
- * context of the model's device current.  It returns NULL if either step fails. */
+/* weir_check_model_open() makes weir use the device model in this process, and makes the context of the model's
+ * device current.  Returns NULL if either step fails. */
 typedef const struct weir_check_model *weir_check_model_function(void);
 
 #endif

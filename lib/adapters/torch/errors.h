@@ -17,14 +17,12 @@ namespace weir_torch {
 
 using c10::CachingDeviceAllocator::format_size;
 
-// The exception that a function of PyTorch threw when weir called the function.  The exception must not pass through
-// weir, which holds locks.  So rethrow() throws the exception again after weir has returned.
+// An exception that PyTorch threw when weir called a function of PyTorch.  Because weir may hold locks, rethrow()
+// throws the exception again only after weir has returned.
 inline thread_local std::exception_ptr thrown;
-// This flag is true once any thread has stored an exception.  In most programs a request reads only this flag.
-inline std::atomic<bool> has_thrown{false};
+inline std::atomic<bool> has_thrown{false}; // true once any thread has stored an exception
 
-// Calls the function `call`, so that no exception passes through weir.  If the function throws an exception, stores
-// the exception for rethrow() and returns a default value.
+// Calls `call`.  If `call` throws an exception, stores the exception for rethrow() and returns a default value.
 template <class Call> auto guarded(Call call) -> decltype(call()) {
     try {
         return call();
@@ -47,7 +45,7 @@ inline void check(weir_status status, const char *what) {
     TORCH_CHECK(status == WEIR_OK, "weir: ", what, ": ", weir_status_message(status));
 }
 
-// Returns weir's report about the last failed request, or "" if there is no report.
+// Returns weir's report about the last failed request, or "".
 inline std::string oom_advice_of(weir_allocator *allocator) {
     weir_oom_report oom_report;
     std::memset(&oom_report, 0, sizeof oom_report);
@@ -61,8 +59,7 @@ inline std::string oom_advice_of(weir_allocator *allocator) {
     return "\n" + text;
 }
 
-// Replaces the advice to raise weir's limit by the advice to raise PyTorch's memory fraction, from which weir's limit
-// was computed.
+// Replaces the advice to raise weir's limit by the advice to raise PyTorch's memory fraction, which sets the limit.
 inline std::string with_fraction(std::string advice) {
     static const char end[] = " or more";
     size_t from = advice.find("Call weir_set_limit with ");

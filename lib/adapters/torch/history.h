@@ -16,13 +16,13 @@ namespace weir_torch {
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Annotation = decltype(cca::SnapshotInfo::external_annotations)::value_type;
 
-// The values that this thread adds to its events: the stack of a free, the metadata that the program has set, and the
-// names of the compiled regions that PyTorch has pushed.
+// Values that this thread adds to its events: the stack of a free, the program's metadata, and PyTorch's names of the
+// compiled regions.
 inline thread_local Context free_context;
 inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;
 
-// Sets the stack that events of frees contain until the end of a scope.
+// Sets the stack of events of frees until the end of a scope.
 struct FreeContext {
     explicit FreeContext(Context context) { free_context = std::move(context); }
     ~FreeContext() { free_context = nullptr; }
@@ -31,7 +31,7 @@ struct FreeContext {
 // The last events of a device, oldest first.
 class Ring {
   public:
-    // Sets the largest number of events that the ring keeps, and removes older events.
+    // Sets the largest number of events, and removes older events.
     void resize(size_t most) {
         std::lock_guard<std::mutex> guard(mutex);
         limit = most;
@@ -113,7 +113,7 @@ class History {
     }
 #endif
 
-    // Adds an event that weir reports.  weir holds the lock of the device's weir_tensors during the call.
+    // Adds an event that weir reports.  weir holds the lock of the device's tensors during the call.
     void event(int device, const weir_tensors_event &event) {
         auto action = static_cast<cca::TraceEntry::Action>(event.action);
         Context context;
@@ -159,8 +159,7 @@ class History {
     static std::string compile_context() {
         return compile_contexts.empty() ? "N/A" : compile_contexts.back();
     }
-    // Returns true if the program does not want events of this action.  The program names such actions by PyTorch's
-    // words.
+    // Returns true if the program does not want events of this action, named by PyTorch's words.
     bool is_skipped(cca::TraceEntry::Action action) const {
         static const char *const words[] = {"alloc",         "free_requested", "free_completed",
                                             "segment_alloc", "segment_free",   "segment_map",

@@ -13,8 +13,7 @@
 
 namespace weir_torch {
 
-// PyTorch sends a handle to another process as a text.  The first letter of the text says whether CUDA or weir has
-// made the handle.
+// The first letter of a handle, which PyTorch sends to another process as a text, says who has made the handle.
 constexpr char CUDA_HANDLE = 'c';
 constexpr char WEIR_HANDLE = 'w';
 
@@ -50,7 +49,7 @@ inline void *open_handle(const std::string &handle) {
     return base;
 }
 
-// Opens the shared memory of each handle once, and closes the memory when no tensor uses it any more.
+// Opens the memory of each handle once, and closes the memory when no tensor uses it any more.
 class OpenedMemory {
   public:
     std::shared_ptr<void> get(const std::string &handle) {

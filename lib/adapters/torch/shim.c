@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shim.c: finds shims, locks shims while they are compiled, and reads PyTorch's environment variables.  A shim is a
- * library that makes weir the allocator of one build of PyTorch (shim.h). */
+/* shim.c: finds shims, locks shims while they are compiled, and reads PyTorch's environment variables (shim.h). */
 #include "adapters/torch/shim.h"
 
 #include <elf.h>
@@ -50,7 +49,7 @@ int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTE
     return 0;
 }
 
-/* Reads `bytes` bytes of a file from `offset`.  Returns 1 if all bytes were read, else 0. */
+/* Returns 1 if all bytes were read, else 0. */
 static int read_elf_bytes(int file, void *to, size_t bytes, uint64_t offset) {
     return pread(file, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
@@ -102,7 +101,7 @@ int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending
     return length > 0 && (size_t)length < bytes;
 }
 
-/* Opens the file that a process locks while it compiles a shim.  Returns -1 with the reason in errno if this fails. */
+/* Opens the file that a process locks while it compiles a shim.  Returns -1 with the reason in errno on failure. */
 static int open_shim_lock(int flags) {
     char path[4096];
 
@@ -111,8 +110,8 @@ static int open_shim_lock(int flags) {
                                                                : -1;
 }
 
-/* The lock belongs to the open file and not to the process, so children of fork keep the lock.  Byte 0 is locked
- * while any shim is compiled.  Each shim has another byte, which weir__shim_locked_by_other() locks. */
+/* The lock belongs to the open file, so children of fork keep the lock.  Byte 0 is locked while any shim is compiled.
+ * Each shim has another byte, which weir__shim_locked_by_other() locks. */
 int weir__shim_lock(void) {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
     int file = open_shim_lock(O_RDWR | O_CREAT);
@@ -132,8 +131,8 @@ int weir__shim_locked_by_other(int file, const char *id) {
     return fcntl(file, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
 }
 
-/* Returns 1 if a process is compiling any shim, and so holds the lock of the file, else 0.  Does not take the lock
- * itself, because a child of fork would keep the lock. */
+/* Returns 1 if a process is compiling any shim, else 0.  Does not lock the file, because a child of fork would keep
+ * the lock. */
 static int is_shim_compiling(int file) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
@@ -176,8 +175,7 @@ int weir__shim_is_safe(const char *path) {
 
 /* ---- PyTorch's variables ------------------------------------------------------------------------- */
 
-/* Returns the length of the first option of the list, up to the comma that ends the option.  A comma in brackets
- * does not end an option. */
+/* Returns the length of the first option, up to a comma.  A comma in brackets does not end an option. */
 static size_t option_length(const char *list) {
     size_t length = 0;
     int depth = 0;

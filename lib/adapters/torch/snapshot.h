@@ -12,14 +12,14 @@ struct Listing {
     std::vector<cca::SegmentInfo> *segments;
     c10::DeviceIndex device;
     bool with_stacks, is_expandable;
-    uint64_t segment; // the address of the last block's segment in weir
-    bool has_stream;  // true if a live block of the last segment has set the segment's stream
+    uint64_t segment; // the address of weir's segment that contains the last block
+    bool has_stream;  // true if the segment has a live block, whose stream it shows
 };
 
 inline void add(Listing *listing, const weir_tensors_block *block) {
     auto &segments = *listing->segments;
-    // In PyTorch, a segment contains only small or only large blocks, and only blocks of one stream.  So this
-    // function begins a new segment of PyTorch where two neighbouring blocks of weir differ in size class or stream.
+    // In PyTorch, a segment contains only small or only large blocks of one stream.  So a new segment of PyTorch
+    // begins where two neighbouring blocks of weir differ in size class or stream.
     bool is_large = block->is_free || block->bytes > WEIR_TENSORS_SMALL;
     bool has_stream = !block->is_free && !block->is_pending;
     auto stream = reinterpret_cast<cudaStream_t>(block->stream);

@@ -29,7 +29,7 @@ namespace weir_torch {
 
 namespace cca = c10::cuda::CUDACachingAllocator;
 
-// The namespaces of these two types differ among versions of PyTorch.
+// The namespaces of these types differ among versions of PyTorch.
 using MempoolId_t = decltype(cca::SegmentInfo::owner_private_pool_id);
 using c10::CachingDeviceAllocator::StatType;
 
@@ -52,7 +52,7 @@ static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUEST
                   int(Entry::OOM) == WEIR_TENSORS_OOM,
               "as in weir_tensors_event");
 
-// Returns an event with the current time.  Events of older versions of PyTorch have no pool, no compiled region or no
+// Returns an event with the current time.  Older versions of PyTorch lack the pool, the compiled region or the
 // metadata.
 inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t address,
                          size_t bytes, cudaStream_t stream,
@@ -75,13 +75,13 @@ inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t a
 #if WEIR_TORCH_VERSION >= 211
 using Interface = cca::CUDAAllocator;
 #else
-// Returns a pointer that does not own the allocator.  The pool that uses the allocator keeps it alive.
+// The pointer does not own the allocator.  The pool that uses the allocator keeps it alive.
 inline Source borrowed(cca::CUDAAllocator *own) {
     return {own, [](cca::CUDAAllocator *) {}};
 }
 #if WEIR_TORCH_VERSION < 208
-// Returns the MemPool that the program has entered on this thread, or NULL.  In PyTorch 2.6 and 2.7, the allocator's
-// methods have no parameters for this pool and the pool's own allocator.
+// Returns the MemPool that the program has entered on this thread, or NULL, in PyTorch 2.6 and 2.7, whose methods have
+// no parameter for the pool.
 inline c10::cuda::MemPool *active_pool() {
     return c10::cuda::MemPoolContext::getActiveMemPool();
 }
@@ -90,8 +90,8 @@ inline MempoolId_t active_id() {
 }
 #endif
 
-// Lets weir_torch.cpp implement only the methods of PyTorch 2.11.  In PyTorch 2.6 to 2.10, PyTorch calls the `final`
-// methods of this class, which call the methods of the newer form.
+// Lets weir_torch.cpp implement only the methods of PyTorch 2.11.  PyTorch 2.6 to 2.10 calls the `final` methods of
+// this class, which call the newer methods.
 class Interface : public cca::CUDAAllocator {
   public:
     virtual cca::SnapshotInfo snapshot(MempoolId_t id, bool with_traces) = 0;
@@ -136,8 +136,8 @@ class Interface : public cca::CUDAAllocator {
 };
 #endif
 
-// In PyTorch 2.6 and 2.7, returns the allocator that the program has chosen for the MemPool.  In newer versions,
-// returns NULL, because createOrIncrefPool has set the allocator.
+// Returns the allocator that the program has chosen for the MemPool in PyTorch 2.6 and 2.7.  Returns NULL in newer
+// versions, where createOrIncrefPool has set the allocator.
 inline Source active_source([[maybe_unused]] MempoolId_t id) {
 #if WEIR_TORCH_VERSION < 208
     if (active_pool() && active_pool()->id() == id)

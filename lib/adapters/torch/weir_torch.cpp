@@ -21,7 +21,7 @@
 #include "sharing.h"
 #include "snapshot.h"
 
-// Newer versions of PyTorch deprecate the old names of the settings.  But older versions have only these names.
+// Newer versions of PyTorch deprecate the old names of the settings, and older versions have only these.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 namespace weir_torch {
@@ -29,15 +29,14 @@ namespace weir_torch {
 using c10::DataPtr;
 using c10::DeviceIndex;
 
-constexpr size_t UNIT = 512; // PyTorch rounds sizes up to multiples of this size
-constexpr size_t MOST = 64;  // the largest number of devices that this file supports
+constexpr size_t UNIT = 512; // PyTorch rounds sizes up to multiples of 512 bytes
+constexpr size_t MOST = 64;  // the largest number of devices
 
 void raw_free(void *block);
 
 // ---- functions that weir calls ----
 
-// The state of one device.  weir passes this structure to the functions of this file that it calls
-// (weir_tensors_hooks).
+// The state of one device, which weir passes to the hooks of this file (weir_tensors_hooks).
 struct Device {
     DeviceIndex number = 0;
     History *history = nullptr;
@@ -57,8 +56,7 @@ void on_drop(void *, void *note) {
 
 using Filter = std::function<bool(cudaStream_t)>;
 
-// Returns 1 if the private memory pool allocates the blocks of the stream, else 0.  `context` is PyTorch's filter of
-// streams.
+// Returns 1 if the pool allocates the blocks of the stream, else 0.  `context` is PyTorch's filter of streams.
 int takes(void *context, weir_stream stream) {
     auto *filter = static_cast<Filter *>(context);
     return guarded([&] { return (*filter)(reinterpret_cast<cudaStream_t>(stream)); });
@@ -76,8 +74,7 @@ void source_end(void *context) {
     delete static_cast<Source *>(context);
 }
 
-// Creates the private memory pool, or adds a user to an existing pool.  `own` is the allocator that the program has
-// chosen for the pool, or NULL.
+// Creates a private memory pool, or adds a user to the pool.  `own` is the program's allocator for the pool, or NULL.
 void open_pool(weir_tensors *tensors, MempoolId_t id, Source own) {
     weir_tensors_source source = {nullptr, source_alloc, source_free, source_end};
     if (own)
@@ -88,8 +85,7 @@ void open_pool(weir_tensors *tensors, MempoolId_t id, Source own) {
 
 // ---- sizes ----
 
-// Rounds a size up.  The range between two powers of two has `divisions` steps (roundup_power2_divisions of
-// PYTORCH_ALLOC_CONF), and the size is rounded up to the next step.
+// Rounds up to a step, with `divisions` steps between two powers of two (roundup_power2_divisions).
 size_t round_up_in_divisions(size_t bytes, size_t divisions) {
     size_t floor = size_t(1) << (63 - __builtin_clzll(bytes));
     if (floor == bytes)
@@ -113,7 +109,7 @@ struct State final : cca::AllocatorState {
     std::shared_ptr<weir_tensors_state> state;
 };
 
-// Allocates a block by CUDA's own cudaMalloc, while the program has turned PyTorch's caching off.
+// Allocates by cudaMalloc, while the program has turned PyTorch's caching off.
 void *uncached_alloc(size_t bytes) {
     void *block = nullptr;
     if (bytes > 0)
@@ -178,8 +174,7 @@ class Allocator final : public Interface {
             (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(block));
         weir_status status = weir_tensors_free(block);
         rethrow();
-        // At the end of the process, the device's context may be destroyed before the tensors are freed.  So a lost
-        // device is no error.
+        // At the end of the process, the context may be destroyed before the tensors, so a lost device is no error.
         if (C10_UNLIKELY(status != WEIR_OK && status != WEIR_E_DEVICE_LOST &&
                          status != WEIR_E_FORKED)) {
             TORCH_CHECK(status != WEIR_E_NOT_OWNED, "invalid device pointer: ", block);
@@ -250,8 +245,8 @@ class Allocator final : public Interface {
                 check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
     }
     void cacheInfo(DeviceIndex device, size_t *largest) override {
-        // A library can use free memory of the device, or idle memory of weir, for its workspace.  So *largest
-        // becomes at least the larger of these two.
+        // A library can use free memory of the device, or idle memory of weir, for its workspace.  So *largest becomes
+        // at least the larger of these two.
         c10::cuda::CUDAGuard guard(device);
         size_t free_bytes = 0, total = 0;
         auto figures = figures_of(at(device));
@@ -273,7 +268,7 @@ class Allocator final : public Interface {
         return reinterpret_cast<void *>(found.segment);
     }
     void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
-        // Memory that another allocator or another process has allocated needs no record in weir.
+        // Memory of another allocator or another process needs no record in weir.
         if (!data.get() || data.get_deleter() != &raw_free)
             return;
         check(weir_tensors_use(data.get(), reinterpret_cast<weir_stream>(stream.stream())),
@@ -294,8 +289,7 @@ class Allocator final : public Interface {
             C10_CUDA_CHECK(error);
         weir_status status =
             weir_set_access(weir_tensors_allocator(at(to)), device, WEIR_ACCESS_READ_WRITE);
-        // For memory of cuMemAlloc, weir reports "not supported", but the call of CUDA above has already given the
-        // access.
+        // For memory of cuMemAlloc, the call of CUDA above has already given the access.
         if (status != WEIR_E_NOT_SUPPORTED)
             check(status, "peer access");
     }
@@ -459,7 +453,7 @@ class Allocator final : public Interface {
     }
     void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool on) override {
         weir_status status = weir_tensors_pool_lend(at(device), id_to(id), on);
-        // PyTorch may destroy a MemPool after weir has ended the pool, which is no error.
+        // PyTorch may destroy a MemPool after the end of the pool in weir.
         if (on || status != WEIR_E_NOT_OWNED)
             check(status, "setUseOnOOM");
     }
@@ -513,7 +507,7 @@ class Allocator final : public Interface {
     DeviceIndex current() const {
         DeviceIndex device = 0;
         if (C10_LIKELY(is_alone.load(std::memory_order_relaxed)))
-            // only one device: returning it directly avoids a lock of the CUDA runtime
+            // avoids a lock of the CUDA runtime
             return device;
         cudaError_t error = c10::cuda::GetDevice(&device);
         if (C10_UNLIKELY(error != cudaSuccess))
@@ -543,7 +537,7 @@ class Allocator final : public Interface {
                 return device.number;
         return 0;
     }
-    // Turns the events of all devices on if the program records or observes events, else off.
+    // Turns events on if the program records or observes events, else off.
     void watch() {
         for (auto &device : devices)
             if (weir_tensors *tensors = device.tensors.load())
@@ -563,8 +557,7 @@ class Allocator final : public Interface {
 
     // ---- requests ----
 
-    // Allocates a block for a stream.  PyTorch never destroys the default stream, and never destroys the streams of
-    // its own pools, which have odd ids.
+    // PyTorch never destroys the default stream and the streams of its own pools, which have odd ids.
     void *allocate_on_stream(DeviceIndex device, size_t bytes, c10::cuda::CUDAStream stream) {
         if (C10_LIKELY(stream.id() == 0)) // the default stream
             return allocate_on_stream(device, bytes, nullptr, 1);
@@ -598,7 +591,7 @@ class Allocator final : public Interface {
             if (status != WEIR_OK)
                 refuse(device, tensors, size, status);
         }
-        (void)note.release(); // weir now has the pointer and frees the note with the block
+        (void)note.release(); // weir frees the note with the block
         if (C10_UNLIKELY(c10::memoryProfilingEnabled()))
             report(tensors, block, static_cast<int64_t>(size));
         const auto *trace = c10::impl::GPUTrace::get_trace();
@@ -609,7 +602,7 @@ class Allocator final : public Interface {
     static bool is_failure(weir_status status) {
         return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
     }
-    // Calls the functions by which other libraries free idle memory.  Returns true if a function has freed memory.
+    // Calls the functions by which other libraries free idle memory.  Returns true if any memory was freed.
     static bool free_elsewhere() {
         bool freed = false;
         for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
@@ -643,8 +636,7 @@ class Allocator final : public Interface {
         auto reserved = static_cast<size_t>(f.reserved_bytes[0].current);
         size_t allowed = static_cast<size_t>(static_cast<double>(total) * fraction);
 #if WEIR_TORCH_VERSION >= 212
-        // PyTorch has another error message for a request that exceeds the memory fraction and has not reached the
-        // driver.
+        // PyTorch has another error message for a request that exceeds the memory fraction.
         double policy = cca::CUDAAllocatorConfig::per_process_memory_fraction();
         if (status == WEIR_E_LIMIT && cca::CUDAAllocatorConfig::throw_on_cudamalloc_oom() &&
             policy < 1 &&
@@ -715,8 +707,8 @@ void raw_free(void *block) {
 
 } // namespace weir_torch
 
-// Throws and catches an OutOfMemoryError.  The build script calls this function as a test.  Returns 0 if the text of
-// the error is complete, else 1.
+// Throws and catches an OutOfMemoryError, as a test for the build script.  Returns 0 if the text of the error is
+// complete, else 1.
 extern "C" int weir_torch_try(void) {
     try {
         TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", 1, " byte");
@@ -741,8 +733,8 @@ extern "C" const char *weir_torch_install(void) {
         return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
-    // Newer versions of PyTorch register their own allocator with a priority.  So this function tries rising
-    // priorities until weir's allocator is the registered one.
+    // Newer versions of PyTorch register an allocator with a priority, so this function tries rising priorities until
+    // weir's allocator is the registered one.
     for (int priority = 0;
          priority < 256 && c10::GetAllocator(c10::kCUDA) != weir_torch::the_allocator; priority++)
         c10::SetAllocator(c10::kCUDA, weir_torch::the_allocator, static_cast<uint8_t>(priority));

@@ -44,8 +44,7 @@ void setHasPrimaryContext(bool (*)(c10::DeviceIndex));
 
 namespace {
 
-// The name of the check that runs now.
-const char *subject = "start";
+const char *subject = "start"; // the name of the running check
 
 [[noreturn]] void fail(const std::string &what) {
     printf("%s: %s\n", subject, what.c_str());
@@ -58,7 +57,7 @@ void must(bool is_so, const char *what) {
 }
 
 constexpr size_t MIB = 1 << 20;
-// The live blocks by their addresses.  Each value contains the size of the block and the number of its owner.
+// The live blocks by address, with their sizes and the numbers of their owners.
 std::map<char *, std::pair<size_t, uint64_t>> live;
 uint64_t owners;
 cudaStream_t one, other;
