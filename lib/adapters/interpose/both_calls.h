@@ -11,8 +11,8 @@
 
 typedef struct CUgraphNode_st *CUgraphNode;
 
-/* Functions with two symbols, with and without the ending _ptsz.  With _ptsz, stream 0 is the calling thread's own
- * default stream. */
+/* Driver functions with two symbols, with and without the ending _ptsz.  With _ptsz, stream 0 is the calling thread's
+ * own default stream. */
 /* clang-format off */
 #define WEIR_BOTH_STREAMS(X)                                                                       \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020,                                                     \
@@ -35,7 +35,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph),            \
       (stream, graph))
 
-/* Functions with only one symbol, without the ending _ptsz. */
+/* Driver functions with only one symbol, without the ending _ptsz. */
 #define WEIR_BOTH_PLAIN(X)                                                                         \
     X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *block, size_t bytes), (block, bytes))         \
     X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020,                                                   \
@@ -68,7 +68,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
 
-/* Functions that both libraries call but do not replace. */
+/* Driver functions that both libraries call but do not replace. */
 #define WEIR_BOTH_USED(X)                                                                          \
     X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count), (count))                             \
     X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \

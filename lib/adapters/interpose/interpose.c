@@ -125,7 +125,7 @@ static __attribute__((constructor)) void find_real_dlsym(void) {
     (void)dlerror();
 }
 
-/* Returns NULL if weir does not replace the symbol. */
+/* Returns the symbol's row of the table of replaced functions, or NULL if weir does not replace the symbol. */
 BARE static const struct row *find_replaced(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
         return NULL;

@@ -85,8 +85,8 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak, if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The last restart of the peak of reserved memory by the program: the number of the allocator's next event, or 0,
-     * and the reserved bytes. */
+    /* The program can restart the peak of reserved memory.  At the last restart, these were the number of the
+     * allocator's next event, or 0, and the reserved bytes. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
@@ -170,7 +170,7 @@ void weir__served_restart_peak(struct weir_served *s);
 /* Returns, or restarts, the peak of reserved memory. */
 uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures);
 void weir__served_restart_reserve(struct weir_served *s);
-/* Frees idle memory to the device until at most `keep` bytes are reserved.  Waits for no work. */
+/* Frees idle memory to the device until at most `keep` bytes are reserved.  Does not wait for streams. */
 void weir__served_trim(struct weir_served *s, size_t keep);
 /* If the allocator has no live block, frees all its memory and lets another pool use the allocator.  The allocator's
  * pool has been destroyed. */
@@ -269,7 +269,8 @@ void weir__report_oom(const struct weir_served *s);
 void weir__report_before_end(int is_sure);
 /* Writes the statistics at the first failed request, because the program may abort before its end. */
 void weir__report_failure(void);
-/* Registers the functions that write the statistics at the end of the process.  Called for the first allocator. */
+/* Registers the functions that write the statistics at the end of the process.  Called when weir creates the first
+ * allocator. */
 void weir__report_register(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
@@ -282,8 +283,8 @@ int weir__start_thread(void *(*run)(void *), const char *name);
 /* Stop and restart the driver calls of the thread that publishes statistics.  The pause must be short. */
 void weir__show_pause(void);
 void weir__show_resume(void);
-/* Stops these driver calls, but waits for at most a second.  Returns 1 on success, 0 if the thread has not stopped in
- * time. */
+/* Stops the driver calls of the thread that publishes statistics, but waits for at most a second.  Returns 1 on
+ * success, 0 if the thread has not stopped in time. */
 int weir__show_pause_in_time(void);
 /* Ends the publication of statistics before the driver is unloaded or the process ends. */
 void weir__show_end(void);
@@ -293,7 +294,8 @@ void weir__show_remove(void);
 
 /* ---- preload_trace.c ------------------------------------------------------------------------------ */
 
-/* Begins to record allocator events if an option of `weir run` needs them.  Called for the first allocator. */
+/* Begins to record allocator events if an option of `weir run` needs them.  Called when weir creates the first
+ * allocator. */
 void weir__trace_begin(void);
 int weir__trace_is_on(void);
 /* Reads the present statistics and the new events of all allocators, which may take long.  Returns 0 if recording has
@@ -305,7 +307,7 @@ struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
 void weir__trace_record_failure(const struct weir_served *s, size_t bytes);
-/* Ends the recording, and writes all events to the file of the option of `weir run`.  Called before
+/* Ends the recording, and writes all events to the user's file (`weir run --trace-events`).  Called before
  * weir__show_end(). */
 void weir__trace_end(void);
 
@@ -330,8 +332,8 @@ int weir__block_find(CUdeviceptr address, struct weir_found *found);
 struct weir_served *weir__allocator_at(CUdeviceptr address);
 /* Records a new block if the allocator has no page map.  Returns 1 on success, 0 if there is no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
-/* Called before a free of a block, and afterwards: weir__block_ended() if the block was freed, else
- * weir__block_restore(). */
+/* The caller calls weir__block_end() before it frees a block, and then weir__block_ended() if the block was freed,
+ * else weir__block_restore(). */
 void weir__block_end(const struct weir_found *found);
 void weir__block_restore(const struct weir_found *found);
 void weir__block_ended(const struct weir_found *found);
@@ -397,7 +399,7 @@ struct weir_plain_caller {
 };
 struct weir_plain_figures {
     uint64_t kind[WEIR_GROUP_KIND_COUNT];
-    /* Largest first.  An entry with the name "" ends the list. */
+    /* The shared objects with the most memory, largest first.  An entry with the name "" ends the list. */
     struct weir_plain_caller caller[WEIR_PLAIN_CALLERS];
 };
 void weir__plain_read(struct weir_plain_figures *out);

@@ -9,8 +9,8 @@
 
 #include "adapters/interpose/both_calls.h"
 
-/* Functions with two symbols, with and without the ending _ptsz.  With _ptsz, stream 0 is the calling thread's own
- * default stream. */
+/* Driver functions with two symbols, with and without the ending _ptsz.  With _ptsz, stream 0 is the calling thread's
+ * own default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
@@ -18,7 +18,7 @@
       (CUstream stream, void *parameters), (stream, parameters))                                   \
     X(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))
 
-/* Functions with only one symbol, without the ending _ptsz. */
+/* Driver functions with only one symbol, without the ending _ptsz. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (CUdevice device), (device))     \
@@ -97,7 +97,7 @@
       (void **context, void *resources, CUdevice device, unsigned int flags),                      \
       (context, resources, device, flags))
 
-/* Functions that this library calls but does not replace. */
+/* Driver functions that this library calls but does not replace. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                           \

@@ -277,7 +277,6 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
 /* Captures into a command list of a graphics interface.  weir does not notice the end of such a capture, so weir
  * queries the state of each stream from then on. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
-/* The driver calls `callback`, the address of a function of the program. */
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,
                 void *data),

@@ -246,7 +246,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
         return 1;
     if (device < 0)
         p->device = current_device();
-    /* the driver reports the error */
+    /* the driver reports an invalid device */
     if (p->device < 0 || p->device >= MOST_DEVICES) {
         end_serving();
         return 1;
@@ -376,7 +376,7 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
 
 /* ---- frees ---------------------------------------------------------------------------------------- */
 
-/* Removes the record before the driver frees the block, because another thread may then get the address. */
+/* Removes the block's record before the driver frees the block, because another thread may then get the address. */
 struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     uintptr_t found = 0;
 
@@ -399,7 +399,7 @@ void weir__plain_freed(struct weir_plain_record *r, uint64_t key, CUresult resul
     pthread_mutex_unlock(&lock);
 }
 
-/* Removes the record before the last release, because the driver may then reuse the handle. */
+/* Removes the handle's record before the last release, because the driver may then reuse the handle. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle) {
     struct weir_plain_record *r;
     uintptr_t found = 0;

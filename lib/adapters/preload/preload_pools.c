@@ -25,7 +25,7 @@ enum { BUCKETS = 64, BUCKET_BITS = 6 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct weir_pool *) pools[BUCKETS];
-/* NULL if weir must query the driver for the device's current pool. */
+/* The current pool of each device, or NULL if weir must query the driver for this pool. */
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES];
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
 /* The state of cuMemAlloc on each device (enum weir_pool_state). */

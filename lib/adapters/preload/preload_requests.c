@@ -20,7 +20,7 @@ static int count_visible_devices(void) {
     return devices;
 }
 
-/* Returns -1 if the driver fails. */
+/* Returns the context's device, or -1 if the driver fails. */
 static int device_of_context(CUcontext context) {
     CUdevice device = -1;
     CUcontext popped;
@@ -33,7 +33,7 @@ static int device_of_context(CUcontext context) {
     return device;
 }
 
-/* Returns -1 if the driver fails. */
+/* Returns the stream's device, or -1 if the driver fails. */
 static int find_stream_device(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;

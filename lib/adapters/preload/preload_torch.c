@@ -172,7 +172,7 @@ static void install(const struct library *library) {
 
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
         keep_torch_allocator(0, "WEIR_RUN_TORCH is off");
-        /* the user has turned weir off for PyTorch, so reports need no reason */
+        /* the user has turned weir off for PyTorch, so no report tells why PyTorch does not use weir */
         reason_unused[0] = '\0';
     } else if (unwanted) {
         keep_torch_allocator(0, "%s %s", unwanted,

@@ -18,7 +18,7 @@ enum { WEIR_NVTX_ETID_CALLBACKS = 1 };
 /* The numbers of two modules of NVTX's functions. */
 enum { WEIR_NVTX_CORE = 1, WEIR_NVTX_CORE2 = 5 };
 
-/* Functions of the module CORE. */
+/* The numbers of functions in the module CORE. */
 enum {
     WEIR_NVTX_MARK_EX = 1,
     WEIR_NVTX_MARK_A = 2,
@@ -32,7 +32,7 @@ enum {
     WEIR_NVTX_RANGE_POP = 11
 };
 
-/* Functions of the module CORE2. */
+/* The numbers of functions in the module CORE2. */
 enum {
     WEIR_NVTX_DOMAIN_MARK_EX = 1,
     WEIR_NVTX_DOMAIN_RANGE_START_EX = 2,

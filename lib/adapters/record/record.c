@@ -208,7 +208,7 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
         nanosleep(&(struct timespec){(time_t)(pause / 1000000000), (long)(pause % 1000000000)},
                   NULL);
         slept = weir__clock_ns() - began;
-        /* a longer sleep means that the process was stopped */
+        /* a sleep of more than twice the pause means that the process was stopped */
         waited += slept < 2 * pause ? slept : 2 * pause;
     }
     errno = before;
@@ -336,7 +336,7 @@ static int is_host_location(const CUmemLocation *location) {
 static CUmemoryPool _Atomic host_pools[64];
 static atomic_int has_host_pools;
 
-/* Returns the pool's entry in host_pools, or an empty entry if `pool` is NULL.  Returns NULL if there is none. */
+/* Returns the pool's entry in host_pools, or NULL if there is none.  If `pool` is NULL, finds an empty entry. */
 static CUmemoryPool _Atomic *find_pool_place(CUmemoryPool pool) {
     for (size_t i = 0; i < sizeof host_pools / sizeof host_pools[0]; i++)
         if (atomic_load(&host_pools[i]) == pool)
@@ -636,7 +636,7 @@ static CUresult count_capture_begin(CUresult result) {
     return result;
 }
 
-/* A capture has ended even if cuStreamEndCapture fails. */
+/* A failed cuStreamEndCapture ends the capture, too. */
 static CUresult count_capture_end(int was_captured, CUresult result) {
     if (was_captured && !weir__is_serving)
         atomic_fetch_sub(&captures, 1);

@@ -9,14 +9,14 @@
 
 #include "adapters/interpose/both_calls.h"
 
-/* Functions with two symbols, with and without the ending _ptsz.  With _ptsz, stream 0 is the calling thread's own
- * default stream. */
+/* Driver functions with two symbols, with and without the ending _ptsz.  With _ptsz, stream 0 is the calling thread's
+ * own default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))
 
-/* Functions with only one symbol, without the ending _ptsz. */
+/* Driver functions with only one symbol, without the ending _ptsz. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuMemAddressReserve, cuMemAddressReserve, 10020,                                             \
@@ -27,7 +27,7 @@
       (address, bytes))                                                                            \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())
 
-/* Functions that this library calls but does not replace. */
+/* Driver functions that this library calls but does not replace. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetName, cuDeviceGetName, 2000, (char *name, int bytes, CUdevice device),            \

@@ -21,7 +21,7 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-/* a shell pattern for ranges and marks that end iterations */
+/* a shell pattern; an NVTX range or mark whose name matches ends an iteration */
 static char *wanted;
 
 static int is_wanted(const char *name) {

@@ -23,9 +23,9 @@ enum {
     WEIR_TORCH_FIRST = 206
 };
 
-/* Finds the build id in the notes of an ELF segment.  Returns 1 on success, 0 if there is none. */
+/* Finds the build id in the notes of an ELF segment.  Returns 1 on success, 0 if the notes contain none. */
 int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTES]);
-/* Reads the build id of a 64-bit ELF file.  Returns 1 on success, 0 if there is none. */
+/* Reads the build id of a 64-bit ELF file.  Returns 1 on success, 0 if the file contains none. */
 int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
 
 /* Writes the path of the shim with this build id, in the folder that XDG_CACHE_HOME or HOME names.  `ending` is ".so"
