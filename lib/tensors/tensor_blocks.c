@@ -93,7 +93,7 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* Adds a stream to the streams that use the block, at most once.  Returns 1 on success, 0 if there is no host
  * memory. */
-static int add_stream_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
+static int add_tensor_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     struct weir_tensor_use *moved;
     size_t count = tensor->use_count;
 
@@ -113,7 +113,7 @@ static int add_stream_use(struct weir_tensor *tensor, struct weir_tensor_use use
 
 int weir__tensor_use_alloc_stream(struct weir_tensor *tensor) {
     return tensor->pool || weir__name_is_permanent(tensor->home.name) ||
-           add_stream_use(tensor, tensor->home);
+           add_tensor_use(tensor, tensor->home);
 }
 
 /* Adds `amount` to figure[0] (all blocks), and to figure[1] (small) or figure[2] (large).  If `sign` is -1,
@@ -605,7 +605,7 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
         use.name = weir__tensors_name(
             t, stream, weir__map_get(&t->permanent_streams, name_by_handle(stream), NULL));
         if (!weir__use_is(tensor->home, use))
-            is_recorded = weir__tensor_use_alloc_stream(tensor) && add_stream_use(tensor, use);
+            is_recorded = weir__tensor_use_alloc_stream(tensor) && add_tensor_use(tensor, use);
     }
     weir__tensors_unlock(t);
     return is_recorded ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
