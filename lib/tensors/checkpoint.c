@@ -252,20 +252,20 @@ static weir_status restore_pool(weir_tensors *t, struct weir_tensor_pool *pool,
 weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *state,
                                  void (*freed)(void *context, void *block),
                                  void (*made)(void *context, void *block), void *context) {
-    struct freed_blocks gone = {0};
+    struct freed_blocks freed_list = {0};
     weir_status status;
     struct weir_tensor_pool *pool =
         weir__pool_enter(state ? t : NULL, state ? state->id : (weir_tensors_id){0, 0}, &status);
 
     if (!pool)
         return status;
-    status = restore_pool(t, pool, state, &gone);
+    status = restore_pool(t, pool, state, &freed_list);
     weir__tensors_unlock(t);
-    for (size_t i = 0; status == WEIR_OK && freed && i < gone.count; i++)
-        freed(context, gone.block[i]);
+    for (size_t i = 0; status == WEIR_OK && freed && i < freed_list.count; i++)
+        freed(context, freed_list.block[i]);
     for (size_t i = 0; status == WEIR_OK && made && i < state->block_count; i++)
         made(context, (void *)(uintptr_t)state->blocks[i].request.address);
-    free(gone.block);
+    free(freed_list.block);
     return status == WEIR_OK ? status : weir__without_driver(status);
 }
 

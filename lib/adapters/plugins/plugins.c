@@ -128,8 +128,8 @@ void weir__adapter_failed(const char *who, weir_status status) {
 
 /* ---- frees ----------------------------------------------------------------------------------- */
 
-struct kept {
-    struct kept *next;
+struct delayed_free {
+    struct delayed_free *next;
     const char *who;
     weir_allocator *allocator;
     void *block;
@@ -138,10 +138,10 @@ struct kept {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kept *list;      /* the frees that weir retries; guarded by `lock` */
-static atomic_int is_any_kept; /* set while the list is not empty; written only with `lock` */
+static struct delayed_free *list;    /* the frees that weir retries; guarded by `lock` */
+static atomic_int has_delayed_frees; /* set while the list is not empty; written only with `lock` */
 
-static weir_status try_free(const struct kept *k) {
+static weir_status try_free(const struct delayed_free *k) {
     weir_status status = k->order == WEIR__ADAPTER_ANY
                              ? weir_free_any(k->allocator, k->block)
                              : weir_free(k->allocator, k->block, k->stream);
@@ -152,8 +152,8 @@ static weir_status try_free(const struct kept *k) {
     return status;
 }
 
-static void append_kept(const struct kept *k) {
-    struct kept *copy = malloc(sizeof *copy);
+static void append_delayed_free(const struct delayed_free *k) {
+    struct delayed_free *copy = malloc(sizeof *copy);
 
     if (!copy) {
         print_free_error(k->who, k->block, WEIR_E_HOST_MEMORY);
@@ -165,15 +165,15 @@ static void append_kept(const struct kept *k) {
     pthread_mutex_lock(&lock);
     copy->next = list;
     list = copy;
-    atomic_store_explicit(&is_any_kept, 1, memory_order_relaxed);
+    atomic_store_explicit(&has_delayed_frees, 1, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }
 
-static weir_status free_or_keep(const struct kept *k) {
+static weir_status free_or_delay(const struct delayed_free *k) {
     weir_status status = try_free(k);
 
     if (status == WEIR_E_CAPTURE || status == WEIR_E_HOST_MEMORY || status == WEIR_E_NO_MEMORY) {
-        append_kept(k);
+        append_delayed_free(k);
         return WEIR_OK;
     }
     if (status != WEIR_OK && status != WEIR_E_FORKED && status != WEIR_E_DEVICE_LOST)
@@ -182,34 +182,34 @@ static weir_status free_or_keep(const struct kept *k) {
 }
 
 static __attribute__((noinline)) void free_kept(void) {
-    struct kept *taken;
+    struct delayed_free *frees;
 
     pthread_mutex_lock(&lock);
-    taken = list;
+    frees = list;
     list = NULL;
-    atomic_store_explicit(&is_any_kept, 0, memory_order_relaxed);
+    atomic_store_explicit(&has_delayed_frees, 0, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
-    while (taken) {
-        struct kept *next = taken->next;
+    while (frees) {
+        struct delayed_free *next = frees->next;
 
-        (void)free_or_keep(taken);
-        free(taken);
-        taken = next;
+        (void)free_or_delay(frees);
+        free(frees);
+        frees = next;
     }
 }
 
 void weir__adapter_retry_frees(void) {
-    if (atomic_load_explicit(&is_any_kept, memory_order_relaxed))
+    if (atomic_load_explicit(&has_delayed_frees, memory_order_relaxed))
         free_kept();
 }
 
 weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void *block,
                                enum weir__adapter_order order, weir_stream stream) {
-    struct kept k = {
+    struct delayed_free k = {
         .who = who, .allocator = allocator, .block = block, .stream = stream, .order = order};
 
     weir__adapter_retry_frees();
-    return free_or_keep(&k);
+    return free_or_delay(&k);
 }
 
 weir_status weir__adapter_owner(const void *block, weir_stream stream, weir_allocator **allocator) {

@@ -109,13 +109,13 @@ void weir_torch_memory_fraction(double fraction, int device) {
 void *weir_torch_base_alloc(void *address, size_t *bytes) {
     weir_allocator *a;
     void *block = address;
-    size_t asked = 0;
+    size_t requested = 0;
 
     if (!address || weir_block_allocator(address, &a) != WEIR_OK ||
-        weir_block_range(a, address, &block, &asked) != WEIR_OK)
-        block = address, asked = 0;
+        weir_block_range(a, address, &block, &requested) != WEIR_OK)
+        block = address, requested = 0;
     if (bytes)
-        *bytes = asked;
+        *bytes = requested;
     return block;
 }
 

@@ -10,7 +10,7 @@
 
 /* ---- contexts ---- */
 
-static CUresult note_context(CUresult result) {
+static CUresult record_context_creation(CUresult result) {
     if (result == CUDA_SUCCESS && !weir__is_serving)
         atomic_store_explicit(&weir__contexts_created, 1, memory_order_relaxed);
     return result;
@@ -51,25 +51,25 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
 
 /* Maps each context that the program has created to the group of processes whose limit includes the context's
  * memory. */
-static struct weir_map counted;
+static struct weir_map context_groups;
 static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
 /* the program's primary contexts, by device number */
 static _Atomic(CUcontext) primary[WEIR_MOST_DEVICES];
 
-static int keep_counted(struct weir_group *group, CUcontext context) {
+static int record_context_group(struct weir_group *group, CUcontext context) {
     int is_kept;
 
     pthread_mutex_lock(&counted_lock);
-    is_kept = weir__map_put(&counted, (uintptr_t)context, (uintptr_t)group);
+    is_kept = weir__map_put(&context_groups, (uintptr_t)context, (uintptr_t)group);
     pthread_mutex_unlock(&counted_lock);
     return is_kept;
 }
 
-static struct weir_group *take_counted(CUcontext context) {
+static struct weir_group *remove_context_group(CUcontext context) {
     uintptr_t group = 0;
 
     pthread_mutex_lock(&counted_lock);
-    (void)weir__map_remove(&counted, (uintptr_t)context, &group);
+    (void)weir__map_remove(&context_groups, (uintptr_t)context, &group);
     pthread_mutex_unlock(&counted_lock);
     return (struct weir_group *)group;
 }
@@ -80,7 +80,7 @@ static void end_primary(struct weir_group *group, CUresult result) {
 }
 
 static void end_context(struct weir_group *group, const CUcontext *context, CUresult result) {
-    if (group && (result != CUDA_SUCCESS || !keep_counted(group, *context)))
+    if (group && (result != CUDA_SUCCESS || !record_context_group(group, *context)))
         weir__group_context_ends(group, 0);
 }
 
@@ -113,7 +113,7 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
             while (may_have_context(its_result, device, &its_admission));                          \
             end_context(its_group, context, its_result);                                           \
         }                                                                                          \
-        note_context(its_result);                                                                  \
+        record_context_creation(its_result);                                                       \
     })
 
 CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
@@ -140,18 +140,18 @@ CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
 
     if (weir__is_serving || weir__driver_forked())
         return REAL(cuCtxDestroy_v2)(context);
-    group = take_counted(context);
+    group = remove_context_group(context);
     result = REAL(cuCtxDestroy_v2)(context);
     if (result == CUDA_SUCCESS)
         weir__plain_context_ended(context);
-    if (group && (result == CUDA_SUCCESS || !keep_counted(group, context)))
+    if (group && (result == CUDA_SUCCESS || !record_context_group(group, context)))
         weir__group_context_ends(group, 0);
     return result;
 }
 
 CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice device,
                                       unsigned int flags) {
-    return note_context(REAL(cuGreenCtxCreate)(context, resources, device, flags));
+    return record_context_creation(REAL(cuGreenCtxCreate)(context, resources, device, flags));
 }
 
 typedef CUresult (*device_call)(CUdevice device);
@@ -289,7 +289,8 @@ CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 }
 
 CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-    int had = has_capture(own(stream));
+    int had = has_capture(per_thread_stream(stream));
 
-    return capture_ended(had, own(stream), REAL_PTSZ(cuStreamEndCapture)(stream, graph));
+    return capture_ended(had, per_thread_stream(stream),
+                         REAL_PTSZ(cuStreamEndCapture)(stream, graph));
 }

@@ -75,8 +75,8 @@ static __attribute__((noinline, cold)) enum to_free treat_unknown_block(CUdevice
     return RETURN_RESULT;
 }
 
-static __attribute__((noinline, cold)) enum to_free end_lost_block(const struct weir_found *found,
-                                                                   CUresult *result) {
+static __attribute__((noinline, cold)) enum to_free free_lost_block(const struct weir_found *found,
+                                                                    CUresult *result) {
     weir__block_end(found);
     after_free(found, 1);
     *result = CUDA_SUCCESS;
@@ -86,7 +86,7 @@ static __attribute__((noinline, cold)) enum to_free end_lost_block(const struct 
 static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *found,
                                         CUresult *result) {
     if (weir__block_find(block, found) && found->base == block)
-        return __builtin_expect(is_served_lost(found->by), 0) ? end_lost_block(found, result)
+        return __builtin_expect(is_served_lost(found->by), 0) ? free_lost_block(found, result)
                                                               : FREE_BLOCK;
     return treat_unknown_block(block, result);
 }
@@ -155,7 +155,7 @@ CUresult weir__serve_cuMemFreeAsync(CUdeviceptr block, CUstream stream) {
 CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
     CUresult result;
 
-    return serve_free(block, own(stream), &result)
+    return serve_free(block, per_thread_stream(stream), &result)
                ? result
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }

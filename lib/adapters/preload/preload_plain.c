@@ -305,7 +305,7 @@ static void delete_reused_record(struct weir_map *map, uint64_t key) {
 /* Returns 1 on success, 0 if there is no host memory. */
 static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
-    int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;
+    int is_handle = p->kind == WEIR_GROUP_CREATE, is_recorded;
     struct weir_map *map = is_handle ? &handles : &blocks;
     CUcontext context = NULL;
 
@@ -323,13 +323,13 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
                                     .references = (unsigned)is_handle};
     pthread_mutex_lock(&lock);
     delete_reused_record(map, key);
-    is_noted = weir__map_put(map, key, (uintptr_t)r);
-    if (is_noted)
+    is_recorded = weir__map_put(map, key, (uintptr_t)r);
+    if (is_recorded)
         add_to_sums(r, bytes, 0);
     pthread_mutex_unlock(&lock);
-    if (!is_noted)
+    if (!is_recorded)
         free(r);
-    return is_noted;
+    return is_recorded;
 }
 
 /* At the first call, begins to publish the statistics for `weir top`.  Because of begin_serving(), the memory that

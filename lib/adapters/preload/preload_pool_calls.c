@@ -268,8 +268,8 @@ static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
     return result;
 }
 
-static CUresult note_default_pool(CUresult result, const CUmemoryPool *pool, int device,
-                                  int is_current) {
+static CUresult record_default_pool(CUresult result, const CUmemoryPool *pool, int device,
+                                    int is_current) {
     CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
 
     return record_pool_at(result, pool, &location, CU_MEM_ALLOCATION_TYPE_PINNED, is_current);
@@ -277,15 +277,15 @@ static CUresult note_default_pool(CUresult result, const CUmemoryPool *pool, int
 
 CUresult weir__serve_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     return UNLESS_ENDED(
-        pool, note_default_pool(REAL(cuDeviceSetMemPool)(device, pool), &pool, device, 1));
+        pool, record_default_pool(REAL(cuDeviceSetMemPool)(device, pool), &pool, device, 1));
 }
 
 CUresult weir__serve_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
-    return note_default_pool(REAL(cuDeviceGetMemPool)(pool, device), pool, device, 0);
+    return record_default_pool(REAL(cuDeviceGetMemPool)(pool, device), pool, device, 0);
 }
 
 CUresult weir__serve_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
-    return note_default_pool(REAL(cuDeviceGetDefaultMemPool)(pool, device), pool, device, 0);
+    return record_default_pool(REAL(cuDeviceGetDefaultMemPool)(pool, device), pool, device, 0);
 }
 
 CUresult weir__serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,

@@ -30,7 +30,7 @@ static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES];
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
 /* The state of cuMemAlloc on each device (enum weir_pool_state). */
 static _Atomic int plain_state[WEIR_MOST_DEVICES];
-static atomic_int any_refused, any_asked;
+static atomic_int any_refused, any_allocator_tried;
 
 _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
 atomic_uint weir__served_count;
@@ -587,12 +587,12 @@ int weir__any_refused(void) {
 }
 
 int weir__any_allocator_tried(void) {
-    return atomic_load_explicit(&any_asked, memory_order_relaxed);
+    return atomic_load_explicit(&any_allocator_tried, memory_order_relaxed);
 }
 
 /* Takes `lock`.  weir__driver_begin_use() makes sure that a child that is forked meanwhile does not wait for `lock`. */
 static void lock_for_creation(void) {
-    atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
+    atomic_store_explicit(&any_allocator_tried, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
 }
@@ -749,14 +749,14 @@ void weir__served_save(struct weir_served *s) {
 /* The driver promises that blocks of pools outlive the context.  But the streams and events that order the reuse of
  * memory do not, so the allocators cannot continue. */
 void weir__served_mark_lost(int device) {
-    int has_settled = release_in_time(device), is_held = weir__show_pause_in_time();
+    int was_released = release_in_time(device), is_held = weir__show_pause_in_time();
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
         if (s->device != device)
             continue;
-        if (!has_settled && is_on_device(s, (void *)(intptr_t)device))
+        if (!was_released && is_on_device(s, (void *)(intptr_t)device))
             atomic_store_explicit(&s->is_stuck, 1, memory_order_relaxed);
         atomic_store_explicit(&s->state, WEIR_SERVED_LOST, memory_order_release);
         weir__drop_in_lose(s->allocator);

@@ -232,13 +232,14 @@ static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t byte
 /* Allocates from weir's memory, or passes the request to the driver. */
 static inline CUresult serve_pool_call(enum pool_call call, CUdeviceptr *block, size_t bytes,
                                        CUmemoryPool pool, CUstream stream) {
-    CUstream meant = call == CURRENT_PTSZ || call == NAMED_PTSZ ? own(stream) : stream;
+    CUstream actual_stream =
+        call == CURRENT_PTSZ || call == NAMED_PTSZ ? per_thread_stream(stream) : stream;
     struct weir_plain plain;
     CUresult result;
 
-    if ((pool || call < NAMED) && serve_request(pool, block, bytes, meant, &result))
+    if ((pool || call < NAMED) && serve_request(pool, block, bytes, actual_stream, &result))
         return result;
-    if (!begin_driver_request(&plain, pool, meant, bytes)) {
+    if (!begin_driver_request(&plain, pool, actual_stream, bytes)) {
         if (block)
             *block = 0;
         return end_driver_request(CUDA_ERROR_OUT_OF_MEMORY);
@@ -483,7 +484,7 @@ CUresult weir__serve_cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 }
 
 CUresult weir__serve_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-    return count_launched_graph(REAL_PTSZ(cuGraphLaunch)(exec, stream), own(stream));
+    return count_launched_graph(REAL_PTSZ(cuGraphLaunch)(exec, stream), per_thread_stream(stream));
 }
 
 CUresult weir__serve_cuDeviceGraphMemTrim(CUdevice device) {

@@ -169,9 +169,9 @@ void weir__streams_resume(int is_held) {
 
 /* ---- creation and end of streams ---- */
 
-static void notify_allocators(void (*tell)(weir_allocator *, weir_stream), CUstream stream) {
+static void notify_allocators(void (*notify)(weir_allocator *, weir_stream), CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++)
-        tell(weir__served_at(i)->allocator, stream);
+        notify(weir__served_at(i)->allocator, stream);
 }
 
 /* Returns 0 if the thread has no current context. */

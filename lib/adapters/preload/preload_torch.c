@@ -165,7 +165,7 @@ static int find_shim(const struct library *library, char *path, size_t bytes) {
 }
 
 static void install(const struct library *library) {
-    const char *unwanted = weir__shim_disabled_by(), *declined;
+    const char *disabled_by = weir__shim_disabled_by(), *declined;
     char path[4096];
     void *shim, *found;
     const char *(*shim_install)(void) = NULL;
@@ -174,9 +174,9 @@ static void install(const struct library *library) {
         keep_torch_allocator(0, "WEIR_RUN_TORCH is off");
         /* the user has turned weir off for PyTorch, so no report tells why PyTorch does not use weir */
         reason_unused[0] = '\0';
-    } else if (unwanted) {
-        keep_torch_allocator(0, "%s %s", unwanted,
-                             strstr(unwanted, "CONF") ? "names a backend" : "is set");
+    } else if (disabled_by) {
+        keep_torch_allocator(0, "%s %s", disabled_by,
+                             strstr(disabled_by, "CONF") ? "names a backend" : "is set");
     } else if (!library->id[0]) {
         keep_torch_allocator(1, "no build id in %s", library->path);
     } else if (!find_shim(library, path, sizeof path)) {

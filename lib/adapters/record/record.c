@@ -351,16 +351,16 @@ static inline int is_host_pool(CUmemoryPool pool) {
 
 /* Adds a new pool of host memory to host_pools.  For other pools, removes an old entry with the new pool's handle. */
 static void record_host_pool(CUmemoryPool pool, int is_host) {
-    static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_mutex_t host_pools_lock = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
 
     if (!pool || (!is_host && !is_host_pool(pool)))
         return;
-    pthread_mutex_lock(&noting);
+    pthread_mutex_lock(&host_pools_lock);
     if ((place = find_pool_place(pool)) || (place = find_pool_place(NULL)))
         atomic_store(place, is_host ? pool : NULL);
     atomic_store(&has_host_pools, 1);
-    pthread_mutex_unlock(&noting);
+    pthread_mutex_unlock(&host_pools_lock);
 }
 
 static uint8_t device_of_pool(CUmemoryPool pool, CUstream stream) {
@@ -368,11 +368,11 @@ static uint8_t device_of_pool(CUmemoryPool pool, CUstream stream) {
 }
 
 /* Writes an event with the device's name and memory size, once for each device. */
-static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *noted) {
+static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *was_put) {
     struct weir_record_event event = {.operation = WEIR_RECORD_DEVICE, .device = device};
     size_t bytes = 0;
 
-    if (device == WEIR_RECORD_HOST || atomic_exchange(noted, 1) ||
+    if (device == WEIR_RECORD_HOST || atomic_exchange(was_put, 1) ||
         REAL(cuDeviceTotalMem_v2)(&bytes, device) != CUDA_SUCCESS)
         return;
     event.total = bytes;
@@ -382,10 +382,10 @@ static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uc
 }
 
 static inline void store_current_device(uint8_t device) {
-    static atomic_uchar noted[UINT8_MAX + 1];
+    static atomic_uchar was_put[UINT8_MAX + 1];
 
-    if (__builtin_expect(!atomic_load_explicit(&noted[device], memory_order_relaxed), 0))
-        put_device(device, &noted[device]);
+    if (__builtin_expect(!atomic_load_explicit(&was_put[device], memory_order_relaxed), 0))
+        put_device(device, &was_put[device]);
 }
 
 static __attribute__((noinline, cold)) uint8_t query_captured(CUstream stream) {

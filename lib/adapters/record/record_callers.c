@@ -39,7 +39,7 @@ static struct weir_map sent; /* names that `weir record` has, by number */
 /* Maps an address of code to the number of the place's name.  The value 1 means code of weir or CUDA. */
 static struct weir_map places;
 
-static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
+static int find_in_map(struct weir_map *map, uint64_t key, uintptr_t *value) {
     int found;
 
     pthread_mutex_lock(&lock);
@@ -62,7 +62,7 @@ static uint64_t intern_name(const char *name) {
     for (const char *at = name; *at; at++)
         hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
     hash |= 1;
-    if (!look_up(&sent, hash, NULL)) {
+    if (!find_in_map(&sent, hash, NULL)) {
         weir__record_name(hash, name);
         add_to_map(&sent, hash, 1);
     }
@@ -190,7 +190,7 @@ static uintptr_t find_code_place(const void *frame) {
     uintptr_t place = 1;
     Dl_info info;
 
-    if (look_up(&places, address, &place))
+    if (find_in_map(&places, address, &place))
         return place;
     if (dladdr((const void *)(uintptr_t)address, &info) && !is_own_or_cuda_code(&info)) {
         const char *file = strrchr(info.dli_fname, '/');

@@ -173,7 +173,7 @@ static struct weir_record_file *create_file_in(const char *folder, int has_count
     return NULL;
 }
 
-static struct weir_record_file *take_spare_file(int has_counter) {
+static struct weir_record_file *claim_spare_file(int has_counter) {
     for (uint32_t i = 0; i < spares; i++) {
         struct weir_record_head *head = &board->spare[i].head;
         uint32_t is_in_use = 0;
@@ -226,7 +226,7 @@ struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint6
         made = create_file_in(folders[i], has_counter);
     error = errno;
     if (!made)
-        made = take_spare_file(has_counter);
+        made = claim_spare_file(has_counter);
     *lost = made ? &made->head.lost : add_unrecorded_process(error);
     if (made)
         atomic_fetch_add(&board->files, 1);
