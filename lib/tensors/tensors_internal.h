@@ -236,8 +236,8 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
  * block was allocated, or 0.  Returns 1 on success, 0 if there is no host memory. */
 int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *request,
                         struct weir_tensor_pool *pool, uint64_t capture);
-/* Adds a live block to the statistics, or subtracts a block that the program frees, and reports the change by an
- * event. */
+/* These functions add a live block to the statistics, or subtract a block that the program frees, and report the
+ * change by an event. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
 /* Adds the stream of the allocation to the streams that use the block.  Does nothing if this stream is never

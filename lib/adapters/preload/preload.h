@@ -164,10 +164,10 @@ void weir__served_save(struct weir_served *s);
 void weir__served_mark_lost(int device);
 /* Returns a stream that only weir uses.  Creates the stream at the first call.  Returns NULL if the driver fails. */
 CUstream weir__served_private_stream(struct weir_served *s);
-/* Returns, or restarts, the peak of requested memory. */
+/* These functions return and restart the peak of requested memory. */
 uint64_t weir__served_peak(struct weir_served *s);
 void weir__served_restart_peak(struct weir_served *s);
-/* Returns, or restarts, the peak of reserved memory. */
+/* These functions return and restart the peak of reserved memory. */
 uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures);
 void weir__served_restart_reserve(struct weir_served *s);
 /* Frees idle memory to the device until at most `keep` bytes are reserved.  Does not wait for streams. */
@@ -185,7 +185,7 @@ static inline void weir__served_freed(struct weir_served *s) {
 extern _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
 extern atomic_uint weir__served_count;
 
-/* Return the number of allocators in the table `weir__served`, and allocator number `i`. */
+/* These functions return the number of allocators in the table `weir__served`, and allocator number `i`. */
 static inline unsigned weir__served_known(void) {
     return atomic_load_explicit(&weir__served_count, memory_order_acquire);
 }
@@ -280,7 +280,7 @@ void weir__report_register(void);
 void weir__show_begin(void);
 /* Starts a thread with all signals blocked.  Returns 0 on success, else an error number. */
 int weir__start_thread(void *(*run)(void *), const char *name);
-/* Stop and restart the driver calls of the thread that publishes statistics.  The pause must be short. */
+/* These functions stop and restart the driver calls of the thread that publishes statistics, for a short time. */
 void weir__show_pause(void);
 void weir__show_resume(void);
 /* Stops the driver calls of the thread that publishes statistics, but waits for at most a second.  Returns 1 on
@@ -373,8 +373,8 @@ struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);
 
-/* Record the references, mappings and releases of handles of physical memory (cuMemCreate).  Physical memory stays
- * allocated as long as its handle has a reference or a mapping. */
+/* These functions record references, mappings and releases of handles of physical memory (cuMemCreate).  Physical
+ * memory stays allocated as long as its handle has a reference or a mapping. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle);
 void weir__plain_released(struct weir_plain_record *record, CUmemGenericAllocationHandle handle,
                           CUresult result);
