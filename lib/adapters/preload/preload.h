@@ -406,7 +406,7 @@ void weir__plain_read(struct weir_plain_figures *out);
 
 /* ---- begin and end of a call of the program in weir ---- */
 
-static inline CUstream per_thread_stream(CUstream stream) {
+static inline CUstream to_per_thread_stream(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 

@@ -289,8 +289,8 @@ CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 }
 
 CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-    int had = has_capture(per_thread_stream(stream));
+    int had = has_capture(to_per_thread_stream(stream));
 
-    return capture_ended(had, per_thread_stream(stream),
+    return capture_ended(had, to_per_thread_stream(stream),
                          REAL_PTSZ(cuStreamEndCapture)(stream, graph));
 }

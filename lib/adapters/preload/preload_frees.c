@@ -155,7 +155,7 @@ CUresult weir__serve_cuMemFreeAsync(CUdeviceptr block, CUstream stream) {
 CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
     CUresult result;
 
-    return serve_free(block, per_thread_stream(stream), &result)
+    return serve_free(block, to_per_thread_stream(stream), &result)
                ? result
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }

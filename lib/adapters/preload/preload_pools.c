@@ -95,7 +95,7 @@ static void remove_ended_handle(CUmemoryPool handle) {
 
 /* Returns an unused record of this bucket of the hash table, or a new record.  Returns NULL if there is no host
  * memory.  The caller holds `lock`. */
-static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
+static struct weir_pool *find_free_record(_Atomic(struct weir_pool *) *bucket) {
     struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
 
     while (p && atomic_load_explicit(&p->handle, memory_order_relaxed))
@@ -120,7 +120,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
     pthread_mutex_lock(&lock);
     remove_ended_handle(handle);
     p = weir__pool_of(handle);
-    if (!p && (p = free_record(bucket_of(handle)))) {
+    if (!p && (p = find_free_record(bucket_of(handle)))) {
         p->device = device;
         p->kind = kind;
         p->forbids_opportunistic = 0;

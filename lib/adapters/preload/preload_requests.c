@@ -233,7 +233,7 @@ static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t byte
 static inline CUresult serve_pool_call(enum pool_call call, CUdeviceptr *block, size_t bytes,
                                        CUmemoryPool pool, CUstream stream) {
     CUstream actual_stream =
-        call == CURRENT_PTSZ || call == NAMED_PTSZ ? per_thread_stream(stream) : stream;
+        call == CURRENT_PTSZ || call == NAMED_PTSZ ? to_per_thread_stream(stream) : stream;
     struct weir_plain plain;
     CUresult result;
 
@@ -484,7 +484,8 @@ CUresult weir__serve_cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 }
 
 CUresult weir__serve_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-    return count_launched_graph(REAL_PTSZ(cuGraphLaunch)(exec, stream), per_thread_stream(stream));
+    return count_launched_graph(REAL_PTSZ(cuGraphLaunch)(exec, stream),
+                                to_per_thread_stream(stream));
 }
 
 CUresult weir__serve_cuDeviceGraphMemTrim(CUdevice device) {
