@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_check.c: gives the self-check of a PyTorch shim access to the device model, a GPU in software
- * (adapters/torch/check_model.h). */
+ * (adapters/torch/check_model.h).  The code in this file must not depend on which errors the self-check looks for. */
 #include "adapters/torch/check_model.h"
 
 #include <stdlib.h>

@@ -51,9 +51,9 @@ struct mapping {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map blocks;   /* address to struct weir_plain_record * */
-static struct weir_map handles;  /* handle to struct weir_plain_record * */
-static struct weir_map mappings; /* address to struct mapping * */
+static struct weir_map blocks;   /* by address */
+static struct weir_map handles;  /* by handle */
+static struct weir_map mappings; /* each value is a struct mapping * */
 /* Maps an address of code to the number of its library, plus 2, or to 1 if the library only passes calls to the
  * driver, or if no library contains the address. */
 static struct weir_map places;

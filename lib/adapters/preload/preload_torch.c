@@ -51,8 +51,7 @@ const char *weir__torch_reason_unused(void) {
 }
 
 struct library {
-    /* the path of libc10_cuda.so, or NULL */
-    const char *path;
+    const char *path; /* NULL if libc10_cuda.so is not loaded */
     char id[WEIR_BUILD_ID_BYTES];
 };
 

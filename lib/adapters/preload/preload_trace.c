@@ -40,7 +40,7 @@ enum { PAUSE_NS = 10000000, MOST = 16 };
 static struct row {
     struct weir_timeline *timeline; /* NULL if the row is unused */
     const struct weir_served *of;
-    uint64_t made_ns; /* when the allocator was created, after `began_ns` */
+    uint64_t made_ns; /* when weir created the allocator, after `began_ns` */
     uint64_t last;    /* the number of the last event that was read */
 } rows[MOST];
 
