@@ -193,7 +193,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/tensors/figures.c \
 	lib/tensors/pending.c \
 	lib/tensors/pools.c \
-	lib/tensors/segments.c \
 	lib/tensors/tensor_blocks.c \
 	lib/tensors/tensors_internal.h
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)

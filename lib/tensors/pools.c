@@ -17,8 +17,11 @@
  *
  * The code in this file must not depend on a framework, or on how captures work. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/allocator_internal.h"
+#include "base/assert.h"
+#include "base/bounds.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "base/thread.h"
@@ -29,6 +32,204 @@
 /* A pool grows by 1 / STEP_PART of its bytes, or by 1 / STEP_PART_JOINED if adjacent segments join, but by
  * LARGEST_STEP at most.  A request for more bytes than this makes the pool grow by the request's bytes. */
 enum { STEP_PART = 8, STEP_PART_JOINED = 128 };
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
+static int is_in_pool_range(const weir_tensors *t, uint64_t address) {
+    return address - t->pool_range.base < t->pool_range.bytes;
+}
+
+static size_t count_segments_up_to(const struct weir_tensor_part *part, uint64_t address) {
+    size_t above = part->count, at;
+
+    WEIR_FIND_FIRST(above, at, part->segments[at].base > address);
+    return above;
+}
+
+const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,
+                                                     uint64_t address) {
+    size_t at = count_segments_up_to(part, address);
+
+    return at > 0 && address - part->segments[at - 1].base < part->segments[at - 1].bytes
+               ? &part->segments[at - 1]
+               : NULL;
+}
+
+/* Returns 1 if segment number `i` is joined with the segment before, else 0. */
+static int is_joined(const weir_tensors *t, const struct weir_tensor_part *part, size_t i) {
+    const struct weir_tensor_segment *s = &part->segments[i];
+
+    return i > 0 && s[-1].base + s[-1].bytes == s->base && is_in_pool_range(t, s[-1].base);
+}
+
+struct weir_tensor_segment weir__part_run(const weir_tensors *t,
+                                          const struct weir_tensor_part *part, uint64_t address) {
+    size_t first = count_segments_up_to(part, address) - 1, end = first + 1;
+    uint64_t base;
+
+    while (is_joined(t, part, first))
+        first--;
+    while (end < part->count && is_joined(t, part, end))
+        end++;
+    base = part->segments[first].base;
+    return (struct weir_tensor_segment){
+        base, (size_t)(part->segments[end - 1].base + part->segments[end - 1].bytes - base)};
+}
+
+/* ---- placements --------------------------------------------------------------------------------- */
+
+struct weir_placement *weir__part_placement(const weir_tensors *t, int part) {
+    struct weir_placement_rule rule = {.granularity = WEIR_TENSORS_UNIT,
+                                       .split_waste = WEIR_TENSORS_UNIT,
+                                       .own_first = 1,
+                                       .index = (unsigned)part};
+    struct weir_placement *p;
+
+    if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK)
+        return NULL;
+    if (t->pool_range.bytes == 0 ||
+        weir__placement_add_unmapped(p, t->pool_range.base, t->pool_range.bytes) ==
+            WEIR_PLACEMENT_OK)
+        return p;
+    weir__placement_destroy(p);
+    return NULL;
+}
+
+int weir__part_place(const weir_tensors *t, struct weir_placement *p,
+                     const struct weir_tensor_part *part, struct weir_tensor_segment segment) {
+    size_t below = count_segments_up_to(part, segment.base - 1);
+    uint64_t unmapped = t->pool_range.base;
+
+    if (!is_in_pool_range(t, segment.base))
+        return weir__placement_add(p, segment.base, segment.bytes) == WEIR_PLACEMENT_OK;
+    if (below > 0 && is_in_pool_range(t, part->segments[below - 1].base))
+        unmapped = part->segments[below - 1].base + part->segments[below - 1].bytes;
+    return weir__placement_fill(p, unmapped, segment.base, segment.bytes, NULL, 0) ==
+           WEIR_PLACEMENT_OK;
+}
+
+/* Returns 1 if the segments are sorted, do not overlap, and have `part->bytes` bytes in total, else 0. */
+static WEIR_ASSERT_ONLY int are_segments_valid(const struct weir_tensor_part *part) {
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < part->count; i++) {
+        const struct weir_tensor_segment *s = &part->segments[i];
+
+        if (s->bytes == 0 || (i > 0 && s[-1].base + s[-1].bytes > s->base))
+            return 0;
+        bytes += s->bytes;
+    }
+    return bytes == part->bytes;
+}
+
+/* ---- adding and removing segments --------------------------------------------------------------- */
+
+/* Adds a segment of free memory to one part of a pool.  Returns 1 on success, 0 if there is no host memory. */
+static int add_segment(const weir_tensors *t, struct weir_tensor_part *part,
+                       struct weir_tensor_segment segment) {
+    struct weir_tensor_segment *moved =
+        weir__hostmem_room(part->segments, part->count, &part->room, sizeof *part->segments);
+    size_t at;
+
+    if (!moved)
+        return 0;
+    part->segments = moved;
+    if (!weir__part_place(t, part->placement, part, segment))
+        return 0;
+    at = count_segments_up_to(part, segment.base);
+    memmove(&moved[at + 1], &moved[at], (part->count - at) * sizeof *moved);
+    moved[at] = segment;
+    part->count++;
+    part->bytes += segment.bytes;
+    WEIR_ASSERT(are_segments_valid(part));
+    return 1;
+}
+
+/* Removes a segment from the records of free and used chunks.  Returns 1 on success, 0 if the segment contains a live
+ * block, or memory that only some streams may reuse. */
+static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
+                          const struct weir_tensor_segment *segment) {
+    struct weir_placement_span span = {0};
+
+    if (!is_in_pool_range(t, segment->base))
+        return weir__placement_remove(part->placement, segment->base) == WEIR_PLACEMENT_OK;
+    while (weir__placement_next(part->placement, &span))
+        if (span.address + span.size >= segment->base + segment->bytes)
+            return !span.live && !span.unmapped && span.sequence == 0 &&
+                   span.address <= segment->base &&
+                   weir__placement_unmap(part->placement, span.address, segment->base,
+                                         segment->bytes) == WEIR_PLACEMENT_OK;
+    return 0;
+}
+
+/* Finds an unused segment above the old value of *out, removes the segment from this part of the pool, and stores the
+ * segment in *out.  The caller has waited for the device.  Returns 1 on success, 0 if there is no unused segment. */
+static int remove_free_segment(const weir_tensors *t, struct weir_tensor_part *part,
+                               struct weir_tensor_segment *out) {
+    for (size_t i = count_segments_up_to(part, out->base); i < part->count; i++) {
+        if (!remove_segment(t, part, &part->segments[i]))
+            continue;
+        *out = part->segments[i];
+        part->count--;
+        memmove(&part->segments[i], &part->segments[i + 1],
+                (part->count - i) * sizeof *part->segments);
+        part->bytes -= out->bytes;
+        WEIR_ASSERT(are_segments_valid(part));
+        return 1;
+    }
+    return 0;
+}
+
+/* Returns by how much the number of contiguous ranges changes (1, 0 or -1) when the segment is added.  The statistics
+ * count joined segments as one segment. */
+static int segment_weight(const weir_tensors *t, const struct weir_tensor_part *part,
+                          struct weir_tensor_segment segment) {
+    size_t below = count_segments_up_to(part, segment.base - 1),
+           above = count_segments_up_to(part, segment.base);
+    const struct weir_tensor_segment *s = part->segments;
+    int count = 1;
+
+    if (!is_in_pool_range(t, segment.base))
+        return 1;
+    count -= below > 0 && s[below - 1].base + s[below - 1].bytes == segment.base;
+    count -= above < part->count && s[above].base == segment.base + segment.bytes;
+    return count;
+}
+
+/* ---- the end of the last segment ---------------------------------------------------------------- */
+
+/* Returns the address at which a new segment would join the last segment of this part of the pool, or 0 if no segment
+ * can join. */
+static uint64_t part_end(const weir_tensors *t, const struct weir_tensor_part *part) {
+    const struct weir_tensor_segment *last;
+
+    if (part->count == 0)
+        return 0;
+    /* Segments can join only at the addresses that the engine keeps for private memory pools.  These addresses lie
+     * above all others, so only the last segment can join a new one. */
+    last = &part->segments[part->count - 1];
+    return is_in_pool_range(t, last->base) ? last->base + last->bytes : 0;
+}
+
+/* Returns the number of free bytes directly before the address `end` that the stream named `name` may reuse. */
+static size_t free_tail_bytes(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {
+    struct weir_placement_span span = {0};
+    uint64_t last = 0; /* the end of the last chunk that is not an unmapped range */
+    size_t bytes = 0;
+
+    while (weir__placement_next(part->placement, &span)) {
+        if (span.unmapped)
+            continue;
+        if (span.live || (span.sequence > 0 && span.stream != name))
+            bytes = 0;
+        else
+            bytes = (span.address == last ? bytes : 0) + span.size;
+        last = span.address + span.size;
+    }
+    return last == end ? bytes : 0;
+}
+
+/* ---- finding pools ---------------------------------------------------------------------------- */
 
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool = t->pools;
@@ -277,7 +478,7 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
     return status;
 }
 
-/* ---- segments ----------------------------------------------------------------------------------- */
+/* ---- growth ------------------------------------------------------------------------------------ */
 
 /* Rounds up to a multiple of `unit`, a power of two.  Returns `bytes` if the result would overflow, since a request
  * of such a size fails anyway. */
@@ -322,7 +523,7 @@ static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           int sign, weir_stream stream, void *note) {
     weir_tensors_figure *reserved = pool->reserved->bytes;
     int64_t bytes = (int64_t)segment.bytes;
-    int weight = weir__part_weight(t, part, segment);
+    int weight = segment_weight(t, part, segment);
     int action = sign > 0 ? WEIR_TENSORS_SEGMENT_ALLOC : WEIR_TENSORS_SEGMENT_FREE;
 
     if (joins(t, pool))
@@ -355,14 +556,14 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
  * the request. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
-    uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
-    size_t lacks = end ? least - weir__part_free_tail(part, name, end) : least;
+    uint64_t end = part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
+    size_t lacks = end ? least - free_tail_bytes(part, name, end) : least;
     size_t bytes = step_for(part, 0, lacks, STEP_PART_JOINED);
     weir_status status = allocate_at(t, bytes, at, out);
 
     if (weir__is_failure(status) && bytes > round_unit(lacks, PAGE))
         status = allocate_at(t, round_unit(lacks, PAGE), at, out);
-    if (weir__is_failure(status) && weir__part_end(t, part) != end)
+    if (weir__is_failure(status) && part_end(t, part) != end)
         return WEIR_OK;
     /* Other memory may use the address `end`. */
     if (status == WEIR_E_NO_MEMORY && end > 0)
@@ -414,7 +615,7 @@ static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
     pool->pins--;
     if (status != WEIR_OK || segment.base == 0)
         return status;
-    if (!weir__part_add(t, part, segment)) {
+    if (!add_segment(t, part, segment)) {
         weir__tensors_unlock(t);
         (void)free_segment(t, &pool->source, segment.base);
         weir__tensors_lock(t);
@@ -703,7 +904,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
     int freed_any = 0;
 
     observe_part(pool, part, waited);
-    while (is_to_trim(pool, id, waited) && weir__part_remove_free(t, part, &segment)) {
+    while (is_to_trim(pool, id, waited) && remove_free_segment(t, part, &segment)) {
         weir_status status;
 
         count_segment(t, pool, part, segment, -1, NULL, NULL);
@@ -713,7 +914,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
         if (status == WEIR_OK)
             freed_any = 1;
         /* If the free fails, a later trim tries again. */
-        else if (weir__part_add(t, part, segment))
+        else if (add_segment(t, part, segment))
             count_segment(t, pool, part, segment, 1, NULL, NULL);
     }
     return freed_any;

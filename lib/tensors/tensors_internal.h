@@ -321,8 +321,6 @@ void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part);
 /* Returns the bytes that a trim of all pools without users would free.  The caller holds the lock. */
 uint64_t weir__pools_idle(const weir_tensors *t);
 
-/* ---- functions of segments.c; callers hold the lock ---- */
-
 /* Returns the segment of this part of a pool that contains the address, or NULL if there is none. */
 const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,
                                                      uint64_t address);
@@ -336,22 +334,6 @@ struct weir_placement *weir__part_placement(const weir_tensors *t, int part);
  * Returns 1 on success, else 0. */
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
                      const struct weir_tensor_part *part, struct weir_tensor_segment segment);
-/* Adds a segment of free memory to one part of a pool.  Returns 1 on success, 0 if there is no host memory. */
-int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
-                   struct weir_tensor_segment segment);
-/* Finds an unused segment above the old value of *out, removes the segment from this part of the pool, and stores the
- * segment in *out.  The caller has waited for the device.  Returns 1 on success, 0 if there is no unused segment. */
-int weir__part_remove_free(const weir_tensors *t, struct weir_tensor_part *part,
-                           struct weir_tensor_segment *out);
-/* Returns by how much the number of contiguous ranges changes (1, 0 or -1) when the segment is added.  The statistics
- * count joined segments as one segment. */
-int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
-                      struct weir_tensor_segment segment);
-/* Returns the address at which a new segment would join the last segment of this part of the pool, or 0 if no segment
- * can join. */
-uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part);
-/* Returns the number of free bytes directly before the address `end` that the stream named `name` may reuse. */
-size_t weir__part_free_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end);
 
 /* Returns the part of the pool (small or large blocks) that contains the address. */
 static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *pool,
