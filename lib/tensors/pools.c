@@ -12,8 +12,8 @@
  * With other engines a new segment is as large as a fixed fraction of the pool, so small pools reserve little memory
  * and large pools grow seldom.
  *
- * Another stream may reuse the memory that a destroyed stream freed only after a wait for the device.  A request
- * makes this wait before the pool grows.
+ * Other streams may reuse the memory of a destroyed stream only after a wait for the device.  A request makes this
+ * wait before the pool grows.
  *
  * The code in this file must not depend on a framework, or on how captures work. */
 #include <stdlib.h>

@@ -110,7 +110,7 @@ struct weir_tensor_pool {
     uint64_t closed; /* the sequence number of the last free before the last close */
     struct weir_tensor_user *streams;
     /* One entry for all streams that have been destroyed or that weir cannot identify.  Other streams may reuse the
-     * memory that these streams freed only after a wait for the device. */
+     * memory of these streams only after a wait for the device. */
     struct weir_placement_stream unknown_streams;
     /* The sequence number of the last free that may have happened inside a stream capture, and for which weir knows
      * no stream. */
@@ -127,8 +127,8 @@ struct weir_tensor_pool {
 /* One stream whose work must finish before a freed block can be reused. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    /* The event that must complete first.  NULL if a later event of the queue replaces the event, or if weir has not
-     * recorded an event yet because the stream is being captured. */
+    /* The event that must complete first.  NULL if the event of an earlier entry of the queue also covers this entry,
+     * or if weir has not recorded an event yet because the stream is being captured. */
     CUevent event;
     struct weir_tensor_wait *next;
 };
