@@ -75,8 +75,8 @@ enum weir_record_operation {
     WEIR_RECORD_FREE,
     WEIR_RECORD_FAILED,
     WEIR_RECORD_CREATE,  /* cuMemCreate; `address` contains the handle */
-    WEIR_RECORD_RELEASE, /* `address` contains the handle */
-    WEIR_RECORD_MAP,     /* `stream` contains the handle */
+    WEIR_RECORD_RELEASE, /* cuMemRelease; `address` contains the handle */
+    WEIR_RECORD_MAP,     /* cuMemMap; `stream` contains the handle */
     WEIR_RECORD_UNMAP,
     WEIR_RECORD_RESERVE,   /* cuMemAddressReserve */
     WEIR_RECORD_UNRESERVE, /* cuMemAddressFree of `bytes` bytes */
