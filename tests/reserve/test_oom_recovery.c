@@ -646,9 +646,9 @@ TEST_EACH(WORLDS, it_is_asked_behind_shelves) {
 
 /* ---- beside a trim --------------------------------------------------------------------------- */
 
-static int refusals;
+static int pool_failures;
 
-/* Refuses a block for which the pool's idle memory would have to go back to the device first. */
+/* Fails for a block for which the pool's idle memory would have to go back to the device first. */
 static CUresult alloc_beside_idle(CUdeviceptr *at, size_t bytes, CUmemoryPool pool,
                                   CUstream stream) {
     uint64_t reserved = 0;
@@ -656,20 +656,20 @@ static CUresult alloc_beside_idle(CUdeviceptr *at, size_t bytes, CUmemoryPool po
     CU(driver->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
     if (reserved + bytes <= 4 * GIB)
         return driver->cuMemAllocFromPoolAsync(at, bytes, pool, stream);
-    refusals++;
+    pool_failures++;
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void *trim_beside(void *unused) {
+static void *trim_in_other_thread(void *unused) {
     CU(driver->cuCtxPushCurrent(primary));
     OK(weir_trim(a, 0, NULL));
     return unused;
 }
 
 static CUresult trim_before_query(size_t *free_bytes, size_t *total) {
-    if (refusals == 1) {
-        refusals = 2;
-        run_in_thread(trim_beside, NULL);
+    if (pool_failures == 1) {
+        pool_failures = 2;
+        run_in_thread(trim_in_other_thread, NULL);
     }
     return driver->cuMemGetInfo(free_bytes, total);
 }
@@ -688,7 +688,7 @@ TEST(a_request_is_retried_after_another_threads_trim) {
     free_live(alloc_live(GIB, A), A);
     CU(driver->cuCtxSynchronize());
     free_live(alloc_live(3 * GIB + 512 * MIB, A), A);
-    MUST_EQ(refusals, 2);
+    MUST_EQ(pool_failures, 2);
 }
 
 SUITE("OOM recovery", CK_FORK_GETENV);
