@@ -171,9 +171,9 @@ weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) 
     weir_status status;
 
     /* Pauses background growth, because memory that it reserves would be counted as preallocated. */
-    weir__goal_hold(&a->reserve);
+    weir__goal_pause_ahead(&a->reserve);
     status = weir__goal_preallocate(&a->reserve, text, text_bytes);
-    weir__goal_go_on(&a->reserve);
+    weir__goal_resume_ahead(&a->reserve);
     return status;
 }
 
@@ -185,7 +185,7 @@ static void start_grow_ahead(weir_allocator *a) {
     if (e->step_bytes == 0 || a->low == 0)
         return;
     e->traits |= WEIR_ENGINE_GROWS_AHEAD;
-    if (weir__goal_start(&a->reserve, a->low) == WEIR_OK)
+    if (weir__goal_start_ahead(&a->reserve, a->low) == WEIR_OK)
         return;
     e->traits &= ~(unsigned)WEIR_ENGINE_GROWS_AHEAD;
     weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -723,9 +723,9 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     if (weir__driver_forked())
         return weir__misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
-    weir__goal_hold(&a->reserve);
+    weir__goal_pause_ahead(&a->reserve);
     busy = !lost && (has_live_blocks(a) || !is_free_of_work(a));
-    weir__goal_go_on(&a->reserve);
+    weir__goal_resume_ahead(&a->reserve);
     if (busy)
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
     weir__local_peers_leave(&a->local_peer);

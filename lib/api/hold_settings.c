@@ -15,9 +15,9 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* If processes preallocate shares of the device, 1/APART_PART of the device's memory stays free for contexts and for
+/* If processes preallocate shares of the device, 1/SHARE_MARGIN_PART of the device's memory stays free for contexts and for
  * the code that programs load. */
-enum { APART_PART = 64 };
+enum { SHARE_MARGIN_PART = 64 };
 
 /* Sets the limit and the preallocation in bytes if an option makes them this process's share of the device ("share").
  * Also converts the option keep_free to bytes, because it makes the shares smaller. */
@@ -35,7 +35,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
             "keep-free '%s' is above the device's %s: nothing could be allocated; keep less free",
             asked, WEIR_SHOWN(memory->total));
     }
-    limit->follows =
+    limit->is_dynamic =
         o->engine != WEIR_ENGINE_BFC_FIXED && (limit->keep_free > 0 || weir__limit_has_share(o));
     if (!weir__limit_has_share(o))
         return WEIR_OK;
@@ -50,7 +50,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
             a, weir__without_driver(WEIR_E_INVALID),
             "the weights of all processes on the device sum to 0: give one of them a "
             "share above 0");
-    limit->apart = limit->keep_free > 0 ? limit->keep_free : memory->total / APART_PART;
+    limit->share_margin =
+        limit->keep_free > 0 ? limit->keep_free : memory->total / SHARE_MARGIN_PART;
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
         limit->bytes = weir__limit_part(&a->device, limit->keep_free, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE)
@@ -58,7 +59,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
         limit->bytes = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(
-            weir__limit_part(&a->device, limit->apart, o->prealloc.value, weights), limit->bytes);
+            weir__limit_part(&a->device, limit->share_margin, o->prealloc.value, weights),
+            limit->bytes);
     return WEIR_OK;
 }
 
@@ -152,7 +154,7 @@ static weir_status set_budget(weir_allocator *a) {
             "a limit of %s leaves the engine nothing: its memory grows by %s",
             WEIR_SHOWN(limit->bytes), WEIR_SHOWN(least_limit));
 
-    atomic_init(&limit->promised,
+    atomic_init(&limit->least_floor,
                 weir__size_larger(a->threshold < memory.total ? a->threshold : 0, a->prealloc_min));
     if (a->threshold < a->prealloc)
         a->threshold = a->prealloc;

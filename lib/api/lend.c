@@ -244,7 +244,8 @@ static void adapt_limit(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;
 
-    if (!a->reserve.limit.follows || weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
+    if (!a->reserve.limit.is_dynamic ||
+        weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return;
     weir__stats_read(a, &figures);
     (void)weir__limit_refresh_for(&a->reserve, figures.in_use);

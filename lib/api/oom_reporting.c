@@ -202,7 +202,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
 
     *at_rest = 0;
     v->limit = a->reserve.limit.bytes;
-    v->limit_is_set = atomic_load(&a->reserve.limit.asked) < a->reserve.limit.most;
+    v->limit_is_set = atomic_load(&a->reserve.limit.by_program) < a->reserve.limit.by_settings;
     v->is_share = (uint64_t)weir__limit_is_share(&a->reserve);
     v->weight = v->is_share ? a->options.limit.value : 0;
     if (v->limit < weir__limit_own(&a->reserve.limit))
@@ -431,7 +431,7 @@ static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t l
 
     if (v->limit_is_set)
         v->set_limit = limit;
-    if (v->limit_is_set && a->reserve.limit.most >= limit)
+    if (v->limit_is_set && a->reserve.limit.by_settings >= limit)
         return;
     advice = advise_bytes(v, WEIR_SETTING_LIMIT, limit);
     if (has_own_limit(a))
@@ -444,7 +444,7 @@ static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
     uint64_t keep_free = weir__size_subtract(v->reserved + room_on(v), limit);
 
     advise_bytes(v, WEIR_SETTING_KEEP_FREE, keep_free / UNIT * UNIT);
-    if (atomic_load(&a->reserve.limit.own) < limit)
+    if (atomic_load(&a->reserve.limit.before_keep_free) < limit)
         advise_limit(a, v, limit);
 }
 

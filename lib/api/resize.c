@@ -40,7 +40,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) 
     if (status != WEIR_OK || reserved)
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
     if (status == WEIR_OK) {
-        weir__raise_to(&a->reserve.limit.promised, bytes);
+        weir__raise_to(&a->reserve.limit.least_floor, bytes);
         weir__raise_to(&a->reserve.goal.floor, bytes);
     } else {
         if (a->reserve.goal.has_threshold)
@@ -173,7 +173,7 @@ static weir_status answer_signal(weir_allocator *a, size_t *released) {
                                 released);
     *released += (size_t)reclaimed;
     if (status == WEIR_OK)
-        weir__goal_want_less(&a->reserve.goal, wanted, 0);
+        weir__goal_lower_signal(&a->reserve.goal, wanted, 0);
     return status;
 }
 
@@ -181,7 +181,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     weir_statistics figures = {.size = sizeof figures};
     weir_status status = weir__check_live_allocator(a);
     int result_before = weir__driver_result;
-    size_t answered = 0, decayed = 0, settled = 0;
+    size_t answered = 0, decayed = 0, surplus = 0;
     const char *reason;
     uint64_t keep;
     int wanted;
@@ -207,9 +207,9 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
             status = weir__goal_lower(&a->reserve, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
     }
     if (status == WEIR_OK && a->reserve.goal.has_threshold)
-        settled = weir__goal_settle(&a->reserve);
+        surplus = weir__goal_release_surplus(&a->reserve);
     if (released)
-        *released = answered + decayed + settled;
+        *released = answered + decayed + surplus;
     return weir__end_call(result_before, status);
 }
 

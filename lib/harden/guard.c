@@ -76,7 +76,7 @@ struct weir_guarded {
     weir_stream stream; /* the stream on which the block was freed, for messages */
     /* set if the block must never be reused, since the program wrote to it after its free */
     int is_damaged;
-    struct weir_guarded *next; /* the next freed block in the list `held` */
+    struct weir_guarded *next; /* the next freed block in the list `kept` */
 };
 
 struct weir_harden {
@@ -85,7 +85,7 @@ struct weir_harden {
     struct weir_harden_below below;
     uint64_t kinds; /* the kinds of hardening in use, as WEIR_HARDEN_ bits */
     /* A stream of the guard, on which weir verifies blocks after a wait for the device. */
-    CUstream quiet;
+    CUstream verify_stream;
     _Atomic uint64_t reused; /* the number of requests that got a freed block from a shelf */
     _Atomic uint64_t late_writes, overruns;
 
@@ -93,7 +93,7 @@ struct weir_harden {
     struct weir_map live; /* maps the program's address of a block to its struct weir_guarded * */
     /* The freed blocks that weir keeps: first the blocks that are kept out of use, then the blocks on shelves, oldest
      * first.  The blocks of one shelf are adjacent in the list, unless a wait for the device has failed. */
-    struct weir_guarded *held;
+    struct weir_guarded *kept;
     /* The number of all blocks that the guard has from the layer below, and the sum of their sizes with gaps. */
     uint64_t blocks, block_bytes;
     uint64_t live_bytes; /* the sizes of all live blocks with their gaps */
@@ -131,13 +131,13 @@ static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t b
                            unsigned char value, weir_stream stream) {
     const struct weir_driver *driver = h->device->driver;
     CUresult result = CUDA_SUCCESS;
-    int lent;
+    int pushed;
 
     if (bytes == 0)
         return CUDA_SUCCESS;
-    lent = weir__device_make_context_current(h->device);
+    pushed = weir__device_make_context_current(h->device);
     result = WEIR_RELAXED(driver, driver->cuMemsetD8Async(at, value, bytes, stream));
-    weir__device_restore_context(h->device, lent);
+    weir__device_restore_context(h->device, pushed);
     return result;
 }
 
@@ -180,7 +180,7 @@ static size_t first_changed(const unsigned char *at, unsigned char value, size_t
  * byte that differs, or to `bytes` if there is none. */
 static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                              unsigned char value, weir_stream stream, size_t *same) {
-    int lent = weir__device_make_context_current(h->device);
+    int pushed = weir__device_make_context_current(h->device);
     size_t part, found;
     CUresult result;
 
@@ -196,7 +196,7 @@ static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes
             break;
     }
     pthread_mutex_unlock(&h->checking);
-    weir__device_restore_context(h->device, lent);
+    weir__device_restore_context(h->device, pushed);
     return result;
 }
 
@@ -242,12 +242,12 @@ static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
 
 /* ---- held blocks ---- */
 
-/* Keeps a block out of use: puts it at the front of the list `held`, before the blocks on shelves. */
-static void keep_out(struct weir_harden *h, struct weir_guarded *b) {
+/* Keeps a block out of use: puts it at the front of the list `kept`, before the blocks on shelves. */
+static void add_kept_out(struct weir_harden *h, struct weir_guarded *b) {
     pthread_mutex_lock(&h->lock);
     b->id = 0;
-    b->next = h->held;
-    h->held = b;
+    b->next = h->kept;
+    h->kept = b;
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -289,23 +289,23 @@ static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stre
         (void)weir__device_status(h->device, result);
     }
     b->is_damaged = 1;
-    keep_out(h, b);
+    add_kept_out(h, b);
     return 0;
 }
 
 /* Frees a block in the layer below.  If the block was on a shelf, first verifies it.  If the layer below fails to free
  * it, keeps the block out of use. */
-static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
+static void free_verified(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     if (b->id && !is_unchanged(h, b, stream))
         return;
     if (free_below(h, b, stream, NULL) != WEIR_OK)
-        keep_out(h, b);
+        add_kept_out(h, b);
 }
 
 /* Removes the oldest freed block of `total` bytes from the shelf of the stream with this id, and returns it.  If
  * `total` is 0, any size will do.  Returns NULL if the shelf has no such block. */
-static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, size_t total) {
-    struct weir_guarded **at = &h->held, *b;
+static struct weir_guarded *remove_shelved(struct weir_harden *h, uint64_t id, size_t total) {
+    struct weir_guarded **at = &h->kept, *b;
 
     pthread_mutex_lock(&h->lock);
     while (*at && ((*at)->id != id || (total > 0 && (*at)->total != total)))
@@ -326,7 +326,7 @@ static weir_status guard_empty(struct weir_harden *h, int all, weir_stream strea
     /* Removes the blocks from the list before the wait, since the wait may not cover work on blocks that other threads
      * add during the wait. */
     pthread_mutex_lock(&h->lock);
-    for (at = &h->held; (b = *at);) {
+    for (at = &h->kept; (b = *at);) {
         if (b->is_damaged && !all) {
             at = &b->next;
             continue;
@@ -342,14 +342,14 @@ static weir_status guard_empty(struct weir_harden *h, int all, weir_stream strea
     status = weir__device_status(h->device, weir__device_wait(h->device));
     if (status != WEIR_OK) {
         pthread_mutex_lock(&h->lock);
-        *end = h->held;
-        h->held = taken;
+        *end = h->kept;
+        h->kept = taken;
         pthread_mutex_unlock(&h->lock);
         return status;
     }
     while ((b = taken)) {
         taken = b->next;
-        give_down(h, b, stream);
+        free_verified(h, b, stream);
     }
     return WEIR_OK;
 }
@@ -363,11 +363,11 @@ weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
     pthread_mutex_unlock(&h->lock);
     if (at_end && live > 0)
         return weir__without_driver(WEIR_E_BUSY);
-    status = guard_empty(h, 0, h->quiet);
+    status = guard_empty(h, 0, h->verify_stream);
     /* The first call may have found blocks with writes after their free, and has kept them out of use.  The second
      * call frees them. */
     if (at_end && status == WEIR_OK)
-        status = guard_empty(h, 1, h->quiet);
+        status = guard_empty(h, 1, h->verify_stream);
     /* If the layer below failed to free a block, the block is kept out of use, and the call still succeeds. */
     return status;
 }
@@ -381,7 +381,7 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
     uint64_t last = 0;
 
     pthread_mutex_lock(&h->lock);
-    for (at = &h->held; *at; at = &(*at)->next) {
+    for (at = &h->kept; *at; at = &(*at)->next) {
         shelves += (*at)->id != last;
         last = (*at)->id;
         if (last == id) {
@@ -397,12 +397,12 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
     *end = b;
     pthread_mutex_unlock(&h->lock);
     for (; count > 1 && (count > WEIR_SHELF_BLOCKS || bytes > WEIR_SHELF_BYTES); count--) {
-        b = take_shelved(h, id, 0);
+        b = remove_shelved(h, id, 0);
         /* unreached: in no test another thread empties the shelf at this moment */
         if (!b)
             break;
         bytes -= b->total;
-        give_down(h, b, stream);
+        free_verified(h, b, stream);
     }
     if (shelves > WEIR_SHELVES)
         (void)guard_empty(h, 0, stream);
@@ -429,8 +429,8 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes) {
 
 /* Allocates a new block in the layer below, and a record of it.  If memory runs out, OOM recovery in the layer below
  * also frees the blocks on shelves.  On failure returns NULL and sets *status. */
-static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, weir_stream stream,
-                                        weir_status *status) {
+static struct weir_guarded *alloc_guarded(struct weir_harden *h, size_t total, weir_stream stream,
+                                          weir_status *status) {
     struct weir_guarded *b = malloc(sizeof *b);
 
     *status = b ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -484,7 +484,7 @@ static int add_live(struct weir_harden *h, struct weir_guarded *b) {
     return added;
 }
 
-static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address) {
+static struct weir_guarded *remove_live(struct weir_harden *h, CUdeviceptr address) {
     uintptr_t value = 0;
     struct weir_guarded *b;
 
@@ -526,11 +526,11 @@ static weir_status guard_alloc(struct weir_harden *h, size_t bytes, uint64_t id,
     weir_status status = WEIR_OK;
     int is_fresh;
 
-    while (id && (b = take_shelved(h, id, total)) && !is_unchanged(h, b, stream))
+    while (id && (b = remove_shelved(h, id, total)) && !is_unchanged(h, b, stream))
         continue;
     is_fresh = !b;
     if (is_fresh)
-        b = guard_fresh(h, total, stream, &status);
+        b = alloc_guarded(h, total, stream, &status);
     if (!b)
         return status;
     atomic_fetch_add(&h->reused, !is_fresh);
@@ -542,7 +542,7 @@ static weir_status guard_alloc(struct weir_harden *h, size_t bytes, uint64_t id,
     if (status == WEIR_OK)
         *block = guarded_address(h, b);
     else
-        give_down(h, b, stream);
+        free_verified(h, b, stream);
     return status;
 }
 
@@ -609,14 +609,14 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
     else
         weir__device_log_free(h->device, guarded_address(h, b), status);
     if (status != WEIR_OK)
-        /* The map still has room for the block, unless other threads have filled the map since take_live(). */
+        /* The map still has room for the block, unless other threads have filled the map since remove_live(). */
         (void)add_live(h, b);
     return status;
 }
 
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
-    struct weir_guarded *b = take_live(h, block);
+    struct weir_guarded *b = remove_live(h, block);
     weir_status status;
 
     if (b)
@@ -668,8 +668,9 @@ weir_status weir__harden_open(struct weir_device *device, const weir_options *op
         weir__log(options->log, WEIR_LOG_WARNING,
                   "the driver has no stream ids (before 12.0): harden poison is off");
     }
-    result = WEIR_IN_SCOPE(device->driver, device->context,
-                           device->driver->cuStreamCreate(&h->quiet, CU_STREAM_NON_BLOCKING));
+    result =
+        WEIR_IN_SCOPE(device->driver, device->context,
+                      device->driver->cuStreamCreate(&h->verify_stream, CU_STREAM_NON_BLOCKING));
     if (result != CUDA_SUCCESS) {
         free(h);
         return weir__device_status(device, result);
@@ -686,9 +687,9 @@ void weir__harden_close(struct weir_harden *h) {
     if (!h)
         return;
     (void)WEIR_IN_SCOPE(h->device->driver, h->device->context,
-                        h->device->driver->cuStreamDestroy(h->quiet));
-    while ((b = h->held)) {
-        h->held = b->next;
+                        h->device->driver->cuStreamDestroy(h->verify_stream));
+    while ((b = h->kept)) {
+        h->kept = b->next;
         free(b);
     }
     for (size_t i = 0; i < h->live.capacity; i++)
@@ -701,7 +702,7 @@ void weir__harden_close(struct weir_harden *h) {
 
 /* ---- statistics and lists ---- */
 
-void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, size_t bytes),
+void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context) {
     struct weir_harden *h = guard;
     const struct weir_guarded *b;
@@ -711,11 +712,11 @@ void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, si
         if (h->live.slots[i].key != 0) {
             b = (const struct weir_guarded *)h->live.slots[i]
                     .value; /* NOLINT: add_live() stored this pointer */
-            see(context, b->base, b->total);
+            visit(context, b->base, b->total);
         }
-    for (b = h->held; b; b = b->next)
+    for (b = h->kept; b; b = b->next)
         if (b->is_damaged) /* skips the blocks on shelves, since a trim frees them */
-            see(context, b->base, b->total);
+            visit(context, b->base, b->total);
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -739,7 +740,7 @@ void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     out->requested_peak = h->requested_peak > out->requested ? h->requested_peak : out->requested;
     out->late_writes = atomic_load(&h->late_writes);
     out->overruns = atomic_load(&h->overruns);
-    for (const struct weir_guarded *b = h->held; b; b = b->next)
+    for (const struct weir_guarded *b = h->kept; b; b = b->next)
         out->kept_out += b->id == 0 ? b->total : 0;
     out->host_bytes += sizeof *h + h->blocks * sizeof(struct weir_guarded) +
                        h->live.capacity * sizeof *h->live.slots;

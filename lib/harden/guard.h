@@ -48,10 +48,10 @@ int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
  * gaps.  Sets *block to the program's address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is
  * no such block. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
-/* Calls `see` for each live block of the program and for each block that is kept out of use, under the guard's lock.
+/* Calls `visit` for each live block of the program and for each block that is kept out of use, under the guard's lock.
  * `base` and `bytes` are those of the block in the layer below, with the gaps.  Skips freed blocks that the guard
  * keeps for reuse, since a trim frees them. */
-void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, size_t bytes),
+void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context);
 
 /* Waits for the device, verifies all freed blocks that the guard keeps for reuse, and frees them in the layer below.

@@ -54,13 +54,13 @@ struct weir_decay {
     _Atomic uint64_t last; /* the time of the last request that the caches could not serve */
     _Atomic uint64_t peak; /* the largest number of bytes in use in the current window */
     _Atomic int grew; /* set if reserved memory has grown for a request in the current window */
-    /* Guards `each` and `aim`.  A thread that holds the lock calls nothing. */
+    /* Guards `reserved_per_used` and `target`.  A thread that holds the lock calls nothing. */
     struct weir_lock lock;
     /* The reserved bytes that the program needs for one byte in use, learned from earlier windows.  0 before the first
      * window. */
-    double each;
+    double reserved_per_used;
     /* the reserved bytes that should remain after decay has released memory at the end of a window */
-    uint64_t aim;
+    uint64_t target;
 };
 
 /* The state of memory pressure: weir should release memory because the program called weir_low_memory, or because the
@@ -69,10 +69,10 @@ struct weir_pressure {
     /* The number of bytes that weir_low_memory wants weir to release: 0 for none, UINT64_MAX for all idle memory. */
     _Atomic uint64_t wanted;
     _Atomic uint64_t due; /* when to check next whether to release memory, or 0 to check at once */
-    _Atomic uint64_t grown; /* the time that growth had taken in all until the last release */
+    _Atomic uint64_t old_growth; /* the time that growth had taken in all until the last release */
     /* Set while a request checks whether to release memory.  Other requests then skip the check, and only this request
      * uses `pause'. */
-    atomic_int is_looking;
+    atomic_int is_release_running;
     uint64_t pause; /* the time between the next check and the one after it; it doubles */
 };
 
@@ -90,9 +90,9 @@ struct weir_ahead {
     /* A request wakes the thread of grow-ahead if fewer idle bytes than `mark' remain after the request. */
     _Atomic uint64_t mark;
 
-    /* A thread holds `turning' for one check of the idle bytes and at most one step of growth, called a turn.  The
+    /* A thread holds `step_lock' for one check of the idle bytes and at most one step of growth, called a turn.  The
      * lock guards the next four fields. */
-    pthread_mutex_t turning;
+    pthread_mutex_t step_lock;
     /* If fewer bytes than `low' are idle, a turn grows the reserved memory by one step.  0 after grow-ahead has
      * stopped for good. */
     uint64_t low;
@@ -103,9 +103,10 @@ struct weir_ahead {
     /* The time of the next turn on the device model, which has no thread of grow-ahead; 0 if no turn is planned. */
     uint64_t due_ticks;
 
-    pthread_mutex_t lock; /* guards the fields `woken', `told' and `stopped' */
-    pthread_cond_t woken; /* signalled after `told' (wake up) or `stopped' (exit) was set */
-    int told, stopped;
+    pthread_mutex_t lock; /* guards the fields `woken', `wake_requested' and `stopped' */
+    pthread_cond_t
+        woken; /* signalled after `wake_requested' (wake up) or `stopped' (exit) was set */
+    int wake_requested, stopped;
 
     pthread_t thread;
 };
@@ -145,7 +146,7 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 
 /* Queries pending frees and releases idle memory above the floor, both without a wait.  weir_decay calls this function
  * for an allocator with a finite release threshold.  Returns the number of released bytes. */
-size_t weir__goal_settle(struct weir_reserve *v);
+size_t weir__goal_release_surplus(struct weir_reserve *v);
 
 /* Records the bytes in use after a request at the time `now', and sets *pause to the time between this request and the
  * request before it.  Returns 1 if the current window is over, else 0. */
@@ -161,7 +162,7 @@ uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_us
 void weir__goal_signal(struct weir_goal *g, uint64_t bytes);
 /* Lowers the number of bytes that the program wants back from `wanted' to `rest', unless another thread has changed
  * it. */
-void weir__goal_want_less(struct weir_goal *g, uint64_t wanted, uint64_t rest);
+void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest);
 
 /* ---- raising ---- */
 
@@ -169,26 +170,26 @@ void weir__goal_want_less(struct weir_goal *g, uint64_t wanted, uint64_t rest);
  * least prealloc_min bytes, and more than 0, are reserved.  On an error, writes the reason to `text'. */
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
 /* Logs that the preallocation has reserved only `reserved' of `asked' bytes, and why.  If the preallocation is a share
- * of the device, `apart' is the number of bytes that shares leave free.  Any thread may call this function. */
+ * of the device, `share_margin' is the number of bytes that shares leave free.  Any thread may call this function. */
 void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
-                                  uint64_t apart);
+                                  uint64_t share_margin);
 
 /* Starts grow-ahead: grows the reserved memory until `low' bytes are idle, and starts the thread.  Whenever fewer than
  * `low' bytes are idle, the thread grows the reserved memory until goal.idle bytes are idle.  The engine must be open
  * and have a step size.  Returns OK, or E_HOST_MEMORY if no thread can start; grow-ahead is then off. */
-weir_status weir__goal_start(struct weir_reserve *v, uint64_t low);
+weir_status weir__goal_start_ahead(struct weir_reserve *v, uint64_t low);
 /* Ends the thread of grow-ahead after its current step, and closes the lock by which processes preallocate one after
  * the other. */
 void weir__goal_close(struct weir_reserve *v);
-/* Waits until the thread of grow-ahead has finished its current step.  No other step begins before weir__goal_go_on.
+/* Waits until the thread of grow-ahead has finished its current step.  No other step begins before weir__goal_resume_ahead.
  * */
-void weir__goal_hold(struct weir_reserve *v);
-void weir__goal_go_on(struct weir_reserve *v);
+void weir__goal_pause_ahead(struct weir_reserve *v);
+void weir__goal_resume_ahead(struct weir_reserve *v);
 /* Wakes the thread of grow-ahead if too few bytes are idle.  Called after each request that the engine has served.
  * The caller must not hold the engine's lock. */
 void weir__goal_wake_ahead(struct weir_reserve *v);
 /* Makes all steps of grow-ahead that are due on the device model, whose time is virtual and where grow-ahead has no
  * thread.  Does nothing on a real device. */
-void weir__goal_catch_up(struct weir_reserve *v);
+void weir__goal_run_due_steps(struct weir_reserve *v);
 
 #endif

@@ -28,27 +28,27 @@ struct weir_limit {
     /* the bytes of the device that growth must leave free (--keep-free); constant */
     uint64_t keep_free;
     /* The bytes of the device that the processes' shares (--limit share) leave free for other programs; constant. */
-    uint64_t apart;
+    uint64_t share_margin;
     /* Constant.  1 if the limit depends on the memory of other processes; weir then computes the limit again from
      * time to time. */
-    int follows;
-    /* The limits before a share of the device or `keep_free' lowers them.  `most' comes from the settings and is
-     * constant.  `asked' is the limit that the program has set, and is at most `most'. */
-    _Atomic uint64_t asked;
-    uint64_t most;
+    int is_dynamic;
+    /* The limits before a share of the device or `keep_free' lowers them.  `by_settings' comes from the settings and is
+     * constant.  `by_program' is the limit that the program has set, and is at most `by_settings'. */
+    _Atomic uint64_t by_program;
+    uint64_t by_settings;
     /* The limit before `keep_free' lowers it.  Used only if the limit depends on other processes. */
-    _Atomic uint64_t own;
+    _Atomic uint64_t before_keep_free;
     /* The preallocated bytes that the process keeps even if its share of the device (--limit share) becomes smaller.
      * */
-    _Atomic uint64_t promised;
+    _Atomic uint64_t least_floor;
     /* set once the program has set a limit in bytes, which replaces the process's share of the device */
     atomic_int no_share;
     struct weir_lock limiting;
 };
 
-/* Returns the bytes of a process's share of the device.  The share is the device's memory without `apart' bytes, times
+/* Returns the bytes of a process's share of the device.  The share is the device's memory without `share_margin' bytes, times
  * `weight' / `weights'.  Returns 0 if `weights' is 0. */
-uint64_t weir__limit_part(const struct weir_device *device, uint64_t apart, uint64_t weight,
+uint64_t weir__limit_part(const struct weir_device *device, uint64_t share_margin, uint64_t weight,
                           uint64_t weights);
 /* Returns the weight that the settings give to this process's share of the device, in millionths. */
 uint64_t weir__limit_weight(const weir_options *options);
@@ -73,7 +73,7 @@ int weir__limit_refresh(struct weir_reserve *v);
 /* Sets the limit that the program wants.  If the limit was a share of the device, the bytes replace the share. */
 void weir__limit_set(struct weir_reserve *v, uint64_t bytes);
 /* Lowers the floor, below which weir releases no memory, to the process's share of the device, if the preallocation or
- * the limit is a share.  The floor does not fall below `promised'.  `weights' is the sum of the weights of all
+ * the limit is a share.  The floor does not fall below `least_floor'.  `weights' is the sum of the weights of all
  * processes. */
 void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights);
 

@@ -62,7 +62,7 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) 
     weir_status status;
 
     if (!is_graphs && v->goal.ahead.is_on)
-        weir__goal_catch_up(v);
+        weir__goal_run_due_steps(v);
     status = v->engine->ops->alloc(v->engine, r);
     if (status != WEIR_OK)
         status = serve_after_failure(v, r, status);
