@@ -1,30 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* goal.c: how much memory should be reserved, and how reserved memory is lowered and raised (goal.h).
  *
- * Preallocation.  If several processes start together and each preallocates nine tenths of the free memory, most
- * fail, since all read the same amount of free memory.  So the processes of one user preallocate on a device one
- * after the other, by a lock (turn_lock.h).  Each process computes its amount again once it has the lock.  If there
- * is no lock, or another process keeps the lock for too long, the process logs a warning and preallocates without
- * the lock.  A preallocation fails only if less than prealloc_min is reserved; weir then releases its memory.
+ * Growth holds the driver's lock, so grow-ahead makes short steps.  A step takes a tenth of a millisecond, and the pause
+ * after a step is ten times as long, or shorter if fewer than `low' bytes are idle.
  *
- * Idle memory.  For the thread of grow-ahead, reserved memory outside live blocks of the engine is idle; memory in
- * per-stream caches is live to the engine.  Some idle memory may be of no use to a request: pieces that are too
- * small, or pieces that other streams may still use.  Then requests themselves grow the reserved memory.
- *
- * Pauses.  Growth holds the driver's lock, so the pauses between steps decide how long calls of other threads can
- * take.  A step takes a tenth of a millisecond, and the pause after it is ten times as long; below `low' the pause
- * is shorter.
- *
- * Waking.  A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and signals the thread, so that only
- * one request signals.  The thread sets `mark' before it reads the idle bytes for the last time, so that the thread
+ * A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and wakes the thread of grow-ahead, so that only
+ * one request wakes the thread.  The thread sets `mark' before it reads the idle bytes for the last time, so that it
  * misses no request (tests/spin/ahead.pml).
  *
- * Device model.  On the device model time is virtual, and a real thread would make figures depend on the scheduler.
- * So there is no thread.  The first request after the planned time makes the thread's turns, without virtual time,
- * before the request itself grows.
- *
- * Exit.  At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `process_step_lock' in
- * each turn.  exit() stops new turns, and waits up to a second for the current turn.
+ * On the device model time is virtual, and a real thread would make figures depend on the scheduler.  So requests make
+ * the thread's steps there, in no virtual time.
  *
  * Locks, outermost first: `step_lock', `process_step_lock', the locks of a growth, `lock'.
  *
@@ -52,17 +37,17 @@
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
 
-/* If at most LEAST bytes are not needed, decay releases all of them, instead of half of them. */
+/* Decay releases half of the memory that is not needed, or all of it if it is at most LEAST. */
 #define LEAST ((uint64_t)64 << 20)
-/* After 64 halvings nothing is left of an amount, so the loop over windows without requests can stop. */
+/* After 64 halvings nothing is left, so the loop over windows without requests can stop. */
 enum { MOST_WINDOWS = 64 };
 
-/* The first and the longest pause between two checks whether to release memory.  Pauses double.  A signal of
- * weir_low_memory ends after the longest pause, about a second after the first check. */
+/* The pauses between two checks whether to release memory double.  A call of weir_low_memory ends after the longest
+ * pause, about a second after the first check. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a finite release threshold, memory from new growth is kept for a while, so that a program that needs its memory
- * again and again spends at most a 16th of its time on growth. */
+/* With a finite release threshold, requests keep memory for 16 times as long as its growth took, so that a program that
+ * needs the memory again and again spends at most a 16th of its time on growth. */
 #define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -102,9 +87,8 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates g->decay.reserved_per_used, the reserved bytes that one byte in use needs, at the end of a window.  `peak' is the peak of
- * bytes in use.  If reserved memory grew in the window, the program needed all of it, so the function stores the value
- * of this window.  Otherwise it keeps the smaller of the old value and the window's value. */
+/* Updates g->decay.reserved_per_used at the end of a window with at most `peak' bytes in use.  If reserved memory grew
+ * in the window, the program needed all of it.  Otherwise the smallest ratio so far is the need. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -114,8 +98,8 @@ static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, in
         *ratio = now;
 }
 
-/* Lowers g->decay.target, the reserved bytes to keep, at the end of a window in which at most `peak' bytes were in use.
- * The caller holds the lock of decay. */
+/* Lowers g->decay.target at the end of a window in which at most `peak' bytes were in use.  If physical allocations are
+ * larger than the amount to release, the amount grows with the next windows.  The caller holds the lock of decay. */
 static void lower_decay_target(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     double needed =
         (double)peak * (g->decay.reserved_per_used > 0 ? g->decay.reserved_per_used : 1);
@@ -166,7 +150,7 @@ void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest
                                                   memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Returns the nanoseconds that growth of reserved memory has taken since the allocator was created. */
+/* Returns the nanoseconds that growth has taken since the allocator was created. */
 static uint64_t growth_ns(const struct weir_reserve *v) {
     return atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
 }
@@ -187,13 +171,12 @@ size_t weir__goal_release_surplus(struct weir_reserve *v) {
     return trim.released;
 }
 
-/* Returns the number of bytes that requests should release because of weir_low_memory, or 0. */
+/* Returns the bytes that requests should release because of weir_low_memory, or 0. */
 static uint64_t bytes_wanted(const struct weir_goal *g) {
     return g->in_requests ? atomic_load_explicit(&g->pressure.wanted, memory_order_acquire) : 0;
 }
 
-/* Returns 1 if weir should release memory at the time `now' because of weir_low_memory or the release threshold, else
- * 0. */
+/* Returns 1 if weir_low_memory or the release threshold requires a release at the time `now', else 0. */
 static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     const struct weir_goal *g = &v->goal;
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
@@ -206,9 +189,9 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
 }
 
 /* Sets the time of the next check whether to release memory, and the bytes that are still to be released.  The last
- * check was due at `due', took place at `now' and released `got' bytes.  Pauses double.  A new call of weir_low_memory
- * resets the pause; with a finite release threshold, growth and releases reset it, too.  With a finite threshold the
- * first check ends a signal of weir_low_memory, since it releases all idle memory. */
+ * check was due at `due', took place at `now' and released `got' bytes.  The pause doubles, but begins again after a
+ * call of weir_low_memory.  With a finite release threshold, growth and releases begin it again, too, and the first
+ * check ends a call of weir_low_memory, since it releases all idle memory. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -218,8 +201,7 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     if (due == 0 || (g->has_threshold && atomic_load(&p->old_growth) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
     atomic_store_explicit(&p->old_growth, growth_ns(v), memory_order_relaxed);
-    /* If the program has called weir_low_memory since the check, `due' has changed, and the next check takes place at
-     * once. */
+    /* Fails if the program has called weir_low_memory since the check; the next check then takes place at once. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
     if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
@@ -228,10 +210,9 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory without a wait, at the time `now'.  If a window of decay is over, releases the memory that
- * the program did not need.  Also releases memory for weir_low_memory and the release threshold.  `pause' is the time
- * between the last two requests.  The caller has set `is_release_running'.  The function is not inlined, since setting the
- * public statistics to zero takes as long as the rest of a request. */
+/* Lowers reserved memory without a wait: because a window of decay is over, if `is_over' is set, and because of
+ * weir_low_memory and the release threshold.  `pause' is the time between the last two requests.  Not inlined, since
+ * setting the public statistics to zero takes as long as the rest of a request. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -261,8 +242,7 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
         schedule_check(v, now, due, wanted, trim.released);
 }
 
-/* With a finite release threshold, a request that has grown the reserved memory delays the next release: the function
- * moves p->due, the time of the next check. */
+/* With a finite release threshold, a request that has grown the reserved memory delays the next release. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
@@ -292,20 +272,18 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The longest time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* SHARE_NS is the time in which other processes can reply to a request for memory.  weir stops waiting earlier if the
- * free memory has not grown for STILL_NS.  A process needs 0.2 s to release all memory of an H200. */
+/* SHARE_NS is the time in which other processes should reply to a request for memory.  weir stops waiting if the free
+ * memory has not grown for STILL_NS, since a process needs 0.2 s to release all memory of an H200. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
-/* Returns the number of bytes of the device that shares leave free.  Returns 0 if the preallocation is no share of the
- * device. */
+/* Returns the bytes that shares of the device leave free, or 0 if the preallocation is no share. */
 static uint64_t share_margin_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.share_margin : 0;
 }
 
 /* Computes the target of the preallocation again, since other processes may have changed the free memory.  This
- * allocator's reserved memory is treated as free.  If the preallocation is a share of the device, it does not use
- * memory that belongs to other processes' shares. */
+ * allocator's reserved memory counts as free.  A share of the device uses no memory of other processes' shares. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -329,7 +307,9 @@ static void refresh_target(struct weir_reserve *v) {
     p->target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Waits for at most LONGEST_WAIT_NS until no other process preallocates on this device. */
+/* Takes the lock by which the processes of a user preallocate on a device one after the other.  Without it, processes
+ * that start together would all read the same amount of free memory, and most of them would fail.  After
+ * LONGEST_WAIT_NS, or if there is no lock, the preallocation continues without the lock. */
 static void lock_preallocation(struct weir_reserve *v) {
     struct weir_process_lock *lock = &v->goal.preallocation.lock;
     uint64_t began = weir__clock_ns(), waited;
@@ -337,8 +317,7 @@ static void lock_preallocation(struct weir_reserve *v) {
     char name[WEIR_UUID_BYTES] = "";
     int got;
 
-    /* The lock is a file.  Its name contains the device's UUID, since the number of a device differs between
-     * processes. */
+    /* The lock is a file with the device's UUID in its name, since a device's number differs between processes. */
     if (!weir__kept_is(&lock->file))
         (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
     while ((got = weir__process_lock_try(lock, name)) == 0 &&
@@ -358,8 +337,8 @@ static void lock_preallocation(struct weir_reserve *v) {
     atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
 }
 
-/* Waits until other processes have released memory above their shares of the device.  Stops if all processes have
- * replied, or if the free memory no longer grows. */
+/* Waits until other processes have released memory above their shares of the device, until all have replied, or until
+ * the free memory no longer grows. */
 static void wait_for_other_shares(struct weir_reserve *v) {
     uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
     uint64_t lacks =
@@ -389,8 +368,8 @@ static void wait_for_other_shares(struct weir_reserve *v) {
 
 enum { CAUSE_BYTES = 80 };
 
-/* Writes the reason why a preallocation has reserved only `reserved' bytes.  If it is a share of the device, shares
- * leave `share_margin' bytes free. */
+/* Writes the reason why a preallocation has reserved only `reserved' bytes.  Shares of the device leave `share_margin'
+ * bytes free. */
 static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_t share_margin,
                         char text[CAUSE_BYTES]) {
     size_t least = v->engine->least_limit;
@@ -425,13 +404,12 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
               WEIR_SHOWN(asked), WEIR_SHOWN(reserved), cause);
 }
 
-/* Fails a preallocation that has reserved fewer bytes than prealloc_min: releases its memory and writes the reason to
- * `text'.  Updates *figures, the engine's figures. */
+/* Fails a preallocation that has reserved fewer bytes than prealloc_min: releases its memory, writes the reason to
+ * `text' and reads the engine's figures again. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
     struct weir_preallocation *p = &v->goal.preallocation;
-    /* The text for the case that the device had enough memory, but the preallocation itself is smaller than
-     * prealloc_min. */
+    /* the cause if the preallocation is smaller than prealloc_min, although the device had enough memory */
     char cause[CAUSE_BYTES] = "no more was asked";
     size_t released;
 
@@ -482,18 +460,16 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     if (lacks || !weir__is_failure(status))
         return status;
     weir__goal_log_preallocation(v, p->target, after.reserved, share_margin_of(v));
-    /* A preallocation that has reserved at least prealloc_min bytes is a success, even if the target is larger. */
+    /* Less than the target is a success, if it is at least prealloc_min. */
     return after.reserved == 0 ? status : WEIR_OK;
 }
 
 /* ---- grow-ahead: idle memory ------------------------------------------------------------------- */
 
-/* Returns 1 if the device is the device model, else 0.  Grow-ahead has no thread on the device model. */
 static int is_device_model(const struct weir_reserve *v) {
     return v->device->driver->aside != NULL;
 }
 
-/* Returns the number of reserved bytes that are in no block.  Sets *reserved to the number of reserved bytes. */
 static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -507,15 +483,15 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* A value for a pause that lasts until a request wakes the thread of grow-ahead. */
+/* a pause that lasts until a request wakes the thread of grow-ahead */
 #define UNTIL_WOKEN UINT64_C(0)
 enum {
-    /* pauses between steps are this many times shorter while fewer than `low' bytes are idle */
-    LOW_PAUSE_PART = 4,
+    LOW_PAUSE_PART =
+        4,         /* pauses are this many times shorter while fewer than `low' bytes are idle */
     FREE_PART = 64 /* grow-ahead leaves a 64th of the device free for requests */
 };
 
-/* Stops grow-ahead for good, since no later step can succeed.  Returns UNTIL_WOKEN, so that the thread sleeps. */
+/* Stops grow-ahead for good, since no later step can succeed. */
 static uint64_t stop_ahead(struct weir_ahead *a) {
     a->low = 0;
     a->raising = 0;
@@ -523,7 +499,7 @@ static uint64_t stop_ahead(struct weir_ahead *a) {
     return UNTIL_WOKEN;
 }
 
-/* Grows the reserved memory by one step, and subtracts the growth from *lacks, the idle bytes that are still missing.
+/* Grows the reserved memory by one step, and subtracts the growth from *lacks, the idle bytes that are missing.
  * Returns E_NO_MEMORY if the limit or the device has no room for a step. */
 static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_subtract(v->limit.bytes, reserved), step = v->engine->step_bytes;
@@ -541,8 +517,8 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* Returns the nanoseconds until the next turn of grow-ahead, or UNTIL_WOKEN if only a request should wake the thread.
- * `status' is the result of the last step.  `lacks' is the number of idle bytes that are still missing. */
+/* Returns the nanoseconds until the next step of grow-ahead, or UNTIL_WOKEN.  `status' is the result of the last step,
+ * after which `lacks' idle bytes are missing. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
     double idle = (double)weir__size_subtract(v->goal.idle, lacks), low = (double)a->low;
@@ -564,8 +540,8 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
     return pause;
 }
 
-/* Makes one turn of grow-ahead: one step of growth if too few bytes are idle.  Returns the nanoseconds until the next
- * turn, or UNTIL_WOKEN if only a request should wake the thread.  The caller holds `step_lock'. */
+/* Grows the reserved memory by one step if too few bytes are idle.  Returns the nanoseconds until the next step, or
+ * UNTIL_WOKEN.  The caller holds `step_lock'. */
 static uint64_t grow_if_low(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t reserved, idle, lacks;
@@ -587,9 +563,11 @@ static uint64_t grow_if_low(struct weir_reserve *v) {
 
 /* ---- grow-ahead: the thread -------------------------------------------------------------------- */
 
+/* A thread holds process_step_lock during each step, so that exit() can wait up to a second for the step: the driver is
+ * unloaded afterwards. */
 static pthread_mutex_t process_step_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* set when the process exits; no turn begins after this */
+static atomic_int exiting; /* set when the process exits; no step begins afterwards */
 
 static void stop_steps_at_exit(void) {
     if (weir__driver_forked())
@@ -604,8 +582,7 @@ static void register_ahead_exit(void) {
     (void)atexit(stop_steps_at_exit);
 }
 
-/* Makes the thread of grow-ahead wait for `pause' nanoseconds or, if `pause' is UNTIL_WOKEN, until a request wakes it.  The
- * caller holds `lock'. */
+/* Waits for `pause' nanoseconds, or until a request wakes the thread.  The caller holds `lock'. */
 static void wait_for_wake(struct weir_ahead *a, uint64_t pause) {
     uint64_t ns = weir__clock_ns() + pause;
     struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
@@ -640,7 +617,6 @@ static void *run_ahead(void *reserve) {
     return NULL;
 }
 
-/* Wakes the thread of grow-ahead, unless another request has already done so. */
 static void wake_thread(struct weir_ahead *a) {
     if (atomic_exchange(&a->mark, 0) == 0)
         return;
@@ -652,11 +628,11 @@ static void wake_thread(struct weir_ahead *a) {
 
 /* ---- grow-ahead: device model ------------------------------------------------------------------ */
 
-/* On the device model, the virtual time after which a thread of grow-ahead would make its first step. */
+/* On the device model, the virtual time that a thread of grow-ahead would need to wake. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Makes all turns of grow-ahead that are due on the device model.  They take no virtual time of the caller.  If no
- * turn is planned and `begins' is set, plans a turn. */
+/* Makes all steps of grow-ahead that are due on the device model, in no virtual time of the caller.  If none is planned
+ * and `begins' is set, plans one. */
 static void run_model_steps(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;
@@ -683,8 +659,7 @@ void weir__goal_run_due_steps(struct weir_reserve *v) {
 
 /* ---- grow-ahead: other callers ----------------------------------------------------------------- */
 
-/* Requests call this function often, so it calls no driver function and takes no lock that a thread holds during a
- * step. */
+/* Requests call this function often, so it calls no driver function and takes no lock that is held during a step. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
