@@ -55,7 +55,7 @@ static uint64_t limit_in_units(const struct weir_reserve *v, uint64_t bytes) {
     return bytes != UINT64_MAX && unit ? weir__size_round_down((size_t)bytes, unit) : bytes;
 }
 
-/* Sets the limit to `bytes'.  If another thread has set a lower limit for the program meanwhile, sets that limit. */
+/* Sets the limit to `bytes', or to the program's limit if it is lower. */
 static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_take(&limit->limiting);
     atomic_store_explicit(&limit->bytes, weir__size_smaller(bytes, atomic_load(&limit->by_program)),
@@ -63,9 +63,8 @@ static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_give(&limit->limiting);
 }
 
-/* Returns the largest number of reserved bytes with which `keep_free' bytes of the device stay free.  The result needs
- * the reserved memory and the device's free memory at one moment, so if reserved memory changed between the readings,
- * the function reads both again. */
+/* Returns the largest number of reserved bytes with which `keep_free' bytes of the device stay free.  Reads the figures
+ * again if reserved memory has changed meanwhile, since both must belong to one moment. */
 static uint64_t limit_by_device(struct weir_reserve *v) {
     uint64_t before, after = weir__engine_reserve(v->engine), device_free;
 
@@ -81,8 +80,7 @@ static uint64_t limit_by_device(struct weir_reserve *v) {
     return weir__size_smaller(before, after) + weir__size_subtract(device_free, v->limit.keep_free);
 }
 
-/* The new limit is at least the memory in use, since live blocks stay.  weir computes the limit again before it fails
- * a request because of the limit. */
+/* The new limit is at least the memory in use, since live blocks stay. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use) {
     struct weir_limit *limit = &v->limit;
     uint64_t asked = atomic_load(&limit->by_program), bytes = asked, before = limit->bytes;
@@ -139,6 +137,6 @@ void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights) {
     if (most == UINT64_MAX)
         return;
     weir__lower_to(&v->goal.floor, weir__size_larger(most, atomic_load(&limit->least_floor)));
-    /* Another thread may have raised `least_floor' and then the floor, just before this thread lowered the floor. */
+    /* Another thread may have raised `least_floor' before this thread lowered the floor. */
     weir__raise_to(&v->goal.floor, atomic_load(&limit->least_floor));
 }
