@@ -153,7 +153,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/reserve/limit.c \
 	lib/reserve/limit.h \
 	lib/reserve/oom_recovery.c \
-	lib/reserve/oom_recovery.h \
 	lib/reserve/profile.c \
 	lib/reserve/profile.h \
 	lib/reserve/reserve.c \

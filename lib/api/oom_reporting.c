@@ -31,7 +31,6 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 #include "ipc/process_peers.h"
-#include "reserve/oom_recovery.h"
 
 _Static_assert((int)WEIR_OOM_REPORT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
                "the registry names enough processes");

@@ -14,9 +14,9 @@
 #include "api/drop_in.h"
 #include "api/oom_reporting.h"
 #include "base/log.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "cache/stream_cache.h"
-#include "reserve/oom_recovery.h"
 
 /* Set while this thread runs the program's OOM callback.  If a request inside the callback fails, weir does not call
  * the callback again. */

@@ -150,7 +150,6 @@ void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest
                                                   memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Returns the nanoseconds that growth has taken since the allocator was created. */
 static uint64_t growth_ns(const struct weir_reserve *v) {
     return atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
 }
@@ -161,8 +160,8 @@ size_t weir__goal_release_surplus(struct weir_reserve *v) {
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(&v->goal, figures.reserved, figures.in_use, UINT64_MAX);
-    /* Releases nothing while more memory is reserved than a lowered limit allows, since weir could not reserve the
-     * released memory again.  The report of a failed request may have promised this memory to the next request. */
+    /* Above a lowered limit nothing is released, since weir could not reserve the memory again, and an OOM report may
+     * have promised the memory to the next request. */
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
@@ -267,7 +266,7 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 /* The size of a page of device memory: mapped memory and cuMemAlloc use whole pages. */
 #define PAGE ((uint64_t)2 << 20)
 
-/* ---- preallocation: the lock ------------------------------------------------------------------- */
+/* ---- preallocation ---------------------------------------------------------------------------- */
 
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The longest time to wait while other processes preallocate. */
@@ -364,8 +363,6 @@ static void wait_for_other_shares(struct weir_reserve *v) {
     atomic_fetch_add(&v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
 }
 
-/* ---- preallocation: messages ------------------------------------------------------------------- */
-
 enum { CAUSE_BYTES = 80 };
 
 /* Writes the reason why a preallocation has reserved only `reserved' bytes.  Shares of the device leave `share_margin'
@@ -427,8 +424,6 @@ static weir_status fail_below_least(struct weir_reserve *v, weir_status status, 
     return status;
 }
 
-/* ---- preallocation ----------------------------------------------------------------------------- */
-
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes) {
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
     struct weir_counters *counters = v->events.counters;
@@ -464,7 +459,7 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     return after.reserved == 0 ? status : WEIR_OK;
 }
 
-/* ---- grow-ahead: idle memory ------------------------------------------------------------------- */
+/* ---- grow-ahead: steps ------------------------------------------------------------------------- */
 
 static int is_device_model(const struct weir_reserve *v) {
     return v->device->driver->aside != NULL;
@@ -477,8 +472,6 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
     *reserved = figures.reserved;
     return weir__size_subtract(figures.reserved, figures.in_use);
 }
-
-/* ---- grow-ahead: a turn ------------------------------------------------------------------------ */
 
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)

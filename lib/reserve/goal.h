@@ -109,8 +109,7 @@ uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_
  * reserved.  Sets *released to the number of released bytes.  `cause' is the reason (WEIR_EVENT_...), for the
  * allocator's list of events.  May wait for the device. */
 weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, size_t *released);
-/* Releases idle memory, without a wait, if decay, weir_low_memory or the release threshold requires this.  Called
- * after each request that the engine has served. */
+/* Releases idle memory, without a wait, if decay, weir_low_memory or the release threshold requires this. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r);
 
 /* Queries pending frees and releases idle memory above the floor, both without a wait, for weir_decay.  Returns the
@@ -149,11 +148,9 @@ void weir__goal_close(struct weir_reserve *v);
 /* Waits for the current step of grow-ahead.  No other step begins before weir__goal_resume_ahead. */
 void weir__goal_pause_ahead(struct weir_reserve *v);
 void weir__goal_resume_ahead(struct weir_reserve *v);
-/* Wakes the thread of grow-ahead if too few bytes are idle.  Called after each request that the engine has served.
- * The caller must not hold the engine's lock. */
+/* Wakes the thread of grow-ahead if too few bytes are idle.  The caller must not hold the engine's lock. */
 void weir__goal_wake_ahead(struct weir_reserve *v);
-/* Makes all steps of grow-ahead that are due on the device model, which has no thread of grow-ahead.  Does nothing on
- * a real device. */
+/* Makes all steps of grow-ahead that are due on the device model, which has no thread of grow-ahead. */
 void weir__goal_run_due_steps(struct weir_reserve *v);
 
 #endif

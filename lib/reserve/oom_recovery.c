@@ -4,10 +4,11 @@
  * weir retries the request after each step that may have freed memory, and stops at the first success.  This file has
  * no lock, and must not depend on a particular engine.
  */
-#include "reserve/oom_recovery.h"
+#include "reserve/reserve.h"
 
 #include <time.h>
 
+#include "base/result.h"
 #include "base/size.h"
 #include "ipc/group_process.h"
 #include "ipc/registry.h"

@@ -3,7 +3,6 @@
 #include "reserve/reserve.h"
 
 #include "base/result.h"
-#include "reserve/oom_recovery.h"
 
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending) {
     weir__reclaim_fn *reclaim = atomic_load_explicit(&v->reclaim, memory_order_acquire);

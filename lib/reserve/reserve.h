@@ -62,4 +62,13 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r);
  * fixed address (r->at) is tried only once.  On a captured stream the block is a memory node of the graph. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r);
 
+/* Runs OOM recovery for a request that failed with the status `why' (E_NO_MEMORY or E_LIMIT): tries to free memory,
+ * and retries the request.  Polls pending frees for at most options.recovery_timeout_ms.  Returns OK if the request
+ * has its block.  Otherwise returns the last status, and writes the figures of the failure to *r->refused. */
+weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r, weir_status why);
+/* Returns the size of the largest request that would certainly have succeeded in place of the failed request
+ * `refused'.  Returns 0 if the stream was captured. */
+uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
+                                    const struct weir_failed_request *refused);
+
 #endif
