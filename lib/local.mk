@@ -174,7 +174,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/api/drop_in.h \
 	lib/api/figures.c \
 	lib/api/handle.c \
-	lib/api/hold_settings.c \
+	lib/api/apply_settings.c \
 	lib/api/ipc.c \
 	lib/api/lend.c \
 	lib/api/multi_device.c \

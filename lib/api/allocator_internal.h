@@ -29,7 +29,7 @@ struct weir_allocator {
     struct weir_harden *harden;
     /* The memory that earlier runs needed, read from a profile file; NULL if the options name no profile.  The pointer
      * does not change after the allocator's creation. */
-    struct weir_learn *learn;
+    struct weir_run_profile *run_profile;
     /* The arguments of weir_allocator_create, for the functions that create the parts of the allocator.  NULL after the
      * creation. */
     const struct weir_creation *creation;
@@ -51,25 +51,25 @@ struct weir_allocator {
      * Both fields are 0 if the option grow_ahead is off. */
     uint64_t low, high;
     /* If weir lowers the limit, it may be unable to free all memory above the new limit, for example because of live
-     * blocks.  `stayed` is the number of bytes that weir could not free.  `unfreed_after` is the number of allocations
+     * blocks.  `not_released` is the number of bytes that weir could not free.  `retry_release_after` is the number of allocations
      * and frees before this attempt; weir tries again only after more calls.  Only the thread that adapts limits uses
      * both fields. */
-    uint64_t stayed, unfreed_after;
+    uint64_t not_released, retry_release_after;
     struct weir_local_peer local_peer;
     /* What this allocator writes into the shared registry, a file in which processes publish how much memory they
      * use. */
     struct weir_claim claim;
     /* A stream on which weir allocates and frees blocks for callers that pass no stream.  The stream runs no work.
      * NULL until the first such call. */
-    _Atomic(CUstream) quiet;
+    _Atomic(CUstream) idle_stream;
     /* The number of OOM reports that weir has written for this allocator, and one bit for each cause that a report had.
      * weir writes only one report for each cause. */
     _Atomic unsigned oom_reports, causes_reported;
     atomic_int decay_logged; /* set once weir has logged that weir_decay has no effect */
-    pthread_mutex_t first; /* held by the first request during its preallocation */
-    /* If `logs_no_failures` is set, weir does not log failed requests.  If `says_why` is set, the first request logs a
+    pthread_mutex_t first_request; /* held by the first request during its preallocation */
+    /* If `logs_no_failures` is set, weir does not log failed requests.  If `logs_prealloc_failure` is set, the first request logs a
      * failed preallocation once, at any log level.  Both fields are fixed before the first request. */
-    int logs_no_failures, says_why;
+    int logs_no_failures, logs_prealloc_failure;
     /* Set if memory is preallocated by the first request, and not when the allocator is created. */
     int preallocates_later;
     int has_own_limit; /* set if the program's own code has set options.limit */
@@ -81,8 +81,9 @@ uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_req
 
 /* Enters this process into the shared registry of the device, a file in which processes publish how much memory they
  * use.  On failure logs the reason and returns NULL. */
-struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
-                                                struct weir_claim *claim, int log);
+struct weir_process_peers *weir__allocator_enter_registry(const struct weir_driver *driver,
+                                                          CUdevice device, struct weir_claim *claim,
+                                                          int log);
 
 /* Returns what an allocator with these options writes into the shared registry, a file of all processes on a device:
  * its priority, and its weight when processes share the device's memory. */
@@ -91,9 +92,9 @@ struct weir_claim weir__allocator_claim(const weir_options *options);
 /* Asks other processes to free memory, after cuDevicePrimaryCtxRetain has run out of memory.  Returns 1 if the caller
  * shall repeat its driver call, because another process has freed memory or may have freed memory.  Returns 0
  * otherwise.  `n` is the shared registry of the device's processes, or NULL. */
-int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission);
+int weir__allocator_ask_for_context(struct weir_process_peers *n, struct weir_admission *admission);
 /* Writes a message for the user: which processes use memory of the device, and what the user can do. */
-void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes);
+void weir__allocator_write_context_users(struct weir_process_peers *n, char *text, size_t bytes);
 
 /* Bits for the parameter `how` of weir__allocator_create(). */
 enum {
@@ -161,7 +162,7 @@ weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, v
 weir_status weir__free_completed(weir_allocator *a, void *block);
 /* Destroys the stream on which weir_alloc_any allocates blocks.  The caller has closed the allocator's engine
  * before. */
-void weir__anywhere_close(weir_allocator *a);
+void weir__streamless_close(weir_allocator *a);
 
 /* Checks the start of a public call.  Returns WEIR_OK if the call may continue, WEIR_E_INVALID if `good` is 0 (the
  * arguments are invalid), or WEIR_E_FORKED in a child of fork(). */

@@ -5,8 +5,7 @@
  * uses of blocks on other streams.  If the options switch on caches or hardening, these layers lie between the public
  * functions and the engine.
  *
- * Locks: the mutex `first` of an allocator guards the preallocation at the first request.  A thread takes `first`
- * before all other locks of the preallocation.
+ * Locks: a thread takes the mutex `first_request` of an allocator before all other locks of the preallocation.
  *
  * This file must not depend on how an engine places blocks, or on the names of settings. */
 #include "config.h"
@@ -141,7 +140,7 @@ static weir_status open_context(weir_allocator *a) {
     do
         result = a->device.driver->cuDevicePrimaryCtxRetain(&a->device.context, a->device.ordinal);
     while (result == CUDA_ERROR_OUT_OF_MEMORY &&
-           weir__allocator_admit(a->reserve.events.peers, &admission));
+           weir__allocator_ask_for_context(a->reserve.events.peers, &admission));
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
     status = result == CUDA_ERROR_OUT_OF_MEMORY ? group_refuses(a) : WEIR_OK;
@@ -150,7 +149,7 @@ static weir_status open_context(weir_allocator *a) {
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !a->reserve.events.peers)
         return report_driver_failure(a, "cannot open the device's context", result);
     status = weir__device_status(&a->device, result);
-    weir__allocator_not_admitted(a->reserve.events.peers, why, sizeof why);
+    weir__allocator_write_context_users(a->reserve.events.peers, why, sizeof why);
     return weir__create_cannot(a, status,
                                "cannot open the device's context: the driver answered %s; %s",
                                weir__driver_error_name(a->device.driver, result), why);
@@ -218,12 +217,12 @@ static void apply_profile(weir_allocator *a) {
      * ignores and replaces. */
     if (!weir__option_is_set(given, WEIR_SETTING_LOG))
         its.log = WEIR_LOG_WARNING;
-    a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &its);
+    a->run_profile = weir__run_profile_open(a->device.driver, a->device.ordinal, &its);
     /* Keeps the copy of the path, since the caller may free the text that it passed as option. */
-    a->options.profile = a->learn ? a->learn->path : NULL;
-    if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
+    a->options.profile = a->run_profile ? a->run_profile->path : NULL;
+    if (!a->run_profile || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
-    target = weir__learn_target(a);
+    target = weir__run_profile_target(a);
     if (target <= a->prealloc)
         return;
     a->profile_asked = a->prealloc = target;
@@ -293,7 +292,7 @@ static weir_status open_engine(weir_allocator *a) {
 /* Closes all parts of the allocator that create_parts() has created, such as the caches and the engine. */
 static void close_parts(weir_allocator *a) {
     weir__goal_close(&a->reserve);
-    weir__learn_close(a->learn);
+    weir__run_profile_close(a->run_profile);
     weir__harden_close(a->harden);
     weir__caches_close(a->caches);
     a->reserve.engine->ops->close(a->reserve.engine);
@@ -302,7 +301,7 @@ static void close_parts(weir_allocator *a) {
 /* Creates all parts of the allocator that need the device's context, such as the engine and the caches.  On failure
  * closes these parts; the caller then releases the context. */
 static weir_status create_parts(weir_allocator *a) {
-    weir_status status = weir__hold_settings(a);
+    weir_status status = weir__apply_settings(a);
     char why[160] = "";
     int at_create, result;
 
@@ -313,7 +312,7 @@ static weir_status create_parts(weir_allocator *a) {
     set_goal(a);
     status = open_engine(a);
     if (status != WEIR_OK) {
-        weir__learn_close(a->learn);
+        weir__run_profile_close(a->run_profile);
         return weir__create_cannot(a, status, "cannot open the engine: %s",
                                    weir__create_failure_reason(a, status, why, sizeof why));
     }
@@ -387,7 +386,7 @@ static weir_allocator *allocate_struct(const struct weir_creation *c) {
     a->reserve.options = &a->options;
     a->reserve.events.counters = &a->counters;
     a->reserve.events.grew = &a->reserve.goal.decay.grew;
-    a->reserve.lend_device = weir__borrow;
+    a->reserve.lend_device = weir__release_local_peers;
     a->reserve.lend_context = a;
     atomic_init(&a->device.log, WEIR_LOG_NONE);
     /* Switches caches off on drivers before 12.0, because these drivers have no stream ids, and caches distinguish
@@ -417,7 +416,7 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     if (status == WEIR_OK) {
         int result;
 
-        status = weir__hold_settings(a);
+        status = weir__apply_settings(a);
         result = weir__driver_result;
         driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
         weir__set_driver_result(result);
@@ -492,7 +491,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
         goto release_context;
     weir__uses_open(&a->uses, &a->device.slow_path);
     weir__graphs_open(&a->reserve.graphs);
-    pthread_mutex_init(&a->first, NULL);
+    pthread_mutex_init(&a->first_request, NULL);
     a->local_peer.driver = c->driver;
     a->local_peer.device = a->device.ordinal;
     a->local_peer.owner = a;
@@ -729,10 +728,10 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     if (busy)
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
     weir__local_peers_leave(&a->local_peer);
-    if (!lost && a->learn)
-        (void)weir__learn_save(a, NULL); /* no error of the destruction, and already logged */
+    if (!lost && a->run_profile)
+        (void)weir__run_profile_save(a, NULL); /* no error of the destruction, and already logged */
     close_parts(a);
-    weir__anywhere_close(a);
+    weir__streamless_close(a);
     weir__leave_peers(a);
     weir__device_free_wait_block(&a->device);
     weir__set_driver_result(result_before);
@@ -740,7 +739,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__graphs_close(&a->reserve.graphs);
     weir__uses_close(&a->uses);
     weir__counters_close(&a->counters);
-    pthread_mutex_destroy(&a->first);
+    pthread_mutex_destroy(&a->first_request);
     free(a);
     return WEIR_OK;
 }

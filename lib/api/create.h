@@ -71,7 +71,7 @@ const char *weir__create_failure_reason(const weir_allocator *a, weir_status sta
 weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory);
 
 /* Checks the settings of a new allocator against its device, and converts amounts such as "75%" to bytes. */
-weir_status weir__hold_settings(weir_allocator *a);
+weir_status weir__apply_settings(weir_allocator *a);
 /* Sets the preallocation of an engine whose preallocation is fixed: the whole region for engine bfc-fixed, and 0 for
  * engine direct.  Changes nothing for other engines. */
 void weir__size_fixed_region(weir_allocator *a);
@@ -98,10 +98,10 @@ weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, si
  * trim the allocator to release the memory. */
 uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending);
 
-/* weir__borrow makes other allocators of the process release idle memory to the device.  lib/reserve calls the function
+/* weir__release_local_peers makes other allocators of the process release idle memory to the device.  lib/reserve calls the function
  * through the pointer `lend_device`.  The other two functions add the allocator to the shared registry, a file of all
  * processes on the device, and remove it again. */
-uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait);
+uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t most, int may_wait);
 void weir__join_process_peers(weir_allocator *a);
 void weir__leave_peers(weir_allocator *a);
 

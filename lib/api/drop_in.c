@@ -58,7 +58,7 @@ weir_status weir__drop_in_create(const weir_options *options, int decompresses,
     return weir__allocator_create(options, how, allocator);
 }
 
-void weir__drop_in_lose(weir_allocator *a) {
+void weir__drop_in_mark_lost(weir_allocator *a) {
     (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
 }
 
@@ -68,11 +68,11 @@ int weir__drop_in_knows_blocks(const weir_allocator *a) {
     return a->caches != NULL || !e->driver_pool;
 }
 
-int weir__drop_in_may_have(const weir_allocator *a, uint64_t address) {
+int weir__drop_in_may_contain(const weir_allocator *a, uint64_t address) {
     return !a->caches || weir__engine_may_have(a->reserve.engine, address);
 }
 
-int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
+int weir__drop_in_contains(const weir_allocator *a, uint64_t address) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_extent found;
 
@@ -91,14 +91,14 @@ static int is_usable(const weir_allocator *a) {
     return !weir__driver_forked() && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
 }
 
-weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
+weir_status weir__drop_in_free_completed(weir_allocator *a, void *block) {
     if (a->caches && !a->harden && is_usable(a))
         return weir__caches_free_done(a->caches, (uintptr_t)block);
     return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
 }
 
-weir_status weir__drop_in_free_behind(weir_allocator *a, void *block, weir_stream stream,
-                                      weir_stream apart) {
+weir_status weir__drop_in_free_after(weir_allocator *a, void *block, weir_stream stream,
+                                     weir_stream apart) {
     const struct weir_driver *driver = a->device.driver;
     weir_status status = WEIR_E_STREAM;
     CUcontext context, popped;
@@ -278,7 +278,7 @@ static struct weir_process_peers *join_registry_once(const struct weir_driver *d
 
     pthread_mutex_lock(&lock);
     if (!joined[device])
-        joined[device] = weir__allocator_join(driver, device, &nothing[device], log);
+        joined[device] = weir__allocator_enter_registry(driver, device, &nothing[device], log);
     n = joined[device];
     pthread_mutex_unlock(&lock);
     return n;
@@ -292,7 +292,7 @@ static void log_no_room(struct weir_process_peers *n, CUdevice device, int log) 
 
     if (atomic_exchange(&is_told[device], 1))
         return;
-    weir__allocator_not_admitted(n, why, sizeof why);
+    weir__allocator_write_context_users(n, why, sizeof why);
     weir__log(log, WEIR_LOG_ERROR, "device %d has no room for this program's context; %s", device,
               why);
 }
@@ -315,8 +315,8 @@ int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice 
     claim = weir__allocator_claim(&complete);
     /* Enters this process into the shared registry.  Processes that share the device's memory then get smaller shares,
      * so they free memory. */
-    (void)weir__allocator_join(driver, device, &claim, log);
-    any = weir__allocator_admit(n, admission);
+    (void)weir__allocator_enter_registry(driver, device, &claim, log);
+    any = weir__allocator_ask_for_context(n, admission);
     if (!any)
         log_no_room(n, device, log);
     weir__process_peers_leave(n, &claim, &nothing_yet);

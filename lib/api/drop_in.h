@@ -63,17 +63,17 @@ weir_status weir__drop_in_create(const weir_options *options, int decompresses,
 
 /* Marks the allocator as unusable, before the caller destroys the device's context with all its memory.  Later calls
  * return WEIR_E_DEVICE_LOST. */
-void weir__drop_in_lose(weir_allocator *allocator);
+void weir__drop_in_mark_lost(weir_allocator *allocator);
 
 /* Returns 1 if weir_block_range can find the blocks of this allocator, else 0. */
 int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
 /* Returns 0 if no block of the allocator has ever been at this address, else 1. */
-int weir__drop_in_may_have(const weir_allocator *allocator, uint64_t address);
+int weir__drop_in_may_contain(const weir_allocator *allocator, uint64_t address);
 /* Returns 1 if the address belongs to the allocator, else 0.  Engines that divide large regions into blocks: the
  * address belongs to the allocator if it lies in a region, in a live block or not.  Engines pool and direct: the
  * address belongs to the allocator if it lies in a block that the driver has not freed. */
-int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
+int weir__drop_in_contains(const weir_allocator *allocator, uint64_t address);
 /* Returns 1 if all blocks of the allocator lie in one range of addresses that stays reserved until the allocator is
  * destroyed; else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
@@ -81,16 +81,16 @@ int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
 /* Frees a block as weir_free does, if the block can go into a per-stream cache without a call of the engine.  Returns 1
  * if the block was freed.  Returns 0 if the function has done nothing, and the caller must free the block in another
  * way. */
-int weir__drop_in_free_own(weir_allocator *allocator, void *block, weir_stream stream);
+int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_stream stream);
 
 /* Frees a block as weir_free does.  The caller knows that all work on the block has completed, on each stream. */
-weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
+weir_status weir__drop_in_free_completed(weir_allocator *allocator, void *block);
 
 /* Frees a block after the work of `stream`, which belongs to another device or context.  `apart` is a stream of the
  * block's device without work.  The function makes `apart` wait on the device for `stream`, and then frees the block on
  * `apart`.  Returns WEIR_E_STREAM if `apart` cannot wait for `stream`. */
-weir_status weir__drop_in_free_behind(weir_allocator *allocator, void *block, weir_stream stream,
-                                      weir_stream apart);
+weir_status weir__drop_in_free_after(weir_allocator *allocator, void *block, weir_stream stream,
+                                     weir_stream apart);
 
 /* Tells weir that the program has created a stream.  An earlier stream may have had an equal handle, and lib/adapters
  * may not have seen the end of the earlier stream. */

@@ -32,7 +32,7 @@ void weir__stats_read(weir_allocator *a, weir_statistics *out) {
     if (a->harden)
         weir__harden_figures(a->harden, out);
     out->profile_asked = a->profile_asked;
-    out->profile_runs = a->learn ? a->learn->known.runs : 0;
+    out->profile_runs = a->run_profile ? a->run_profile->known.runs : 0;
 }
 
 weir_status weir_stats(weir_allocator *a, weir_statistics *out) {

@@ -182,7 +182,7 @@ static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     return reclaimable_bytes(a, may_wait, &above);
 }
 
-uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait) {
+uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t most, int may_wait) {
     weir_allocator *a = allocator;
     struct weir_local_peer *s = NULL;
     uint64_t idle = 0, got = 0;
@@ -231,11 +231,11 @@ static void release_above_limit(weir_allocator *a) {
     weir__stats_read(a, &figures);
     above = weir__size_subtract(figures.reserved, a->reserve.limit.bytes);
     calls = figures.allocs + figures.frees;
-    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_CUTS) && above == a->stayed &&
-                       calls == a->unfreed_after))
+    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_CUTS) && above == a->not_released &&
+                       calls == a->retry_release_after))
         return;
-    a->stayed = weir__size_subtract(above, release_idle(a, above, WEIR_EVENT_RELEASE, 0));
-    a->unfreed_after = calls;
+    a->not_released = weir__size_subtract(above, release_idle(a, above, WEIR_EVENT_RELEASE, 0));
+    a->retry_release_after = calls;
 }
 
 /* Adapts the allocator's limit to the number and the weights of the processes that use the device now.  The thread that
@@ -253,7 +253,8 @@ static void adapt_limit(void *allocator, uint64_t weights) {
     release_above_limit(a);
 }
 
-int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission) {
+int weir__allocator_ask_for_context(struct weir_process_peers *n,
+                                    struct weir_admission *admission) {
     uint64_t now = weir__registry_now();
     struct weir_answers answers;
 
@@ -273,7 +274,7 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
     return answers.heard || answers.is_incomplete;
 }
 
-void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes) {
+void weir__allocator_write_context_users(struct weir_process_peers *n, char *text, size_t bytes) {
     char holders[WEIR_PROCESS_PEERS_SHOWN];
 
     weir__process_peers_describe(n, holders);
@@ -284,8 +285,9 @@ void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size
         snprintf(text, bytes, "weir knows of no other process that has memory there");
 }
 
-struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
-                                                struct weir_claim *claim, int log) {
+struct weir_process_peers *weir__allocator_enter_registry(const struct weir_driver *driver,
+                                                          CUdevice device, struct weir_claim *claim,
+                                                          int log) {
     static const struct weir_process_peers_calls calls = {read_holding, release_for_process,
                                                           adapt_limit};
     char why[WEIR_SLOT_PATH + 96];
@@ -312,7 +314,7 @@ void weir__join_process_peers(weir_allocator *a) {
     a->claim = weir__allocator_claim(o);
     if (o->registry == WEIR_SWITCH_ON)
         a->reserve.events.peers =
-            weir__allocator_join(a->device.driver, a->device.ordinal, &a->claim, o->log);
+            weir__allocator_enter_registry(a->device.driver, a->device.ordinal, &a->claim, o->log);
 }
 
 void weir__leave_peers(weir_allocator *a) {

@@ -248,7 +248,7 @@ static void read_group(weir_allocator *a, weir_oom_report *v) {
     free(members);
 }
 
-static uint64_t room_on(const weir_oom_report *v) {
+static uint64_t device_room(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
 }
 
@@ -273,13 +273,14 @@ static uint64_t round_to(uint64_t bytes, size_t unit) {
 
 /* Returns how many bytes the request needs from the engine.  Caches allocate whole pages from the engine, so the number
  * is rounded up. */
-static uint64_t need_of(const weir_allocator *a, const weir_oom_report *v) {
+static uint64_t bytes_needed(const weir_allocator *a, const weir_oom_report *v) {
     return a->caches ? round_to(v->asked, BLOCK) : v->asked;
 }
 
 /* Returns how many more bytes the device would need for the request to succeed. */
 static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v) {
-    return weir__size_subtract(need_of(a, v), v->idle + room_on(v) / unit_of(a) * unit_of(a));
+    return weir__size_subtract(bytes_needed(a, v),
+                               v->idle + device_room(v) / unit_of(a) * unit_of(a));
 }
 
 /* Returns the cause of a failure for which the figures show enough memory.  If the driver does not report the device's
@@ -298,7 +299,7 @@ static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
 
     if (lacks == 0)
         return cause_without_figures(v);
-    if (v->process_group[0] && weir__size_subtract(v->group_limit, v->group_used) <= room_on(v))
+    if (v->process_group[0] && weir__size_subtract(v->group_limit, v->group_used) <= device_room(v))
         return WEIR_OOM_REPORT_GROUP;
     if (v->graphs >= lacks && (v->graphs >= others || !much))
         return WEIR_OOM_REPORT_GRAPHS;
@@ -312,7 +313,7 @@ static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
 static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
-    uint64_t need = need_of(a, v), free_bytes = room_on(v) / unit * unit;
+    uint64_t need = bytes_needed(a, v), free_bytes = device_room(v) / unit * unit;
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     /* Engine mapped reserves memory in whole 2 MiB pages. */
     uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
@@ -346,7 +347,7 @@ static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_subtract(v->limit, v->reserved) : UINT64_MAX;
 
-    return weir__size_subtract(v->asked, weir__size_smaller(room_on(v), growth));
+    return weir__size_subtract(v->asked, weir__size_smaller(device_room(v), growth));
 }
 
 /* Finds the cause of a failed request on a stream under capture.  The driver allocates the memory of a graph, so the
@@ -392,8 +393,8 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
  * replaces the idle memory.  With a higher limit blocks may lie at other addresses, so the true value may differ. */
 static uint64_t estimated_reserve(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
-    uint64_t need = round_to(need_of(a, v), unit);
-    int is_beside = need <= room_on(v) && v->in_use > 0;
+    uint64_t need = round_to(bytes_needed(a, v), unit);
+    int is_beside = need <= device_room(v) && v->in_use > 0;
 
     return round_to((is_beside ? v->reserved : v->in_use) + need, unit);
 }
@@ -438,9 +439,9 @@ static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t l
 }
 
 /* Advises a smaller value of keep-free.  If the limit is also too low, advises a higher limit, too. */
-static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
+static void advise_keep_free(const weir_allocator *a, weir_oom_report *v) {
     uint64_t limit = advised_limit(a, v);
-    uint64_t keep_free = weir__size_subtract(v->reserved + room_on(v), limit);
+    uint64_t keep_free = weir__size_subtract(v->reserved + device_room(v), limit);
 
     advise_bytes(v, WEIR_SETTING_KEEP_FREE, keep_free / UNIT * UNIT);
     if (atomic_load(&a->reserve.limit.before_keep_free) < limit)
@@ -450,7 +451,7 @@ static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
 /* Advises a longer time for which a request waits for memory (recovery-timeout): twice the present time in whole
  * seconds, or one second if requests do not wait.  Does not advise internal_dependencies, because this setting can make
  * a program hang. */
-static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
+static void advise_recovery_timeout(const weir_allocator *a, weir_oom_report *v) {
     uint32_t ms = a->options.recovery_timeout_ms;
     char text[16];
 
@@ -460,7 +461,7 @@ static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
 
 /* Advises engine mapped if another engine is in use, because engine mapped can map separate idle pieces to one
  * range. */
-static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
+static void advise_mapped_engine(const weir_allocator *a, weir_oom_report *v) {
     if (!uses_mapped(a) && (a->device.driver->capabilities & WEIR_CAP_VIRTUAL))
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
@@ -469,7 +470,7 @@ static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
  * process that has at least the missing bytes and is stopped or does not answer weir.  Otherwise weir names the process
  * with most memory.  weir names that process only if it has more memory than the other allocators of this process, or
  * if it could free enough memory. */
-static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
+static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
     if (!a->reserve.events.peers || lacks == 0)
@@ -498,8 +499,8 @@ static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
 
 /* Advises to preallocate, before other processes use the memory.  Does not advise this if the allocator has already
  * preallocated as much, or if the device had too little free memory when the allocator was created. */
-static void advise_early(const weir_allocator *a, weir_oom_report *v) {
-    uint64_t bytes = round_to(v->in_use + need_of(a, v), unit_of(a));
+static void advise_prealloc(const weir_allocator *a, weir_oom_report *v) {
+    uint64_t bytes = round_to(v->in_use + bytes_needed(a, v), unit_of(a));
 
     if (a->options.engine != WEIR_ENGINE_DIRECT && bytes > a->prealloc &&
         bytes <= weir__size_subtract(a->free_at_first, a->reserve.limit.keep_free))
@@ -509,7 +510,7 @@ static void advise_early(const weir_allocator *a, weir_oom_report *v) {
 /* Returns how many bytes the allocator could reserve without a limit: its reserved memory, the device's free memory,
  * and the memory that others could free.  weir does not know how much memory of other processes is idle, so the result
  * includes all their memory. */
-static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
+static uint64_t reservable_bytes(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = v->reserved + v->device_free, idle;
 
     if (v->device_free == UINT64_MAX)
@@ -525,14 +526,14 @@ static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
  * enough memory. */
 static void advise_more(const weir_allocator *a, weir_oom_report *v) {
     if (v->keep_free > 0)
-        advise_leaving(a, v);
-    else if (estimated_reserve(a, v) <= could_have(a, v))
+        advise_keep_free(a, v);
+    else if (estimated_reserve(a, v) <= reservable_bytes(a, v))
         advise_limit(a, v, weir__size_smaller(advised_limit(a, v), v->device_total));
 }
 
 /* Advises to switch the registry of processes on (option registry), if other processes use the missing bytes and weir
  * could not ask them for memory. */
-static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
+static void advise_registry(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     uint64_t lacks = lacking_bytes(a, v);
 
@@ -541,16 +542,16 @@ static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
         return;
     add_advice(v, WEIR_SETTING_REGISTRY, "on");
     if (o->recovery_timeout_ms == UINT32_MAX)
-        advise_waiting(a, v);
+        advise_recovery_timeout(a, v);
 }
 
 /* Advises settings against fragmentation.  Engine mapped can join idle memory only in whole pages.  So if each idle
  * piece is smaller than a page, and only the limit prevents new memory, a higher limit is better advice. */
-static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
-    int is_short = need_of(a, v) <= room_on(v) && estimated_reserve(a, v) > v->limit;
+static void advise_for_fragmentation(const weir_allocator *a, weir_oom_report *v) {
+    int is_short = bytes_needed(a, v) <= device_room(v) && estimated_reserve(a, v) > v->limit;
 
     if (!is_short || v->largest_free_block >= PAGE)
-        advise_mapping(a, v);
+        advise_mapped_engine(a, v);
     /* If engine mapped is advised, no further advice is necessary. */
     if (!v->settings[0].name && is_short)
         advise_more(a, v);
@@ -562,20 +563,20 @@ static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
      * process. */
     if (a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
         v->holder_reclaimable >= lacking_bytes(a, v))
-        advise_waiting(a, v);
+        advise_recovery_timeout(a, v);
     else if (v->silent_pid == 0)
-        advise_early(a, v);
+        advise_prealloc(a, v);
     if (!v->settings[0].name)
-        advise_asking(a, v);
+        advise_registry(a, v);
 }
 
 /* The function that advises settings for each cause, or NULL if no setting helps against the cause. */
 static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator *a,
                                                            weir_oom_report *v) = {
-    [WEIR_OOM_REPORT_PENDING] = advise_waiting,
-    [WEIR_OOM_REPORT_FRAGMENTED] = advise_against_pieces,
+    [WEIR_OOM_REPORT_PENDING] = advise_recovery_timeout,
+    [WEIR_OOM_REPORT_FRAGMENTED] = advise_for_fragmentation,
     [WEIR_OOM_REPORT_LIMIT] = advise_more,
-    [WEIR_OOM_REPORT_GRAPHS] = advise_early,
+    [WEIR_OOM_REPORT_GRAPHS] = advise_prealloc,
     [WEIR_OOM_REPORT_OTHERS] = advise_sharing,
 };
 
@@ -621,7 +622,7 @@ static void fill_report(weir_allocator *a, const struct weir_failed_request *ref
     if (v->cause == WEIR_OOM_REPORT_DRIVER)
         blame_driver(v, refused);
     if (v->cause == WEIR_OOM_REPORT_OTHERS)
-        name_holder(a, v, refused->is_captured ? lack_under_capture(v) : lacking_bytes(a, v));
+        find_holder(a, v, refused->is_captured ? lack_under_capture(v) : lacking_bytes(a, v));
     if (advisers[v->cause] && (!refused->is_captured || v->cause == WEIR_OOM_REPORT_LIMIT))
         advisers[v->cause](a, v);
     read_groups(a, v);

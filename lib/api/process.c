@@ -70,18 +70,19 @@ static void unlock_process(void) {
 }
 
 /* Returns the device's allocator if it has a profile to save and its context is usable; else NULL. */
-static weir_allocator *find_learner(int device) {
+static weir_allocator *find_profiled_allocator(int device) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
-    return a && a->learn && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST) ? a
-                                                                                           : NULL;
+    return a && a->run_profile && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST)
+               ? a
+               : NULL;
 }
 
 static void save_all(void *unused) {
     (void)unused;
     for (int device = 0; device < MOST_DEVICES; device++)
-        if (find_learner(device))
-            (void)weir__learn_save(find_learner(device), NULL);
+        if (find_profiled_allocator(device))
+            (void)weir__run_profile_save(find_profiled_allocator(device), NULL);
 }
 
 /* Saves the profiles at exit.  The C library calls this function before it unloads the driver, because weir has
@@ -189,7 +190,7 @@ static void publish_allocator(weir_allocator *a, const weir_options *options,
         settings = *options;
         the_place = *place;
         atomic_store_explicit(&the_first, a, memory_order_relaxed);
-        if (a->learn)
+        if (a->run_profile)
             (void)atexit(save_at_exit);
     }
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
@@ -227,7 +228,7 @@ create_device_allocator(int device, weir_allocator **allocator) {
             log_failed_creation(status, &options, names[device], why);
             goto done;
         }
-        a->says_why = options.log == WEIR_LOG_DEFAULT;
+        a->logs_prealloc_failure = options.log == WEIR_LOG_DEFAULT;
         atomic_store_explicit(&allocators[device], a, memory_order_release);
         publish_allocator(a, &options, &place);
     }

@@ -12,8 +12,8 @@
 #include "driver/driver.h"
 #include "reserve/profile.h"
 
-/* The contents of a profile file, for one allocator.  No field changes after weir__learn_open(). */
-struct weir_learn {
+/* The contents of a profile file, for one allocator.  No field changes after weir__run_profile_open(). */
+struct weir_run_profile {
     char *path; /* the absolute path of the file, since the process may change its folder */
     char key[WEIR_PROFILE_KEY_BYTES];
     /* What the file says about earlier runs.  All fields are 0 if weir could not use the file. */
@@ -23,21 +23,21 @@ struct weir_learn {
 };
 
 /* Returns 1 if a profile can set the preallocation of an allocator with these options, else 0. */
-static inline int weir__learn_can(const weir_options *options) {
+static inline int weir__run_profile_is_possible(const weir_options *options) {
     return options->engine != WEIR_ENGINE_DIRECT && options->engine != WEIR_ENGINE_BFC_FIXED;
 }
 
 /* Reads the profile file that the options name.  Returns NULL if the options name no file.  If the file cannot be used,
  * logs the reason and returns NULL. */
-struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice device,
-                                    const weir_options *options);
-/* Frees the contents of a profile file.  `learn` may be NULL. */
-void weir__learn_close(struct weir_learn *learn);
+struct weir_run_profile *weir__run_profile_open(const struct weir_driver *driver, CUdevice device,
+                                                const weir_options *options);
+/* Frees the contents of a profile file.  `run_profile` may be NULL. */
+void weir__run_profile_close(struct weir_run_profile *run_profile);
 /* Returns how many bytes weir shall preallocate according to the profile of earlier runs.  The result is at most the
  * limit and the device's free memory.  Returns 0 if the profile has no record of earlier runs. */
-uint64_t weir__learn_target(weir_allocator *a);
+uint64_t weir__run_profile_target(weir_allocator *a);
 /* Saves how much memory this run has needed, as weir_profile_save does.  If `path` is NULL, uses the profile file that
  * the options name.  Logs a failure. */
-weir_status weir__learn_save(weir_allocator *a, const char *path);
+weir_status weir__run_profile_save(weir_allocator *a, const char *path);
 
 #endif

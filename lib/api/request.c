@@ -73,8 +73,8 @@ uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_req
 
 /* Completes the figures of a failed request and stores them for this thread.  Logs the failure and writes an OOM
  * report, unless is_reported_last() says that this happens later. */
-static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
-                                                         const struct weir_request *r) {
+static __attribute__((noinline, cold)) void record_failure(weir_allocator *a,
+                                                           const struct weir_request *r) {
     struct weir_failed_request *refused = r->refused;
     weir_statistics figures;
 
@@ -103,7 +103,7 @@ static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
     char why[160] = "";
 
-    pthread_mutex_lock(&a->first);
+    pthread_mutex_lock(&a->first_request);
     /* unreached: no test makes another thread preallocate before this thread gets the lock */
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC)) {
         status = weir__preallocate(a, why, sizeof why);
@@ -111,17 +111,17 @@ static weir_status preallocate_first(weir_allocator *a) {
             status = WEIR_OK;
             (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC, 0);
         } else {
-            weir__log(a->says_why ? WEIR_LOG_ERROR : a->options.log, WEIR_LOG_ERROR, "%s",
-                      why[0] ? why : weir_status_message(status));
-            a->says_why = 0;
+            weir__log(a->logs_prealloc_failure ? WEIR_LOG_ERROR : a->options.log, WEIR_LOG_ERROR,
+                      "%s", why[0] ? why : weir_status_message(status));
+            a->logs_prealloc_failure = 0;
         }
     }
-    pthread_mutex_unlock(&a->first);
+    pthread_mutex_unlock(&a->first_request);
     return status;
 }
 
 /* Allocates a block directly from the engine, for an allocator without caches. */
-static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
+static weir_status alloc_from_engine(weir_allocator *a, struct weir_request *r) {
     weir_status status = weir__reserve_alloc(&a->reserve, r);
 
     if (status == WEIR_OK)
@@ -149,13 +149,13 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     if (bytes > a->device.total)
         status = weir__oom_recovery_run(&a->reserve, &r, WEIR_E_NO_MEMORY);
     else
-        status = a->caches ? weir__caches_miss(a->caches, c, taken, &r) : ask_engine(a, &r);
+        status = a->caches ? weir__caches_miss(a->caches, c, taken, &r) : alloc_from_engine(a, &r);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status != WEIR_OK)
         /* Completes the record of the failed request.  If only a query of the driver failed, there is no such
          * record. */
-        note_failure(a, &r);
+        record_failure(a, &r);
     return weir__end_call(result_before, status);
 }
 
@@ -230,8 +230,8 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
 /* Calls the program's OOM callback for this thread's last failed request.  Returns 1 if the callback wants a retry,
  * else 0.  The callback may call weir, so the function afterwards restores the thread's last failure and driver result.
  * Returns 0 without a call if the stream is being captured. */
-static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir_status status,
-                       uint64_t attempt) {
+static int call_oom_callback(weir_allocator *a, size_t bytes, weir_stream stream,
+                             weir_status status, uint64_t attempt) {
     const weir_options *options = &a->options;
     int result = weir__driver_result, again;
     struct weir_failed_request refused;
@@ -265,7 +265,7 @@ static weir_status request_with_callback(weir_allocator *a, size_t bytes, weir_s
         weir_status status = request(a, bytes, stream, block);
 
         if (!weir__is_failure(status) || in_oom_callback || weir__failure_count() == met ||
-            !ask_program(a, bytes, stream, status, attempt))
+            !call_oom_callback(a, bytes, stream, status, attempt))
             return status;
         /* The request is not finished, so the failed attempt is removed from the number of failed requests. */
         atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
@@ -306,10 +306,11 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
 }
 
 /* Returns 1 if the per-stream caches alone can handle the call, else 0.  They can do so if no bit of the slow path's
- * word is set, except bits in `no_concern`, which have no effect on this call. */
-static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
+ * word is set, except bits in `ignored_bits`, which have no effect on this call. */
+static inline int needs_caches_only(const weir_allocator *a, unsigned ignored_bits) {
     return a &&
-           (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~no_concern) == 0 &&
+           (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~ignored_bits) ==
+               0 &&
            !weir__driver_forked();
 }
 
@@ -317,7 +318,7 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
                                 void **block) {
     struct weir_cache *c = NULL;
 
-    if (is_plain(a, 0) && bytes - 1 < a->device.total)
+    if (needs_caches_only(a, 0) && bytes - 1 < a->device.total)
         c = weir__cache_find(a->caches, key_of(stream, id));
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
@@ -330,7 +331,7 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
     struct weir_cache *c;
     CUdeviceptr found = 0;
 
-    if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
+    if (__builtin_expect(!needs_caches_only(a, 0) || !block || bytes - 1 >= a->device.total, 0))
         return alloc_fully(a, bytes, stream, block);
     f = a->caches;
     c = weir__cache_find(f, (uintptr_t)stream);
@@ -416,7 +417,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     struct weir_slab *s;
     struct weir_cache *c;
 
-    if (!is_plain(a, WEIR_SLOW_PATH_OOM))
+    if (!needs_caches_only(a, WEIR_SLOW_PATH_OOM))
         return free_fully(a, block, stream);
     s = weir__records_find(&a->caches->records, (uintptr_t)block);
     c = weir__cache_find(a->caches, key_of(stream, id));
@@ -440,13 +441,13 @@ static inline __attribute__((always_inline)) weir_status free_with_record(struct
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
-    if (!is_plain(a, WEIR_SLOW_PATH_OOM) || !block)
+    if (!needs_caches_only(a, WEIR_SLOW_PATH_OOM) || !block)
         return free_fully(a, block, stream);
     return free_with_record(a->caches, weir__records_find(&a->caches->records, (uintptr_t)block),
                             (uintptr_t)block, stream);
 }
 
-int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
+int weir__drop_in_free_to_cache(weir_allocator *a, void *block, weir_stream stream) {
     unsigned paths = atomic_load_explicit(&a->device.slow_path, memory_order_acquire);
     struct weir_slab *s;
 

@@ -218,10 +218,10 @@ weir_status weir_profile_save(weir_allocator *a, const char *path) {
 
     if (status != WEIR_OK)
         return status;
-    if (path ? !*path : !a->learn)
+    if (path ? !*path : !a->run_profile)
         return weir__misuse(a, WEIR_E_INVALID, "weir_profile_save: no profile is named");
-    if (!weir__learn_can(&a->options))
+    if (!weir__run_profile_is_possible(&a->options))
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_profile_save",
                                       "engines direct and bfc-fixed have nothing to learn");
-    return weir__learn_save(a, path);
+    return weir__run_profile_save(a, path);
 }

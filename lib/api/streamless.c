@@ -12,12 +12,13 @@
 
 /* Creates the stream for callers that name no stream.  If another thread has just created the stream, uses that stream.
  * The caller has made the device's context current. */
-static CUresult make_quiet(weir_allocator *a, CUstream *stream) {
+static CUresult create_idle_stream(weir_allocator *a, CUstream *stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
     CUstream first = NULL;
 
-    if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&a->quiet, &first, *stream)) {
+    if (result == CUDA_SUCCESS &&
+        !atomic_compare_exchange_strong(&a->idle_stream, &first, *stream)) {
         /* Another thread has stored its stream first, so this thread uses that stream. */
         (void)driver->cuStreamDestroy(*stream);
         *stream = first;
@@ -30,22 +31,22 @@ static weir_status quiet_of(weir_allocator *a, CUstream *stream) {
 
     if (status != WEIR_OK)
         return status;
-    *stream = atomic_load_explicit(&a->quiet, memory_order_acquire);
+    *stream = atomic_load_explicit(&a->idle_stream, memory_order_acquire);
     return *stream
                ? WEIR_OK
                : weir__device_status(&a->device, WEIR_IN_SCOPE(a->device.driver, a->device.context,
-                                                               make_quiet(a, stream)));
+                                                               create_idle_stream(a, stream)));
 }
 
-void weir__anywhere_close(weir_allocator *a) {
-    if (a->quiet)
+void weir__streamless_close(weir_allocator *a) {
+    if (a->idle_stream)
         (void)WEIR_IN_SCOPE(a->device.driver, a->device.context,
-                            a->device.driver->cuStreamDestroy(a->quiet));
+                            a->device.driver->cuStreamDestroy(a->idle_stream));
 }
 
 /* Waits for the stream of callers that name no stream, in capture mode "relaxed".  In another mode, the driver would
  * refuse the wait while any thread captures a stream. */
-static weir_status wait_for_quiet(weir_allocator *a, CUstream stream) {
+static weir_status wait_for_idle_stream(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));
 
@@ -63,7 +64,7 @@ weir_status weir_alloc_any(weir_allocator *a, size_t bytes, void **block) {
         return weir_alloc(a, bytes, stream, block);
     status = weir_alloc(a, bytes, stream, &served);
     if (status == WEIR_OK && served)
-        status = wait_for_quiet(a, stream);
+        status = wait_for_idle_stream(a, stream);
     if (status == WEIR_OK) {
         *block = served;
     } else if (served) {

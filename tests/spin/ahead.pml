@@ -172,7 +172,7 @@ inline tell() {
 /* ---- requests ---- */
 
 /* One unit, for which the reserve may have to grow. */
-inline ask_engine() {
+inline alloc_from_engine() {
     atomic {
         got = true;
         if
@@ -185,10 +185,10 @@ inline ask_engine() {
 }
 
 inline allocate() {
-    ask_engine();
+    alloc_from_engine();
 #if defined(POOL) && !defined(ONE_TRY)
     if
-    :: !got -> take(growing); ask_engine(); give(growing) /* a trim, and once more */
+    :: !got -> take(growing); alloc_from_engine(); give(growing) /* a trim, and once more */
     :: else
     fi;
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* hold_settings.c: checks the settings of a new allocator against its device, and converts amounts to bytes.
+/* apply_settings.c: checks the settings of a new allocator against its device, and converts amounts to bytes.
  *
  * This file must not depend on how an engine places blocks. */
 #include "config.h"
@@ -249,7 +249,7 @@ static void warn_of_unused(const weir_allocator *a) {
         {!cuts, WEIR_SETTING_INTERNAL_DEPENDENCIES},
         {direct || fixed, WEIR_SETTING_GROW_AHEAD},
         {direct || fixed, WEIR_SETTING_PREALLOC_MIN},
-        {!weir__learn_can(o), WEIR_SETTING_PROFILE},
+        {!weir__run_profile_is_possible(o), WEIR_SETTING_PROFILE},
         {direct || fixed, WEIR_SETTING_DECAY},
     };
     char engine[WEIR_SHOW_BYTES];
@@ -262,7 +262,7 @@ static void warn_of_unused(const weir_allocator *a) {
                       fixed ? ": its size is the limit" : "");
 }
 
-weir_status weir__hold_settings(weir_allocator *a) {
+weir_status weir__apply_settings(weir_allocator *a) {
     weir_status status = set_budget(a);
 
     if (status == WEIR_OK)
