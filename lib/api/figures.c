@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* figures.c: returns the statistics, latencies and events of an allocator.
  *
- * The statistics consist of the allocator's counters and of figures that the engine, the caches and the hardening layer
- * provide.
- *
- * This file must not depend on how the engine, the caches and the hardening layer store their figures. */
-
+ * This file must not depend on how the engine, the caches and the guard store their figures. */
 #include <weir/stats.h>
 
 #include "api/allocator_internal.h"

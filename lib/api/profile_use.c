@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* profile_use.c: preallocates the memory that earlier runs needed, and saves what this run needed, in a profile file.
  *
- * weir replaces the file as a whole, so the file needs no lock.
- *
  * This file must not depend on the format of the file (profile.h) or on how engines reserve memory. */
 #include "config.h"
 
@@ -20,8 +18,7 @@
 #include "base/size.h"
 #include "config/settings.h"
 
-/* Writes the key under which the profile file stores runs: one line that names the device, and one line that names the
- * settings. */
+/* Writes the key of the profile: a line that names the device, and a line that names the settings. */
 static CUresult make_key(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, char key[WEIR_PROFILE_KEY_BYTES]) {
     static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_GROWTH,
@@ -49,8 +46,8 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
     return CUDA_SUCCESS;
 }
 
-/* Sets the key and the absolute path of the profile.  If there is no host memory, run_profile->path stays NULL.  Returns the
- * driver's result. */
+/* Sets the key and the absolute path of the profile.  If there is no host memory, run_profile->path stays NULL.
+ * Returns the driver's result. */
 static CUresult locate(struct weir_run_profile *run_profile, const struct weir_driver *driver,
                        CUdevice device, const weir_options *options, const char *named) {
     char *folder = *named == '/' ? strdup("") : getcwd(NULL, 0), within[32] = "";
@@ -122,8 +119,7 @@ uint64_t weir__run_profile_target(weir_allocator *a) {
     return target;
 }
 
-/* Adds this run to the profile file.  First reads the file again, because another run may have replaced the file since
- * this run began. */
+/* Adds this run to the profile file, which is read again, because another run may have replaced it meanwhile. */
 static weir_status save(weir_allocator *a, const struct weir_run_profile *run_profile,
                         const weir_statistics *s) {
     uint64_t given = weir__size_larger(s->prealloc_asked, s->prealloc_kept);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* profile_use.h: preallocates the memory that earlier runs needed, and saves what this run needed, in a profile file.
- *
- * If the options name a profile file, weir reads the file when an allocator is created, before the preallocation.  weir
- * writes the file when the allocator is destroyed, or when the program calls weir_profile_save.  Requests never read
- * the file. */
+ */
 #ifndef WEIR_PROFILE_USE_H
 #define WEIR_PROFILE_USE_H
 
@@ -16,7 +13,7 @@
 struct weir_run_profile {
     char *path; /* the absolute path of the file, since the process may change its folder */
     char key[WEIR_PROFILE_KEY_BYTES];
-    /* What the file says about earlier runs.  All fields are 0 if weir could not use the file. */
+    /* The earlier runs; all fields are 0 if weir could not use the file. */
     struct weir_profile known;
     enum weir_profile_found found;
     int log; /* the log level for warnings about the file */
@@ -33,11 +30,11 @@ struct weir_run_profile *weir__run_profile_open(const struct weir_driver *driver
                                                 const weir_options *options);
 /* Frees the contents of a profile file.  `run_profile` may be NULL. */
 void weir__run_profile_close(struct weir_run_profile *run_profile);
-/* Returns how many bytes weir shall preallocate according to the profile of earlier runs.  The result is at most the
- * limit and the device's free memory.  Returns 0 if the profile has no record of earlier runs. */
+/* Returns the bytes to preallocate according to the profile, at most the limit and the device's free memory.  Returns 0
+ * if the profile has no run. */
 uint64_t weir__run_profile_target(weir_allocator *a);
-/* Saves how much memory this run has needed, as weir_profile_save does.  If `path` is NULL, uses the profile file that
- * the options name.  Logs a failure. */
+/* Saves the memory that this run has needed in the profile `path`, or in that of the options if `path` is NULL.  Logs a
+ * failure. */
 weir_status weir__run_profile_save(weir_allocator *a, const char *path);
 
 #endif

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* streamless.c: allocates and frees blocks for callers that name no stream.
  *
- * weir allocates and frees such a block on a stream of the allocator that runs no work, created at the first such call.
- * If the allocation makes this stream wait for other streams, weir waits for them before it returns the block.  Before
- * weir frees a block, weir waits for the device, so that all uses of the block have completed.  Caches, recorded uses
- * and hardening work as for any other stream.
+ * weir allocates and frees such a block on a stream without work, and waits for the streams that this stream has to
+ * wait for before it returns the block.  Before a free, weir waits for the device, so that all uses have completed.
  *
  * This file must not depend on engines or on the caches. */
 #include "api/create.h"
 #include "base/result.h"
 
-/* Creates the stream for callers that name no stream.  If another thread has just created the stream, uses that stream.
- * The caller has made the device's context current. */
+/* Creates the allocator's stream without work, unless another thread has just done so.  The device's context is
+ * current.
+ * */
 static CUresult create_idle_stream(weir_allocator *a, CUstream *stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
@@ -19,7 +18,6 @@ static CUresult create_idle_stream(weir_allocator *a, CUstream *stream) {
 
     if (result == CUDA_SUCCESS &&
         !atomic_compare_exchange_strong(&a->idle_stream, &first, *stream)) {
-        /* Another thread has stored its stream first, so this thread uses that stream. */
         (void)driver->cuStreamDestroy(*stream);
         *stream = first;
     }
@@ -44,8 +42,8 @@ void weir__streamless_close(weir_allocator *a) {
                             a->device.driver->cuStreamDestroy(a->idle_stream));
 }
 
-/* Waits for the stream of callers that name no stream, in capture mode "relaxed".  In another mode, the driver would
- * refuse the wait while any thread captures a stream. */
+/* Waits for the allocator's own stream, in capture mode "relaxed": in another mode, the driver would refuse the wait
+ * while any thread captures a stream. */
 static weir_status wait_for_idle_stream(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));
@@ -87,7 +85,7 @@ weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, v
     weir_status status = quiet_of(a, &r.stream);
 
     if (status == WEIR_OK && weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC))
-        /* This call must not wait, so it does not preallocate.  A later request preallocates. */
+        /* This call must not wait, so a later request preallocates. */
         status = weir__without_driver(WEIR_E_NO_MEMORY);
     if (status == WEIR_OK)
         status =

@@ -160,7 +160,7 @@ static size_t first_changed(const unsigned char *at, unsigned char value, size_t
     return i;
 }
 
-/* Compares the bytes of device memory with `value`.  Sets *same to the number of bytes before the first that differs. */
+/* Compares device memory with the byte `value`.  Sets *same to the number of bytes before the first that differs. */
 static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                              unsigned char value, weir_stream stream, size_t *same) {
     int pushed = weir__device_make_context_current(h->device);
@@ -250,7 +250,7 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
 }
 
 /* Verifies, on `stream`, that a freed block from a shelf was not written to.  The caller has ordered `stream` after all
- * other work on the block.  Returns 1 if the block is unchanged.  Otherwise keeps the block out of use and returns 0. */
+ * other work on the block.  Returns 1 if it is unchanged.  Otherwise keeps the block out of use and returns 0. */
 static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     size_t same = b->total;
     CUresult result = guard_has(h, WEIR_HARDEN_POISON)
@@ -546,9 +546,9 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 
 /* ---- frees ---- */
 
-/* Makes the stream wait for the other streams that use a freed block, verifies the gaps, and poisons the block.  Returns
- * OK and sets *id to the stream's id.  Returns E_CAPTURE if a stream is captured, so that the layer below must free the
- * block without verification.  Returns another status on failure. */
+/* Makes the stream wait for the other streams that use a freed block, verifies the gaps, and poisons the block.
+ * Returns OK and sets *id to the stream's id.  Returns E_CAPTURE if a stream is captured, so that the layer below must
+ * free the block without verification.  Returns another status on failure. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);

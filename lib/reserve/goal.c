@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* goal.c: how much memory should be reserved, and how reserved memory is lowered and raised (goal.h).
  *
- * Growth holds the driver's lock, so grow-ahead makes short steps.  A step takes a tenth of a millisecond, and the pause
- * after a step is ten times as long, or shorter if fewer than `low' bytes are idle.
+ * Growth holds the driver's lock, so grow-ahead makes short steps.  A step takes a tenth of a millisecond, and the
+ * pause after a step is ten times as long, or shorter if fewer than `low' bytes are idle.
  *
  * A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and wakes the thread of grow-ahead, so that only
  * one request wakes the thread.  The thread sets `mark' before it reads the idle bytes for the last time, so that it

@@ -67,9 +67,9 @@ enum weir_profile_found {
     WEIR_PROFILE_FOREIGN, /* the file is no profile, or cannot be read, so weir must not change it */
 };
 
-/* These functions read a profile from a text of `bytes` characters and a byte 0, or from the file `path'.  `key' has the
- * lines `device' and `settings' that the profile must contain.  On WEIR_PROFILE_READ they fill *profile.  Otherwise they
- * leave *profile unchanged and write the reason to *problem. */
+/* These functions read a profile from a text of `bytes` characters and a byte 0, or from the file `path'.  `key' has
+ * the lines `device' and `settings' that the profile must contain.  On WEIR_PROFILE_READ they fill *profile.  Otherwise
+ * they leave *profile unchanged and write the reason to *problem. */
 enum weir_profile_found weir__profile_parse(const char *text, size_t bytes, const char *key,
                                             struct weir_profile *profile,
                                             struct weir_problem *problem);

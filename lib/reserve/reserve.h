@@ -11,8 +11,8 @@
 #include "reserve/limit.h"
 
 /* Makes other allocators of this process release idle memory until they have released `most' bytes.  Does nothing if
- * they have fewer than `least' idle bytes together.  Waits for the device only if `may_wait' is set.  Returns the number
- * of released bytes.  The caller must hold no lock. */
+ * they have fewer than `least' idle bytes together.  Waits for the device only if `may_wait' is set.  Returns the
+ * number of released bytes.  The caller must hold no lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
 /* Flushes the idle memory of all layers above the engine (per-stream caches, guard) to the engine, after a wait for
