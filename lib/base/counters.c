@@ -12,7 +12,7 @@
 /* The last failed request of this thread, for weir_last_failure() and OOM reports.  It is stored here because a public
  * call returns only a status. */
 static _Thread_local struct weir_failed_request last;
-static _Thread_local uint64_t failures_met;
+static _Thread_local uint64_t failure_count;
 
 int weir__counters_open(struct weir_counters *counters, int latency) {
     memset(counters, 0, sizeof *counters);
@@ -150,7 +150,7 @@ size_t weir__counters_events(struct weir_counters *counters, uint64_t after, voi
 void weir__failure_set(const struct weir_failed_request *refused) {
     last = *refused;
     last.figures.size = sizeof last.figures;
-    failures_met++;
+    failure_count++;
 }
 
 void weir__failure_get(struct weir_failed_request *out) {
@@ -158,7 +158,7 @@ void weir__failure_get(struct weir_failed_request *out) {
 }
 
 uint64_t weir__failure_count(void) {
-    return failures_met;
+    return failure_count;
 }
 
 void weir__failure_set_bytes(uint64_t bytes) {
