@@ -18,15 +18,13 @@ static inline void relax(void) {
 }
 
 static int try_lock(struct weir_lock *lock) {
-    /* Reads the lock before the atomic exchange.  While another thread holds the lock, the read does not take the cache
-     * line away from that thread, as an exchange would. */
+    /* While another thread holds the lock, a read does not take the cache line from it, as an exchange would. */
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
            atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
 }
 
 int weir__lock_try(struct weir_lock *lock) {
-    /* Waits longer after each attempt.  Otherwise all waiting threads would fetch the cache line each time the lock is
-     * released. */
+    /* pauses grow, or all waiting threads would fetch the cache line at each release */
     for (int spins = 0, pause = 1; spins < SPINS; spins += pause) {
         if (try_lock(lock))
             return 1;

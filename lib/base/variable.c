@@ -7,8 +7,7 @@
 #include <unistd.h>
 
 static const char begins[] = "WEIR_";
-/* Copies of the environment variables that begin with WEIR_, as texts "NAME=VALUE" that each end with a NUL.  An empty
- * text ends the list.  NULL if there are no copies. */
+/* Copies of environment variables, as texts "NAME=VALUE" and an empty text at the end, or NULL. */
 static char *stored_variables;
 
 static int is_weir_entry(const char *entry) {
