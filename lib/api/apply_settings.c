@@ -54,7 +54,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
         limit->bytes = weir__limit_part(&a->device, limit->keep_free, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE)
-        /* without other processes the share is the whole device */
+        /* Without other processes, the share is the whole device. */
         limit->bytes = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(

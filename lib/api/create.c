@@ -210,7 +210,7 @@ static void apply_profile(weir_allocator *a) {
     if (!weir__option_is_set(given, WEIR_SETTING_LOG))
         its.log = WEIR_LOG_WARNING;
     a->run_profile = weir__run_profile_open(a->device.driver, a->device.ordinal, &its);
-    /* the caller may free the text of its option */
+    /* Keeps a copy, since the caller may free the text of its option. */
     a->options.profile = a->run_profile ? a->run_profile->path : NULL;
     if (!a->run_profile || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
@@ -449,7 +449,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->device.decompresses = (c->how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
         (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
-    /* the caller may free the text of its option */
+    /* Keeps a copy, since the caller may free the text of its option. */
     if (weir__oom_report_is_wanted(a->options.oom_report))
         a->options.oom_report = weir__text_intern(a->options.oom_report, NULL);
     if (!a->options.oom_report) {
@@ -464,7 +464,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     status = find_own_device(a);
     if (status != WEIR_OK)
         goto close_counters;
-    /* comes before the context, for which weir may have to ask other processes for memory */
+    /* Comes first, since weir may have to ask other processes for memory for the context. */
     weir__join_process_peers(a);
     status = join_group(a);
     if (status == WEIR_OK)
@@ -482,7 +482,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->local_peer.owner = a;
     atomic_store_explicit(&a->device.log, a->options.log, memory_order_relaxed);
     a->creation = NULL;
-    /* other allocators may use this allocator from here on */
+    /* From here on, other allocators may ask this allocator for idle memory. */
     weir__local_peers_join(&a->local_peer);
     *allocator = a;
     return weir__end_call(result_before, WEIR_OK);
@@ -565,7 +565,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     const struct weir_message message = c->message;
     int result_before = weir__driver_result;
     weir_status why, status;
-    /* for the reason of a failure, if the caller passed no buffer */
+    /* A buffer for the reason of a failure, if the caller passed none. */
     char text[320] = "";
 
     if (message.bytes > 0)
@@ -582,7 +582,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     c->completed.engine = WEIR_ENGINE_MAPPED;
     why = create_with_engine(c, allocator);
     c->message = message;
-    /* engine mapped has succeeded, or engine pool would fail, too */
+    /* Engine mapped has succeeded, or engine pool would fail for the same reason. */
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
         weir__driver_result == CUDA_SUCCESS) {
         if (why != WEIR_OK && text[0])

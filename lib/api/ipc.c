@@ -273,7 +273,7 @@ static CUresult close_mapping(struct mapping *m, int waits) {
         return result;
     result = unmap_pieces(m);
     if (result == CUDA_SUCCESS) {
-        /* removed first, since another mapping may get the addresses after cuMemAddressFree() */
+        /* Removes the mapping first, since another may get the addresses after cuMemAddressFree(). */
         pthread_mutex_lock(&lock);
         (void)weir__map_remove(&mappings, m->base, NULL);
         pthread_mutex_unlock(&lock);

@@ -122,7 +122,7 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
     idle = weir__size_subtract(figures.reserved, stays);
     if (is_direct || idle == 0)
         return weir__size_smaller(idle, *above);
-    /* engine bfc releases whole regions, engine pool single units */
+    /* Engine bfc releases whole regions, engine pool single units. */
     held = weir__pinned_bytes(a->reserve.engine, a->harden ? weir__harden_live : weir__caches_live,
                               a->harden ? (void *)a->harden : (void *)a->caches,
                               weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
@@ -139,7 +139,7 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
     uint64_t given = 0, more = wanted, pending = 0, idle, above;
     size_t released = 0;
 
-    /* completes frees of tensors whose GPU work has ended, without a wait */
+    /* Completes frees of tensors whose GPU work has ended, without a wait. */
     if (may_wait)
         given = weir__reclaim_bytes(a, 0, &pending);
     while (given < wanted && (idle = reclaimable_bytes(a, may_wait, &above)) > 0) {

@@ -295,7 +295,7 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, "  Try");
     for (s = v->settings; s < end; s++)
         if (!is_own_limit(s))
-            /* a smaller value of keep-free than the advised one also helps */
+            /* A smaller value of keep-free than the advised value also helps. */
             weir__put(out, " --%s %s%s", s->name, s->value,
                       strcmp(s->name, "keep-free") == 0 ? " or less" : "");
     weir__put(out, "%s(", count > 1 ? "\n      " : " ");

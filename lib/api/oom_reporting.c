@@ -203,7 +203,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
     v->idle = weir__size_subtract(v->reserved, v->in_use);
     v->largest_free_block = v->pending = UINT64_MAX;
     e->ops->survey(e, &survey);
-    /* the driver does not report the idle memory of its pool */
+    /* The driver does not report the idle memory of its pool. */
     if (e->driver_pool)
         return;
     if (a->caches)
@@ -340,7 +340,7 @@ static int cause_under_capture(const weir_oom_report *v) {
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* only engine pool has a limit under capture */
+    /* Only engine pool has a limit under capture. */
     if (v->status == WEIR_E_LIMIT && v->asked > weir__size_subtract(v->limit, v->in_use))
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
@@ -530,7 +530,7 @@ static void advise_for_fragmentation(const weir_allocator *a, weir_oom_report *v
 }
 
 static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
-    /* another process could free enough memory, but the options forbid requests to wait for it */
+    /* Another process could free enough, but the options forbid requests to wait for it. */
     if (a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
         v->holder_reclaimable >= lacking_bytes(a, v))
         advise_recovery_timeout(a, v);

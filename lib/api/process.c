@@ -339,7 +339,7 @@ weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator
 
     if (status != WEIR_OK)
         return status;
-    /* all streams belong to the only device, without a query */
+    /* With one device, all streams belong to it, so that no query is needed. */
     if (atomic_load_explicit(&made, memory_order_acquire) > 0 && the_place.count == 1) {
         *allocator = atomic_load_explicit(&allocators[0], memory_order_acquire);
         return WEIR_OK;

@@ -40,7 +40,7 @@ static int is_reported_last(const weir_allocator *a) {
 static void log_failure(const weir_allocator *a, const struct weir_failed_request *refused) {
     const weir_failure *r = &refused->figures;
     char asked[32], limit[48] = "";
-    /* with enough free memory, the driver has failed for another reason */
+    /* If enough memory is free, the driver has failed for another reason. */
     int is_drivers = r->largest >= r->asked;
 
     if (a->logs_no_failures)
@@ -76,7 +76,7 @@ static __attribute__((noinline, cold)) void record_failure(weir_allocator *a,
     weir__stats_read(a, &figures);
     refused->by = a->number;
     refused->result = r->result;
-    /* the engine's figure includes idle memory of the caches */
+    /* The engine's own figure would include idle memory of the caches. */
     refused->figures.in_use = figures.in_use;
     if (refused->stream == 0 && !refused->is_captured)
         refused->is_captured =
@@ -137,7 +137,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     weir_status status;
 
     refused.status = WEIR_OK;
-    /* the driver would need long to refuse more than the whole device */
+    /* The driver would need long to refuse a request larger than the device. */
     if (bytes > a->device.total)
         status = weir__oom_recovery_run(&a->reserve, &r, WEIR_E_NO_MEMORY);
     else
@@ -145,7 +145,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status != WEIR_OK)
-        /* a failed query of the driver has left no record */
+        /* If only a query of the driver failed, there is no record to complete. */
         record_failure(a, &r);
     return weir__end_call(result_before, status);
 }
@@ -257,7 +257,7 @@ static weir_status request_with_callback(weir_allocator *a, size_t bytes, weir_s
         if (!weir__is_failure(status) || in_oom_callback || weir__failure_count() == met ||
             !call_oom_callback(a, bytes, stream, status, attempt))
             return status;
-        /* the request has not failed yet */
+        /* The request may still succeed, so the attempt is no failed request. */
         atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
         status = weir__check_live(a);
         if (status != WEIR_OK)
@@ -412,7 +412,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     c = weir__cache_find(a->caches, key_of(stream, id));
     if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
-    /* without an id, since the stream is bound and no other stream uses its cache */
+    /* No id is needed, since the stream is bound and no other stream uses its cache. */
     return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 

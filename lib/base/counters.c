@@ -76,7 +76,7 @@ unsigned weir__striped_assign(void) {
     static _Atomic unsigned threads; /* the number of threads with a stripe */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
-    /* the number stays at WEIR_STRIPED_STRIPES, so that it cannot overflow */
+    /* The number stays at WEIR_STRIPED_STRIPES, so that it cannot overflow. */
     while (before < WEIR_STRIPED_STRIPES &&
            /* unreached: no test makes another thread get a stripe at this moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,

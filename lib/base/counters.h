@@ -82,7 +82,7 @@ struct weir_counters {
     _Atomic uint64_t retries;
     _Atomic uint64_t stall_ns;
     _Atomic uint64_t ahead_failures;
-    _Atomic uint64_t reserved_peak; /* since weir_tensors_reset_peaks() */
+    _Atomic uint64_t reserved_peak; /* the peak since weir_tensors_reset_peaks() */
     struct {
         _Atomic uint64_t asked, got, kept, ns, waited_ns;
     } prealloc;

@@ -75,7 +75,7 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
 }
 
 /* Enlarges an array if there is no room for the element with index `count`, and updates *capacity.  `array` may be
- * NULL. Returns the array, which may have moved, or NULL if there is no host memory; the old array then stays
+ * NULL.  Returns the array, which may have moved, or NULL if there is no host memory; the old array then stays
  * unchanged.  The caller frees the array. */
 static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
                                        size_t element) {

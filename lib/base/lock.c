@@ -24,7 +24,7 @@ static int try_lock(struct weir_lock *lock) {
 }
 
 int weir__lock_try(struct weir_lock *lock) {
-    /* pauses grow, or all waiting threads would fetch the cache line at each release */
+    /* Pauses grow, since otherwise all waiting threads would fetch the cache line at each release. */
     for (int spins = 0, pause = 1; spins < SPINS; spins += pause) {
         if (try_lock(lock))
             return 1;

@@ -103,7 +103,7 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    /* fits, since the longer temporary name had room in a buffer of this size */
+    /* The path fits, since the longer temporary name had room in a buffer of this size. */
     snprintf(r->path, sizeof r->path, "%s", path);
     return 0;
 }

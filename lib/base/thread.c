@@ -15,7 +15,7 @@
 
 #include "base/tls.h"
 
-/* what each of weir's threads calls at its start, or NULL */
+/* The function that each of weir's threads calls at its start, or NULL. */
 static void (*watcher)(void);
 static _Thread_local int is_own WEIR_FAST_TLS;
 

@@ -21,7 +21,7 @@ struct process_stat {
     uint64_t start;
 };
 
-/* PF_EXITING, which only a header inside the kernel defines */
+/* The kernel's flag PF_EXITING, which no public header defines. */
 #define FLAG_EXITING 4u
 
 /* Reads the state of a process from /proc/PID/stat.  Returns 1, 0 if there is no such process, or -1 on an error. */

@@ -147,7 +147,7 @@ static void flush_and_trim(struct recovery *c) {
     size_t released = 0;
     uint64_t keep;
 
-    /* no retry in the statistics: the first attempt with all idle memory */
+    /* The first attempt with all idle memory is no retry for the statistics. */
     if (flush_above(c))
         c->status = weir__reserve_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
@@ -228,7 +228,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->kept != UINT64_MAX) {
         *alone = 0;
-        /* the request fits if the others release all memory except the `kept' bytes that they use */
+        /* The request fits if other processes release all memory except the `kept' bytes in use. */
         if (weir__size_subtract(most, before->in_use + bytes) >= answers->kept)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
@@ -316,7 +316,7 @@ static void ask_processes(struct recovery *c) {
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
                               figures.reserved);
-        /* The process may have freed its memory since the last attempt, so weir retries. */
+        /* The ended process may have freed its memory since the last attempt, so weir retries. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
             break;
@@ -342,7 +342,7 @@ static void insist(struct recovery *c) {
     if (!c->r->foretold)
         return;
     c->r->flags |= WEIR_REQUEST_INSISTS;
-    /* no retry in the statistics: the first driver call for the request */
+    /* The first driver call for the request is no retry for the statistics. */
     c->status = weir__reserve_try(c->v, c->r);
 }
 
@@ -388,7 +388,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_elapsed_ns(v->device, started);
-    /* growth during the wait has already added its time to stall_ns */
+    /* Growth during the wait has already added its time to stall_ns. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_subtract(waited, counted),
                               memory_order_relaxed);
