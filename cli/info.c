@@ -144,7 +144,7 @@ static void read_profile_prealloc(struct info *info) {
     weir_options *options = &info->settings.options, completed;
     struct device_facts facts = {0};
     struct weir_device_memory memory;
-    struct weir_learn *learn;
+    struct weir_run_profile *learn;
     CUdevice handle;
     uint64_t target;
 
@@ -154,7 +154,7 @@ static void read_profile_prealloc(struct info *info) {
         return;
     if (options->log == WEIR_LOG_DEFAULT)
         completed.log = WEIR_LOG_WARNING;
-    learn = weir__learn_open(info->device.driver, handle, &completed);
+    learn = weir__run_profile_open(info->device.driver, handle, &completed);
     target = learn ? weir__profile_target(&learn->known) : 0;
     gather_device(info->device.driver, info->device.ordinal, &facts);
     memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
@@ -165,7 +165,7 @@ static void read_profile_prealloc(struct info *info) {
                  (unsigned long long)learn->known.runs, weir__plural(learn->known.runs));
         info->settings.sources.of[WEIR_SETTING_PREALLOC] = info->profile;
     }
-    weir__learn_close(learn);
+    weir__run_profile_close(learn);
 }
 
 /* Checks the settings as an allocator would.  Returns 0 on success.  If a setting is wrong, the library logs the

@@ -153,7 +153,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/reserve/limit.c \
 	lib/reserve/limit.h \
 	lib/reserve/oom_recovery.c \
-	lib/reserve/oom_recovery.h \
 	lib/reserve/profile.c \
 	lib/reserve/profile.h \
 	lib/reserve/reserve.c \
@@ -175,7 +174,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/api/drop_in.h \
 	lib/api/figures.c \
 	lib/api/handle.c \
-	lib/api/hold_settings.c \
+	lib/api/apply_settings.c \
 	lib/api/ipc.c \
 	lib/api/lend.c \
 	lib/api/multi_device.c \

@@ -499,7 +499,7 @@ static void report_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
 
-    if (!weir__learn_can(&settings->options))
+    if (!weir__run_profile_is_possible(&settings->options))
         return;
     weir__option_show(&settings->options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
     if (weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC))

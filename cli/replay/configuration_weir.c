@@ -79,8 +79,8 @@ static void *public_open(struct session *session, const struct configuration *se
     /* If the user named no engine, the allocator has chosen one for the device. */
     opened->options.engine = opened->allocator->options.engine;
     if (session->discards_profile) {
-        weir__learn_close(opened->allocator->learn);
-        opened->allocator->learn = NULL;
+        weir__run_profile_close(opened->allocator->run_profile);
+        opened->allocator->run_profile = NULL;
     }
     /* Do not log requests that fail: the replay counts them and reports them at its end. */
     if (session->command_options->log == WEIR_LOG_DEFAULT)

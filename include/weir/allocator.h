@@ -405,9 +405,9 @@ WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *r
 /* The memory that the process has reserved through weir on all devices, in bytes.  The caller sets `size` before the
  * call. */
 typedef struct weir_process_memory {
-    size_t size;       /* how many bytes of this struct the library has filled in */
-    uint64_t released; /* how many bytes this call has released to the devices */
-    uint64_t reserved; /* how many bytes are still reserved */
+    size_t size;       /* the bytes of this struct that the library has filled in */
+    uint64_t released; /* the bytes that this call has released to the devices */
+    uint64_t reserved; /* the bytes that are still reserved */
     /* The bytes of `reserved` that are in live blocks.  The other bytes are idle, but weir cannot release them, because
      * they lie in physical allocations that also contain live blocks. */
     uint64_t in_use;

@@ -17,12 +17,12 @@ typedef struct weir_growth_state {
     size_t size;
     /* The bytes that the request needs in addition to usable free memory.  Always above 0. */
     size_t request;
-    size_t reserved; /* how many bytes the allocator has reserved */
+    size_t reserved; /* the bytes that the allocator has reserved */
     size_t in_use;   /* the bytes in live blocks of the allocator */
     size_t limit;    /* the limit of the reserved memory, or SIZE_MAX if there is no limit */
     /* The device's free memory, or SIZE_MAX if it is not known.  (Policy BFC does not query it.) */
     size_t device_free;
-    uint64_t steps;   /* how often memory was added so far */
+    uint64_t steps;   /* the number of times that memory was added so far */
     size_t last_step; /* the bytes that weir tried to add the last time; 0 before the first time */
 } weir_growth_state;
 

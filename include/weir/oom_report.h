@@ -90,12 +90,12 @@ typedef struct weir_oom_report_member {
 /* An OOM report.  Numbers are bytes, unless a comment says otherwise.  UINT64_MAX means that a value is not known,
  * except in the field `asked`. */
 typedef struct weir_oom_report {
-    size_t size;        /* how many bytes of this struct the library has filled in */
+    size_t size;        /* the bytes of this struct that the library has filled in */
     weir_status status; /* the status that weir_alloc returned: E_NO_MEMORY or E_LIMIT */
     int cause;          /* the cause of the failure, a WEIR_OOM_REPORT_ constant */
     uint64_t asked;     /* the size of the request */
-    uint64_t stream;    /* the id of the request's stream; 0: not known, or under capture */
-    uint64_t waited_ns; /* how long the request waited for memory, in nanoseconds */
+    uint64_t stream;    /* the id of the request's stream; zero if not known, or under capture */
+    uint64_t waited_ns; /* the nanoseconds that the request waited for memory */
     /* The size of the largest request that would now succeed on this stream, as far as weir can be sure of this. */
     uint64_t largest;
 

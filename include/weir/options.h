@@ -109,7 +109,7 @@ typedef struct weir_oom {
 } weir_oom;
 
 /* The type of a program's out-of-memory callback, which may free memory.  The callback returns nonzero if weir shall
- * retry the request, or 0 if the request shall fail.
+ * retry the request, and 0 if the request shall fail.
  *
  *   When     The callback is the last step of OOM recovery.  Before this step, weir has waited for frees, flushed its
  *            caches and released idle memory, and a request of weir_alloc would still fail.  As long as the callback
@@ -302,9 +302,9 @@ typedef struct weir_options {
     /* The priority of the process, from 1 to 1000; 0 means 100.  If memory is short, weir first asks the processes with
      * the lowest priority to release idle memory. */
     uint32_t priority;
-    /* How much device memory stays free for others, such as a display or programs without weir.  Before weir reserves
-     * more memory, it compares this amount with the free memory that the device reports.  If another process allocates
-     * memory at this moment, less memory may stay free.  Default: none. */
+    /* The device memory that weir leaves free for others, such as a display or programs without weir.  Before weir
+     * reserves more memory, it compares this amount with the free memory that the device reports.  If another process
+     * allocates memory at this moment, less memory may stay free.  Default: none. */
     weir_amount keep_free;
 
     /* The destination of the OOM report when a request fails, in the format of weir_oom_report_text.  The destination

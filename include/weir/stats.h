@@ -30,7 +30,7 @@ extern "C" {
  * units of 32 MiB of its pool together for a larger request (1 ms for each GiB on an H200).  stall_ns does not include
  * this time, because weir cannot observe such a move. */
 typedef struct weir_statistics {
-    size_t size; /* how many bytes of this struct the library has filled in */
+    size_t size; /* the bytes of this struct that the library has filled in */
     /* The number of finished calls of weir_alloc for more than 0 bytes. */
     uint64_t attempts;
     uint64_t allocs;        /* the number of calls of weir_alloc that succeeded */
@@ -39,7 +39,7 @@ typedef struct weir_statistics {
     uint64_t growth_allocs; /* the number of requests for which reserved memory was added */
     /* The number of requests that failed because of the limit or lack of memory. */
     uint64_t failed_requests;
-    uint64_t retries; /* how often OOM recovery tried a request again */
+    uint64_t retries; /* the number of times that OOM recovery retried a request */
     /* The number of times that reserved memory was added, including preallocation and background growth. */
     uint64_t growths;
     uint64_t growth_bytes; /* the bytes of reserved memory that were added */
@@ -94,7 +94,7 @@ typedef struct weir_statistics {
      * not yet released.  Included in `reserved`, but not in `in_use`. */
     uint64_t kept_out;
 
-    uint64_t ahead_steps; /* how often background growth added memory; included in `growths` */
+    uint64_t ahead_steps; /* the times that background growth added memory; included in `growths` */
     uint64_t ahead_bytes; /* the bytes that background growth added; included in `growth_bytes` */
     uint64_t ahead_ns;    /* the time that background growth took; not included in `stall_ns` */
     /* The number of times that background growth could add no memory, because of the limit or a full device. */
@@ -171,7 +171,7 @@ typedef struct weir_failure {
     /* The device's free memory at the time of the failure, or UINT64_MAX if it is not known. */
     uint64_t device_free;
     uint64_t device_total;
-    uint64_t waited_ns; /* how long the request waited for memory, in nanoseconds */
+    uint64_t waited_ns; /* the nanoseconds that the request waited for memory */
     /* The size of the largest request that surely was possible on this stream at the time of the failure, as long as no
      * other program takes memory.  The field is 0 if weir does not know such a size, and under stream capture.  A
      * larger request may have been possible:

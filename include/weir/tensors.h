@@ -275,7 +275,7 @@ typedef struct weir_tensors_figure {
  * to no small block.  inactive_split and inactive_split_bytes are 0.  weir moves and joins idle memory, so weir loses
  * no memory to splits. */
 typedef struct weir_tensors_figures {
-    size_t size; /* how many bytes of this struct the library has filled in */
+    size_t size; /* the bytes of this struct that the library has filled in */
     weir_tensors_figure allocation[3], segment[3], active[3], inactive_split[3];
     weir_tensors_figure allocated_bytes[3], reserved_bytes[3], active_bytes[3],
         inactive_split_bytes[3], requested_bytes[3];

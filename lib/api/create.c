@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* create.c: creates and destroys allocators.
  *
- * An allocator consists of a device, the complete options, reserved memory with one engine, counters, and records of
- * uses of blocks on other streams.  If the options switch on caches or hardening, these layers lie between the public
- * functions and the engine.
+ * If the options switch on caches or the guard, these layers lie between the public functions and the engine.
  *
- * Locks: the mutex `first` of an allocator guards the preallocation at the first request.  A thread takes `first`
- * before all other locks of the preallocation.
+ * Locks: a thread takes the mutex `first_request` of an allocator before all other locks of the preallocation.
  *
  * This file must not depend on how an engine places blocks, or on the names of settings. */
 #include "config.h"
@@ -36,7 +33,7 @@ const char *weir_version(void) {
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* Writes the reason of a failure to the buffer of the caller, or to the log if the caller passed no buffer. */
+/* Writes the reason of a failure to the caller's buffer, or to the log if there is no buffer. */
 static void report_reason(const struct weir_message *message, int log, const char *text) {
     if (message && message->bytes > 0)
         snprintf(message->text, message->bytes, "%s", text);
@@ -56,8 +53,7 @@ weir_status weir__create_cannot(const weir_allocator *a, weir_status status, con
     return status;
 }
 
-/* Reports that a driver call has failed during the creation of an allocator.  Writes the reason to the caller's buffer
- * or to the log.  Returns the status for the driver's result. */
+/* Reports that a driver call has failed during the creation.  Returns the status for the driver's result. */
 static weir_status report_driver_failure(weir_allocator *a, const char *what, CUresult result) {
     weir_status status = weir__device_status(&a->device, result);
 
@@ -116,8 +112,7 @@ static weir_status join_group(weir_allocator *a) {
     return weir__create_cannot(a, weir__without_driver(WEIR_E_INVALID), "%s", why);
 }
 
-/* Checks whether the limit that this process shares with a group of processes leaves room for the device's context.
- * Returns E_LIMIT with a message if the limit leaves too little room, else OK. */
+/* Returns E_LIMIT with a message if the limit of the process group leaves no room for the device's context, else OK. */
 static weir_status group_refuses(weir_allocator *a) {
     struct weir_group *g = weir__group_of(a->device.driver, a->device.ordinal);
     char text[WEIR_GROUP_SHOWN];
@@ -130,8 +125,7 @@ static weir_status group_refuses(weir_allocator *a) {
                                text);
 }
 
-/* Retains the device's primary context.  If the device has no room for the context, asks other processes for memory and
- * retries. */
+/* Retains the device's primary context.  If the device has no room, asks other processes for memory and retries. */
 static weir_status open_context(weir_allocator *a) {
     struct weir_admission admission = {0};
     weir_status status;
@@ -141,7 +135,7 @@ static weir_status open_context(weir_allocator *a) {
     do
         result = a->device.driver->cuDevicePrimaryCtxRetain(&a->device.context, a->device.ordinal);
     while (result == CUDA_ERROR_OUT_OF_MEMORY &&
-           weir__allocator_admit(a->reserve.events.peers, &admission));
+           weir__allocator_ask_for_context(a->reserve.events.peers, &admission));
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
     status = result == CUDA_ERROR_OUT_OF_MEMORY ? group_refuses(a) : WEIR_OK;
@@ -150,7 +144,7 @@ static weir_status open_context(weir_allocator *a) {
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !a->reserve.events.peers)
         return report_driver_failure(a, "cannot open the device's context", result);
     status = weir__device_status(&a->device, result);
-    weir__allocator_not_admitted(a->reserve.events.peers, why, sizeof why);
+    weir__allocator_write_context_users(a->reserve.events.peers, why, sizeof why);
     return weir__create_cannot(a, status,
                                "cannot open the device's context: the driver answered %s; %s",
                                weir__driver_error_name(a->device.driver, result), why);
@@ -170,30 +164,29 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    /* Pauses background growth, because memory that it reserves would be counted as preallocated. */
-    weir__goal_hold(&a->reserve);
+    /* Memory that background growth reserves would be counted as preallocated. */
+    weir__goal_pause_ahead(&a->reserve);
     status = weir__goal_preallocate(&a->reserve, text, text_bytes);
-    weir__goal_go_on(&a->reserve);
+    weir__goal_resume_ahead(&a->reserve);
     return status;
 }
 
-/* Starts the thread that reserves memory in the background, if the option grow_ahead wants such a thread.  If no thread
- * can be started, memory is reserved only during requests. */
+/* Starts background growth if the option grow_ahead is set.  Without a thread, only requests reserve memory. */
 static void start_grow_ahead(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
 
     if (e->step_bytes == 0 || a->low == 0)
         return;
     e->traits |= WEIR_ENGINE_GROWS_AHEAD;
-    if (weir__goal_start(&a->reserve, a->low) == WEIR_OK)
+    if (weir__goal_start_ahead(&a->reserve, a->low) == WEIR_OK)
         return;
     e->traits &= ~(unsigned)WEIR_ENGINE_GROWS_AHEAD;
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* Preallocates memory during the creation of the allocator.  If only a profile of earlier runs wants the preallocation,
- * a failure is logged and the creation succeeds. */
+/* Preallocates memory during the creation.  If only a profile requests this, a failure is logged, and the creation
+ * succeeds. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = weir__preallocate(a, text, text_bytes);
     char why[160];
@@ -207,23 +200,21 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
     return status;
 }
 
-/* Raises the preallocation to the memory that earlier runs needed, as recorded in the profile file.  Changes nothing if
- * the program has set the option prealloc. */
+/* Raises the preallocation to the memory that earlier runs needed, unless the program has set prealloc. */
 static void apply_profile(weir_allocator *a) {
     const weir_options *given = &a->creation->given;
     weir_options its = a->options;
     uint64_t target;
 
-    /* If the user has set no log level, uses the level `warning`, so that weir warns about a profile file that it
-     * ignores and replaces. */
+    /* Without a log level of the user, weir still warns about a profile file that it ignores and replaces. */
     if (!weir__option_is_set(given, WEIR_SETTING_LOG))
         its.log = WEIR_LOG_WARNING;
-    a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &its);
-    /* Keeps the copy of the path, since the caller may free the text that it passed as option. */
-    a->options.profile = a->learn ? a->learn->path : NULL;
-    if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
+    a->run_profile = weir__run_profile_open(a->device.driver, a->device.ordinal, &its);
+    /* Keeps a copy, since the caller may free the text of its option. */
+    a->options.profile = a->run_profile ? a->run_profile->path : NULL;
+    if (!a->run_profile || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
-    target = weir__learn_target(a);
+    target = weir__run_profile_target(a);
     if (target <= a->prealloc)
         return;
     a->profile_asked = a->prealloc = target;
@@ -246,8 +237,7 @@ const char *weir__no_release_reason(const weir_allocator *a) {
                                                       : weir__unknown_reserve_reason(a);
 }
 
-/* Initialises the target size of the reserved memory: how much idle memory stays reserved, and for how long.  A later
- * preallocation raises the target. */
+/* Initialises the goal of reserved memory, which a later preallocation raises. */
 static void set_goal(weir_allocator *a) {
     const weir_options *o = &a->options;
     int stays = weir__no_release_reason(a) != NULL, off = stays || o->decay_ms == UINT64_MAX;
@@ -290,19 +280,18 @@ static weir_status open_engine(weir_allocator *a) {
     return status;
 }
 
-/* Closes all parts of the allocator that create_parts() has created, such as the caches and the engine. */
 static void close_parts(weir_allocator *a) {
     weir__goal_close(&a->reserve);
-    weir__learn_close(a->learn);
+    weir__run_profile_close(a->run_profile);
     weir__harden_close(a->harden);
     weir__caches_close(a->caches);
     a->reserve.engine->ops->close(a->reserve.engine);
 }
 
-/* Creates all parts of the allocator that need the device's context, such as the engine and the caches.  On failure
- * closes these parts; the caller then releases the context. */
+/* Creates all parts of the allocator that need the device's context.  On failure closes these parts; the caller then
+ * releases the context. */
 static weir_status create_parts(weir_allocator *a) {
-    weir_status status = weir__hold_settings(a);
+    weir_status status = weir__apply_settings(a);
     char why[160] = "";
     int at_create, result;
 
@@ -313,7 +302,7 @@ static weir_status create_parts(weir_allocator *a) {
     set_goal(a);
     status = open_engine(a);
     if (status != WEIR_OK) {
-        weir__learn_close(a->learn);
+        weir__run_profile_close(a->run_profile);
         return weir__create_cannot(a, status, "cannot open the engine: %s",
                                    weir__create_failure_reason(a, status, why, sizeof why));
     }
@@ -354,9 +343,8 @@ static weir_status create_parts(weir_allocator *a) {
                                       : weir__create_failure_reason(a, status, why, sizeof why));
 }
 
-/* Reads the options that the program has passed (`options` may be NULL) and replaces each default by its value.
- * Returns OK on success.  On an error returns its status, and writes the reason to the caller's buffer or to the
- * log. */
+/* Reads the program's options (`options` may be NULL) and replaces each default by its value.  On an error returns its
+ * status, and writes the reason to the caller's buffer or to the log. */
 static weir_status read_creation_options(struct weir_creation *c, const weir_options *options) {
     char why[320];
     weir_status status = weir__options_complete(options, &c->completed, why, sizeof why);
@@ -372,8 +360,7 @@ static weir_status read_creation_options(struct weir_creation *c, const weir_opt
     return options ? weir__options_copy_in(options, &c->given, NULL, 0) : WEIR_OK;
 }
 
-/* Allocates the struct of an allocator, and sets its options and its driver.  All other fields are 0.  Returns NULL if
- * there is no host memory. */
+/* Returns an allocator with options and driver, and all other fields 0.  Returns NULL without host memory. */
 static weir_allocator *allocate_struct(const struct weir_creation *c) {
     weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
 
@@ -387,11 +374,10 @@ static weir_allocator *allocate_struct(const struct weir_creation *c) {
     a->reserve.options = &a->options;
     a->reserve.events.counters = &a->counters;
     a->reserve.events.grew = &a->reserve.goal.decay.grew;
-    a->reserve.lend_device = weir__borrow;
+    a->reserve.lend_device = weir__release_local_peers;
     a->reserve.lend_context = a;
     atomic_init(&a->device.log, WEIR_LOG_NONE);
-    /* Switches caches off on drivers before 12.0, because these drivers have no stream ids, and caches distinguish
-     * streams by their ids. */
+    /* Caches distinguish streams by their ids, which drivers before 12.0 do not have. */
     if (a->options.cache == WEIR_SWITCH_ON && !(c->driver->capabilities & WEIR_CAP_STREAM_ID)) {
         a->options.cache = WEIR_SWITCH_OFF;
         weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -417,7 +403,7 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     if (status == WEIR_OK) {
         int result;
 
-        status = weir__hold_settings(a);
+        status = weir__apply_settings(a);
         result = weir__driver_result;
         driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
         weir__set_driver_result(result);
@@ -428,8 +414,7 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     return status;
 }
 
-/* Warns if OOM reports cannot be written to the file that the options name.  Warns only once in the process, and also
- * if the user has not set a log level. */
+/* Warns, at any log level but once in the process, if OOM reports cannot be written to the file of the options. */
 static void warn_of_oom_report(const weir_options *o, const weir_options *given) {
     int problem = weir__oom_report_problem(o->oom_report), is_new = 1;
     char line[1024];
@@ -464,7 +449,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->device.decompresses = (c->how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
         (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
-    /* Keeps a copy of the text, since the caller may free the text that it passed as option. */
+    /* Keeps a copy, since the caller may free the text of its option. */
     if (weir__oom_report_is_wanted(a->options.oom_report))
         a->options.oom_report = weir__text_intern(a->options.oom_report, NULL);
     if (!a->options.oom_report) {
@@ -479,8 +464,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     status = find_own_device(a);
     if (status != WEIR_OK)
         goto close_counters;
-    /* The registry of processes comes before the context: if the device has no memory for the context, weir can then
-     * ask other processes for memory. */
+    /* Comes first, since weir may have to ask other processes for memory for the context. */
     weir__join_process_peers(a);
     status = join_group(a);
     if (status == WEIR_OK)
@@ -492,13 +476,13 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
         goto release_context;
     weir__uses_open(&a->uses, &a->device.slow_path);
     weir__graphs_open(&a->reserve.graphs);
-    pthread_mutex_init(&a->first, NULL);
+    pthread_mutex_init(&a->first_request, NULL);
     a->local_peer.driver = c->driver;
     a->local_peer.device = a->device.ordinal;
     a->local_peer.owner = a;
     atomic_store_explicit(&a->device.log, a->options.log, memory_order_relaxed);
     a->creation = NULL;
-    /* From this call on, other allocators of the process may ask this allocator for idle memory. */
+    /* From here on, other allocators may ask this allocator for idle memory. */
     weir__local_peers_join(&a->local_peer);
     *allocator = a;
     return weir__end_call(result_before, WEIR_OK);
@@ -521,6 +505,9 @@ free_allocator:
  * pending.  weir chooses engine pool if the device cannot map memory, if engine mapped has no addresses left, or if the
  * program wants hardware decompression and mapped memory does not allow it. */
 
+/* Returns 1 if the device can map memory (cuMemMap), else 0.  If the options name no engine, weir then chooses engine
+ * mapped, because other engines reserve about a third more memory while frees are pending.  weir chooses engine pool on
+ * other devices, and if engine mapped has no addresses left or does not allow a requested hardware decompression. */
 static int can_map(const struct weir_driver *driver, CUdevice device) {
     int can = 0;
 
@@ -532,8 +519,7 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
 }
 
 /* Tries to create physical memory that allows hardware decompression, because no attribute of the device says whether
- * this is possible.  Returns the driver's result.  Returns CUDA_SUCCESS if the device has no free memory for the
- * attempt. */
+ * this is possible.  Returns the driver's result, or CUDA_SUCCESS if the device has no free memory for the attempt. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
@@ -546,8 +532,8 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-/* One bit for each device.  The bit is set if engine mapped could reserve no more addresses on the device.  This can
- * happen after many resets of the device, because addresses of memory that a reset destroyed stay reserved. */
+/* One bit for each device on which engine mapped could reserve no more addresses.  Addresses of memory that a reset of
+ * the device destroyed stay reserved, so this happens after many resets. */
 static _Atomic uint64_t full;
 
 static uint64_t ordinal_bit(CUdevice device) {
@@ -567,8 +553,8 @@ void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device
         options->engine = WEIR_ENGINE_MAPPED;
 }
 
-/* Creates an allocator with the engine that the options name, or else with the default engine of the device.  If the
- * default engine is mapped and the device fails to support it, creates the allocator with engine pool. */
+/* Creates an allocator with the engine of the options or the default engine.  If the default engine is mapped and the
+ * device does not support it, uses engine pool. */
 static weir_status create_by_choice(struct weir_creation *c, weir_allocator **allocator) {
     int is_named = c->given.engine == WEIR_ENGINE_MAPPED;
     int is_chosen = maps_for(c->driver, c->ordinal, &c->given);
@@ -579,7 +565,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     const struct weir_message message = c->message;
     int result_before = weir__driver_result;
     weir_status why, status;
-    /* A buffer for the reason of a failure, if the caller passed no buffer. */
+    /* A buffer for the reason of a failure, if the caller passed none. */
     char text[320] = "";
 
     if (message.bytes > 0)
@@ -592,12 +578,11 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
         return create_with_engine(c, allocator);
     if (message.bytes == 0)
         c->message = (struct weir_message){text, sizeof text};
-    /* The options were completed with the defaults of engine pool.  Engine mapped has equal defaults, so only the
-     * engine must be changed. */
+    /* Engines pool and mapped have equal defaults, so the completed options fit both. */
     c->completed.engine = WEIR_ENGINE_MAPPED;
     why = create_with_engine(c, allocator);
     c->message = message;
-    /* Returns if engine mapped has succeeded, or if engine pool would fail for the same reason. */
+    /* Engine mapped has succeeded, or engine pool would fail for the same reason. */
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
         weir__driver_result == CUDA_SUCCESS) {
         if (why != WEIR_OK && text[0])
@@ -609,15 +594,13 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     weir__set_driver_result(result_before);
     c->completed.engine = WEIR_ENGINE_POOL;
     status = create_with_engine(c, allocator);
-    /* Engine pool got memory, so engine mapped lacked addresses and not memory.  Remembers this, so that later
-     * allocators on the device use engine pool at once. */
+    /* Engine pool got memory, so engine mapped lacked addresses.  Later allocators use engine pool at once. */
     if (status == WEIR_OK && why == WEIR_E_NO_MEMORY)
         atomic_fetch_or_explicit(&full, ordinal_bit(c->ordinal), memory_order_relaxed);
     return status;
 }
 
-/* Creates an allocator that makes all driver calls through the table `driver`.  `options` may be NULL, and weir has not
- * checked the options yet. */
+/* Creates an allocator with the driver table `driver`.  `options` may be NULL, and is not checked yet. */
 static weir_status create_on_driver(const struct weir_driver *driver, const weir_options *options,
                                     unsigned how, weir_allocator **allocator, char *message,
                                     size_t message_bytes) {
@@ -700,10 +683,9 @@ static int has_live_blocks(const weir_allocator *a) {
                      : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* Returns 1 if no GPU work uses the allocator's memory any more, else 0.  Waits for the device if frees are pending, or
- * if the engine needs such a wait before it closes.  Returns 0 if the wait fails, or if a free is still pending, for
- * example because of a stream capture.  In this case the caller must not destroy the allocator, since the device may
- * still use its memory. */
+/* Waits for the device if frees are pending, or if the engine needs this before it closes.  Returns 1 if no GPU work
+ * uses the allocator's memory any more.  Returns 0 if the wait fails, or if a free is still pending, for example
+ * because of a stream capture; the allocator must then live on. */
 static int is_free_of_work(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;
@@ -723,16 +705,16 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     if (weir__driver_forked())
         return weir__misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
-    weir__goal_hold(&a->reserve);
+    weir__goal_pause_ahead(&a->reserve);
     busy = !lost && (has_live_blocks(a) || !is_free_of_work(a));
-    weir__goal_go_on(&a->reserve);
+    weir__goal_resume_ahead(&a->reserve);
     if (busy)
         return weir__misuse(a, WEIR_E_BUSY, "destroy");
     weir__local_peers_leave(&a->local_peer);
-    if (!lost && a->learn)
-        (void)weir__learn_save(a, NULL); /* no error of the destruction, and already logged */
+    if (!lost && a->run_profile)
+        (void)weir__run_profile_save(a, NULL); /* no error of the destruction, and already logged */
     close_parts(a);
-    weir__anywhere_close(a);
+    weir__streamless_close(a);
     weir__leave_peers(a);
     weir__device_free_wait_block(&a->device);
     weir__set_driver_result(result_before);
@@ -740,7 +722,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__graphs_close(&a->reserve.graphs);
     weir__uses_close(&a->uses);
     weir__counters_close(&a->counters);
-    pthread_mutex_destroy(&a->first);
+    pthread_mutex_destroy(&a->first_request);
     free(a);
     return WEIR_OK;
 }

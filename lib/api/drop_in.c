@@ -31,9 +31,7 @@ void weir__drop_in_stop_logs(weir_allocator *a) {
     a->logs_no_failures = 1;
 }
 
-/* If `on` is set, forbids that one stream reuses memory that another stream has freed, unless the host has waited in
- * between.  With engine pool the driver's pool reuses the memory, so the function also changes the attribute of the
- * pool. */
+/* With engine pool the driver's pool reuses memory, so the function also sets the attribute of the pool. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *a, int on) {
     CUmemoryPool pool = a->reserve.engine->driver_pool;
     int may = !on;
@@ -58,7 +56,7 @@ weir_status weir__drop_in_create(const weir_options *options, int decompresses,
     return weir__allocator_create(options, how, allocator);
 }
 
-void weir__drop_in_lose(weir_allocator *a) {
+void weir__drop_in_mark_lost(weir_allocator *a) {
     (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
 }
 
@@ -68,11 +66,11 @@ int weir__drop_in_knows_blocks(const weir_allocator *a) {
     return a->caches != NULL || !e->driver_pool;
 }
 
-int weir__drop_in_may_have(const weir_allocator *a, uint64_t address) {
+int weir__drop_in_may_contain(const weir_allocator *a, uint64_t address) {
     return !a->caches || weir__engine_may_have(a->reserve.engine, address);
 }
 
-int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
+int weir__drop_in_contains(const weir_allocator *a, uint64_t address) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_extent found;
 
@@ -91,14 +89,14 @@ static int is_usable(const weir_allocator *a) {
     return !weir__driver_forked() && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
 }
 
-weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
+weir_status weir__drop_in_free_completed(weir_allocator *a, void *block) {
     if (a->caches && !a->harden && is_usable(a))
         return weir__caches_free_done(a->caches, (uintptr_t)block);
     return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
 }
 
-weir_status weir__drop_in_free_behind(weir_allocator *a, void *block, weir_stream stream,
-                                      weir_stream apart) {
+weir_status weir__drop_in_free_after(weir_allocator *a, void *block, weir_stream stream,
+                                     weir_stream apart) {
     const struct weir_driver *driver = a->device.driver;
     weir_status status = WEIR_E_STREAM;
     CUcontext context, popped;
@@ -127,9 +125,8 @@ static int releases_after_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
 }
 
-/* Returns 1 if `stream` is the calling thread's own default stream and the thread has not used this stream with weir;
- * else 0.  The caller then skips its query of the stream, because a query would create the stream.  Even an outdated id
- * in the table of default streams shows that the thread has used the stream. */
+/* Returns 1 if `stream` is the calling thread's own default stream and the thread has not used it with weir, else 0.
+ * The caller then skips its query, which would create the stream. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
@@ -178,16 +175,13 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_ask(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Checks which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  If another thread is
- * in a request that uses the engine, returns 0 at once.  The function does not wait for that request, because the
- * caller keeps captures from beginning and streams from ending during the call. */
+/* Finds out which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  Returns 0 at once
+ * if another thread is in a request that uses the engine, because no capture may begin and no stream end meanwhile. */
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* `marks` says whether this check may mark freed memory as complete, so that other streams can reuse the memory.
-     * The check must not do so if the program forbids reuse between streams.  Then another stream may reuse the memory
-     * only after the stream that freed it has ended.  The driver's own pools follow this rule, too (driver 580, on an
-     * H200). */
+    /* `marks`: freed memory that is complete may serve other streams.  If the program forbids reuse between streams,
+     * other streams may reuse the memory only after its stream has ended, as with the driver's own pools. */
     int marks = !releases_after_waits(a) &&
                 !atomic_load_explicit(&a->device.forbids_opportunistic, memory_order_relaxed);
     int is_idle;
@@ -224,8 +218,7 @@ int weir__drop_in_are_idle(weir_allocator *a, const weir_stream *streams, size_t
         (void)query_streams(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
-    /* A thread cannot query another thread's own default stream.  So the result is 0 if another thread has used its own
-     * default stream, which may have work. */
+    /* A thread cannot query another thread's own default stream, which may have work. */
     return is_idle && atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) <=
                           weir__device_has_own;
 }
@@ -267,8 +260,7 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 enum { MOST_DEVICES = 64 };
 
 /* Enters this process into the device's shared registry, a file of all processes, at the first call.  The process stays
- * in the registry, because the registry remembers which processes did not answer, so that weir does not ask these
- * processes again. */
+ * there, so that weir remembers which processes did not answer. */
 static struct weir_process_peers *join_registry_once(const struct weir_driver *driver,
                                                      CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -278,21 +270,20 @@ static struct weir_process_peers *join_registry_once(const struct weir_driver *d
 
     pthread_mutex_lock(&lock);
     if (!joined[device])
-        joined[device] = weir__allocator_join(driver, device, &nothing[device], log);
+        joined[device] = weir__allocator_enter_registry(driver, device, &nothing[device], log);
     n = joined[device];
     pthread_mutex_unlock(&lock);
     return n;
 }
 
-/* Logs that the device has no memory for a context, and which processes use the memory.  Logs this once for each
- * device. */
+/* Logs, once for each device, that there is no memory for a context, and which processes use the memory. */
 static void log_no_room(struct weir_process_peers *n, CUdevice device, int log) {
     static atomic_int is_told[MOST_DEVICES];
     char why[WEIR_PROCESS_PEERS_SHOWN + 80];
 
     if (atomic_exchange(&is_told[device], 1))
         return;
-    weir__allocator_not_admitted(n, why, sizeof why);
+    weir__allocator_write_context_users(n, why, sizeof why);
     weir__log(log, WEIR_LOG_ERROR, "device %d has no room for this program's context; %s", device,
               why);
 }
@@ -313,10 +304,9 @@ int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice 
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
-    /* Enters this process into the shared registry.  Processes that share the device's memory then get smaller shares,
-     * so they free memory. */
-    (void)weir__allocator_join(driver, device, &claim, log);
-    any = weir__allocator_admit(n, admission);
+    /* Processes that share the device's memory get smaller shares once this process is in the registry. */
+    (void)weir__allocator_enter_registry(driver, device, &claim, log);
+    any = weir__allocator_ask_for_context(n, admission);
     if (!any)
         log_no_room(n, device, log);
     weir__process_peers_leave(n, &claim, &nothing_yet);
@@ -347,8 +337,7 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
 
 /* ---- requests that weir does not serve --------------------------------------------------------------- */
 
-/* MEMORY_NS is the time for which a request waits for other processes to free memory.  MOST_TOLD is the maximum number
- * of failures that weir logs. */
+/* MEMORY_NS is the time for which a request waits for other processes, MOST_TOLD the number of failures to log. */
 #define MEMORY_NS UINT64_C(1000000000)
 enum { MOST_TOLD = 8 };
 
@@ -383,8 +372,8 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
     return g;
 }
 
-/* Returns the shared registry, through which a request of `bytes` bytes may ask other processes for memory.  Returns
- * NULL if the options switch the registry off, or if the request is larger than the device's memory. */
+/* Returns the shared registry for a request of `bytes` bytes, or NULL if the options switch the registry off, or if the
+ * request is larger than the device's memory. */
 static struct weir_process_peers *registry_for_request(CUdevice device, size_t bytes) {
     const struct weir_driver *driver = real_driver();
     weir_options options, complete;

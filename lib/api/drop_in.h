@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* drop_in.h: functions for an allocator that replaces the driver's memory pools in an unmodified program.  Only the
- * code that intercepts the program's driver calls (lib/adapters) uses these functions.  They go beyond include/weir.
- *
- * An unmodified program does not follow the rules for users of weir.  So lib/adapters follows these rules for the
- * program.  For example, lib/adapters sees where streams end and captures begin, and passes this on to the functions
- * below.
+/* drop_in.h: functions for an allocator that replaces the driver's memory pools in an unmodified program, beyond
+ * include/weir.  Only lib/adapters, which intercepts the program's driver calls, uses these functions: it follows the
+ * rules for users of weir in place of the program.
  *
  * This file must not depend on the driver calls of the program. */
 #ifndef WEIR_DROP_IN_H
@@ -15,148 +12,126 @@
 #include "driver/driver.h"
 #include "ipc/process_peers.h"
 
-/* Returns the allocator that weir_device_allocator shall return for a device.  If this pointer is NULL, or if the
- * function returns NULL, weir_device_allocator creates an allocator.  libweir-preload.so sets the pointer when it is
- * loaded. */
+/* Returns the allocator that weir_device_allocator shall return for a device, or NULL if it shall create one.
+ * libweir-preload.so sets the pointer when it is loaded; otherwise the pointer is NULL. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
 
-/* A function that weir calls after each failed weir_tensors_alloc, if the allocator replaces the driver's pools.  Such
- * an allocator writes no OOM report itself.  The pointer may be NULL.  libweir-preload.so sets the pointer when it is
- * loaded. */
+/* weir calls this function after each failed weir_tensors_alloc, unless it is NULL, if the allocator replaces the
+ * driver's pools: such an allocator writes no OOM report itself.  libweir-preload.so sets the pointer. */
 extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
-/* Makes the allocator a replacement of the driver's pools.  The caller calls this function before the allocator's first
- * request.  From then on, a request on a stream that is being captured fails with WEIR_E_CAPTURE, because the driver
- * must add the allocation to the graph.  The allocator updates its peak of requested bytes at each request that no
- * per-stream cache can satisfy.
+/* Makes the allocator a replacement of the driver's pools, before its first request.  A request on a stream that is
+ * being captured then fails with WEIR_E_CAPTURE, because the driver must add the allocation to the graph.  The peak of
+ * requested bytes is updated at each request that no per-stream cache can satisfy.
  *
- * `watches` returns 1 for a stream for which weir__drop_in_stream_begins() was called, else 0; `watches` may be NULL.
- * weir does not query whether such a stream is being captured once the stream has a cache.  weir does not query a
- * thread's default streams either.  So the caller must not call weir with a stream that is being captured.  weir may
- * hold locks when it calls `watches`, so `watches` must not call weir. */
+ * `watches` returns 1 for a stream for which weir__drop_in_stream_begins() was called, else 0; it may be NULL.  weir
+ * does not query the capture of such a stream that has a cache, nor of a thread's default streams.  So the caller must
+ * not call weir with a captured stream.  weir may hold locks meanwhile, so `watches` must not call weir. */
 void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
-/* Makes weir check before each request whether the stream is being captured, because lib/adapters no longer sees the
- * beginning of every capture. */
+/* Makes weir query the capture of each request's stream, because lib/adapters no longer sees every capture begin. */
 void weir__drop_in_query_all(weir_allocator *allocator);
 
-/* Switches the log of failed requests off, because the caller reports failures itself.  The caller calls this function
- * before the first request. */
+/* Switches the log of failed requests off, before the first request, because the caller reports failures itself. */
 void weir__drop_in_stop_logs(weir_allocator *allocator);
 
-/* Sets when another stream may reuse a block that one stream has freed.  If `on` is 0 (the default), the other stream
- * may reuse the block after the GPU work on the block has completed.  If `on` is set, the host must also have waited
- * for this work, or the memory must have been released to the device in between.  Blocks smaller than a page always
- * return to the cache of the stream that allocated them. */
+/* Sets when another stream may reuse a block that one stream has freed.  If `on` is 0 (the default): after the GPU work
+ * on the block has completed.  If `on` is set: the host must also have waited for this work, or the memory must have
+ * been released to the device.  Blocks smaller than a page always return to the cache of their stream. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *allocator, int on);
 
-/* Reads options from the environment, as weir_options_from_env does, with two differences.  First, variables of
- * frameworks do not choose the engine.  Second, a framework's variables that request preallocation have an effect even
- * if the framework uses CUDA's memory pools only because weir makes it do so.  `sources` may be NULL. */
+/* Reads options as weir_options_from_env does, except that variables of frameworks do not choose the engine, and that
+ * those which request preallocation also have an effect if only weir makes the framework use CUDA's memory pools.
+ * `sources` may be NULL. */
 struct weir_sources;
 weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
                                   char *message, size_t message_bytes);
 
-/* Creates an allocator as weir_allocator_create does.  If `decompresses` is set, the allocator's memory also allows
- * hardware decompression. */
+/* Creates an allocator as weir_allocator_create does.  If `decompresses` is set, its memory allows hardware
+ * decompression. */
 weir_status weir__drop_in_create(const weir_options *options, int decompresses,
                                  weir_allocator **allocator);
 
-/* Marks the allocator as unusable, before the caller destroys the device's context with all its memory.  Later calls
- * return WEIR_E_DEVICE_LOST. */
-void weir__drop_in_lose(weir_allocator *allocator);
+/* Makes later calls return WEIR_E_DEVICE_LOST, before the caller destroys the device's context with all its memory. */
+void weir__drop_in_mark_lost(weir_allocator *allocator);
 
 /* Returns 1 if weir_block_range can find the blocks of this allocator, else 0. */
 int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
 /* Returns 0 if no block of the allocator has ever been at this address, else 1. */
-int weir__drop_in_may_have(const weir_allocator *allocator, uint64_t address);
-/* Returns 1 if the address belongs to the allocator, else 0.  Engines that divide large regions into blocks: the
- * address belongs to the allocator if it lies in a region, in a live block or not.  Engines pool and direct: the
- * address belongs to the allocator if it lies in a block that the driver has not freed. */
-int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
-/* Returns 1 if all blocks of the allocator lie in one range of addresses that stays reserved until the allocator is
- * destroyed; else 0. */
+int weir__drop_in_may_contain(const weir_allocator *allocator, uint64_t address);
+/* Returns 1 if the address lies in a region of the engine or, with engines pool and direct, in a block that the driver
+ * has not freed; else 0. */
+int weir__drop_in_contains(const weir_allocator *allocator, uint64_t address);
+/* Returns 1 if all blocks lie in one range of addresses that stays reserved while the allocator lives; else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
 
-/* Frees a block as weir_free does, if the block can go into a per-stream cache without a call of the engine.  Returns 1
- * if the block was freed.  Returns 0 if the function has done nothing, and the caller must free the block in another
- * way. */
-int weir__drop_in_free_own(weir_allocator *allocator, void *block, weir_stream stream);
+/* Frees a block if it can go into a per-stream cache without a call of the engine.  Returns 1 if the block was freed,
+ * else 0. */
+int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_stream stream);
 
-/* Frees a block as weir_free does.  The caller knows that all work on the block has completed, on each stream. */
-weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
+/* Frees a block on which all work of all streams has completed, as the caller knows. */
+weir_status weir__drop_in_free_completed(weir_allocator *allocator, void *block);
 
 /* Frees a block after the work of `stream`, which belongs to another device or context.  `apart` is a stream of the
- * block's device without work.  The function makes `apart` wait on the device for `stream`, and then frees the block on
- * `apart`.  Returns WEIR_E_STREAM if `apart` cannot wait for `stream`. */
-weir_status weir__drop_in_free_behind(weir_allocator *allocator, void *block, weir_stream stream,
-                                      weir_stream apart);
+ * block's device without work: the function makes `apart` wait for `stream` on the device, and frees the block on
+ * `apart`.  Returns WEIR_E_STREAM if `apart` cannot wait. */
+weir_status weir__drop_in_free_after(weir_allocator *allocator, void *block, weir_stream stream,
+                                     weir_stream apart);
 
-/* Tells weir that the program has created a stream.  An earlier stream may have had an equal handle, and lib/adapters
- * may not have seen the end of the earlier stream. */
+/* Tells weir that the program has created a stream, since an earlier stream may have had an equal handle. */
 void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
-/* Empties the cache of a stream that is about to end.  Records an event on the stream, so that weir needs no wait for
- * the device to find out when the stream's frees have completed.  Does nothing if the stream is being captured, or if
- * no cache belongs to the stream. */
+/* Empties the cache of a stream that is about to end, and records an event on the stream, so that weir later needs no
+ * wait for the device.  Does nothing if the stream is being captured or has no cache. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
-/* Checks, without a wait, which frees have completed on these streams and on the calling thread's default streams.  The
- * caller then calls weir__drop_in_trim() to release the memory.  Checks the legacy stream only if all other streams are
- * idle, because an event on the legacy stream would make blocking streams wait.
+/* Finds out, without a wait, which frees have completed on these streams and on the calling thread's default streams,
+ * so that weir__drop_in_trim() can release the memory.  Checks the legacy stream only if all others are idle, because
+ * an event on the legacy stream would make blocking streams wait.
  *
- * Returns 1 if all streams are idle and no other thread has used its own default stream, else 0.  Also returns 0 if
- * another thread is in a request that uses the engine.  The caller makes sure that no capture begins and no stream ends
- * during the call. */
+ * Returns 1 if all streams are idle.  Returns 0 otherwise, if another thread has used its own default stream, or if
+ * another thread is in a request that uses the engine.  No capture may begin and no stream end during the call. */
 int weir__drop_in_are_idle(weir_allocator *allocator, const weir_stream *streams, size_t count);
-/* Returns 1 if the stream is idle and is not being captured, else 0.  The caller makes sure that the stream does not
- * end during the call. */
+/* Returns 1 if the stream is idle and is not being captured, else 0.  The stream must not end during the call. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
-/* Returns how many bytes of device memory the allocator has reserved. */
 size_t weir__drop_in_reserve(const weir_allocator *allocator);
-/* Releases idle memory to the device as weir_trim does, but only memory whose GPU work has completed, and without a
- * wait.  If `is_idle` is set, the caller has found all streams idle, so all work has completed.  If `is_idle` is 0,
- * engine bfc and an allocator with options.harden release nothing, because both need a wait. */
+/* Releases idle memory whose GPU work has completed to the device, without a wait.  `is_idle` is set if the caller has
+ * found all streams idle.  If it is 0, engine bfc and the guard release nothing, because both need a wait. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
-/* Returns 1 if the allocator has a live block, else 0.  Makes no driver call.  The caller calls this function only if
- * weir__drop_in_knows_peak() returns 1. */
+/* Returns 1 if the allocator has a live block, else 0.  Only if weir__drop_in_knows_peak() returns 1. */
 int weir__drop_in_has_blocks(weir_allocator *allocator);
 
 /* Returns 1 if the allocator measures the peak of its requested bytes, else 0. */
 int weir__drop_in_knows_peak(const weir_allocator *allocator);
-/* Returns the largest sum of the requested bytes of all live blocks since the last restart.  The true peak may be
- * higher, because weir does not update the value at each request.  If `restarts` is set, sets the peak to the present
- * sum. */
+/* Returns the peak of the requested bytes since the last restart, a lower bound.  If `restarts` is set, then sets the
+ * peak to the present bytes. */
 uint64_t weir__drop_in_peak(weir_allocator *allocator, int restarts);
 
 /* Asks other processes to free memory for a context, after a driver call has run out of memory.  Returns 1 if the
- * caller shall repeat its driver call, because another process has freed memory or may have freed memory.  Otherwise
- * returns 0, and logs once which process uses the memory.  Returns 0 if the options switch the registry of processes
- * off.  Takes one second at most. */
+ * caller shall repeat its driver call, because a process has or may have freed memory.  Otherwise, or with the registry
+ * of processes off, returns 0, and logs once which process uses the memory.  Takes one second at most. */
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
-/* Asks other processes to free memory for a context, as weir__drop_in_ask_for_context() does, but with the driver table
- * `driver` and with `options`. */
+/* Does the work of weir__drop_in_ask_for_context() with any driver table and options. */
 int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice device,
                                      const weir_options *options, struct weir_admission *admission);
 
-/* Joins the group of processes that shares one limit on the device, if the environment puts this process into a group.
- * Returns the group, or NULL if there is no group.  If the process cannot join the group, logs an error once, returns
- * NULL and sets *refused.  In this case the caller must allocate no memory. */
+/* Joins the group of processes with a common limit on the device, if the environment names one.  Returns the group, or
+ * NULL if there is none.  If the process cannot join, logs an error once, returns NULL and sets *refused: the caller
+ * must then allocate no memory. */
 struct weir_group;
 struct weir_group *weir__drop_in_group(CUdevice device, int *refused);
-/* Returns the group of processes with which this process shares a limit on the device, or NULL if this process has not
- * joined a group.  Makes no driver call. */
+/* Returns the group with a common limit that this process has joined, or NULL.  Makes no driver call. */
 struct weir_group *weir__drop_in_group_of(CUdevice device);
-/* Asks other processes for idle memory.  The caller has a request that weir only passes to the driver (such as
- * cuMemAlloc), and the device or the limit of the process group has too little memory for the request.  `began` is the
- * time at which the request began (CLOCK_MONOTONIC).  Returns 1 if there may be enough memory now, else 0. */
+/* Asks other processes for idle memory for a request that weir only passes to the driver (such as cuMemAlloc), because
+ * the device or the group's limit has too little memory.  `began` is the start of the request (CLOCK_MONOTONIC).
+ * Returns 1 if there may be enough memory now, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
-/* Logs the members of the process group and their memory, after the limit of the group has made a driver call such as
- * cuMemAlloc fail.  Logs only the first few such failures. */
+/* Logs the members of the process group and their memory, after the group's limit has made a driver call fail.  Logs
+ * only the first few failures. */
 void weir__drop_in_log_group(struct weir_group *group, CUdevice device, const char *call,
                              size_t bytes);
 
-/* Waits until the device has completed all work.  The function does not make a stream capture invalid. */
+/* Waits until the device has completed all work.  Invalidates no stream capture. */
 CUresult weir__drop_in_wait(weir_allocator *allocator);
 
 #endif

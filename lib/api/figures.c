@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* figures.c: returns the statistics, latencies and events of an allocator.
  *
- * The statistics consist of the allocator's counters and of figures that the engine, the caches and the hardening layer
- * provide.
- *
- * This file must not depend on how the engine, the caches and the hardening layer store their figures. */
-
+ * This file must not depend on how the engine, the caches and the guard store their figures. */
 #include <weir/stats.h>
 
 #include "api/allocator_internal.h"
@@ -32,7 +28,7 @@ void weir__stats_read(weir_allocator *a, weir_statistics *out) {
     if (a->harden)
         weir__harden_figures(a->harden, out);
     out->profile_asked = a->profile_asked;
-    out->profile_runs = a->learn ? a->learn->known.runs : 0;
+    out->profile_runs = a->run_profile ? a->run_profile->known.runs : 0;
 }
 
 weir_status weir_stats(weir_allocator *a, weir_statistics *out) {

@@ -13,8 +13,7 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* Returns 0 if no live block begins at the address.  Returns 1 if a block begins at the address, or if the engine
- * cannot find this out. */
+/* Returns 0 if no live block begins at the address, else 1, also if the engine cannot find this out. */
 static int begins_block(const weir_allocator *a, CUdeviceptr block) {
     struct weir_extent live;
     int found;
@@ -38,8 +37,7 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     if (!begins_block(a, (uintptr_t)block))
         return weir__misuse(a, WEIR_E_NOT_OWNED, "weir_use");
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) {
-        /* A default stream's handle means different streams in different threads, so weir also records the stream's
-         * id. */
+        /* A default stream's handle means different streams in different threads, so weir records the id, too. */
         int lent = weir__make_context_current(a);
         CUresult result = weir__device_stream_id(&a->device, stream, &id);
 
@@ -140,7 +138,7 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
         (void)weir__allocator_misuse(a, status, "weir_set_access", why);
         return result == CUDA_SUCCESS ? status : weir__device_status(&a->device, result);
     }
-    /* The device on which the memory lies always has access, so nothing must be changed. */
+    /* the allocator's own device always has access */
     if (device == a->device.ordinal)
         return WEIR_OK;
     change.location.id = device;

@@ -2,12 +2,10 @@
 /* ipc.c: shares blocks of engine mapped with other processes (weir/share.h).  The sender writes a text, and the
  * receiver maps the memory that the text describes.
  *
- * A receiver reserves one range of addresses for all physical allocations that the text lists, and maps them side by
- * side in this range.  The receiver then closes its file descriptors and releases its VMM handles, because the mappings
- * alone keep the memory.
+ * A receiver reserves one range of addresses, and maps all physical allocations of the text side by side there.  It
+ * then closes its file descriptors and releases its VMM handles, because the mappings alone keep the memory.
  *
- * Locks: `lock` guards the table of the mappings that this process has received.  A thread that holds `lock` makes no
- * driver call.
+ * Locks: a thread that holds `lock` makes no driver call.
  *
  * This file must not depend on how an engine places blocks. */
 #include "config.h"
@@ -48,8 +46,8 @@ static weir_status write_handle_text(weir_allocator *a, const struct weir_memory
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Lists the physical allocations that contain the `most` bytes from `address` on.  These bytes may lie in several
- * adjacent blocks, because a block of lib/tensors can consist of several adjacent blocks of the engine. */
+/* Lists the physical allocations that contain the `most` bytes from `address` on, which may lie in several adjacent
+ * blocks of the engine (lib/tensors). */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
@@ -113,15 +111,15 @@ weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, si
 /* ---- the receiver ---------------------------------------------------------------------------- */
 
 struct mapping {
-    struct weir_device device; /* the device, whose primary context is retained */
+    struct weir_device device; /* its primary context is retained */
     CUdeviceptr base;
-    /* The size of the reserved range of addresses, and how many of its first bytes are mapped. */
-    size_t bytes, mapped;
+    size_t bytes,
+        mapped; /* the size of the reserved range, and the bytes at its start that are mapped */
     int closes; /* set while a thread unmaps this memory */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `mappings` and `closes` */
-/* The received mappings.  The key is the first address of a mapping; the value is a pointer to its struct. */
+/* The received mappings: the key is the first address, the value a pointer to the struct. */
 static struct weir_map mappings;
 
 static weir_status driver_failed(const struct mapping *m, CUresult result, const char *call,
@@ -165,8 +163,7 @@ static weir_status find_device_by_uuid(struct mapping *m, const struct weir_memo
         t->device);
 }
 
-/* Imports one physical allocation and maps it behind the allocations that are already mapped.  The caller closes the
- * descriptor `file`. */
+/* Imports one physical allocation and maps it behind the earlier ones.  The caller closes the descriptor `file`. */
 static weir_status map_piece(struct mapping *m, const struct weir_memory_piece *p, int file,
                              const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -176,8 +173,7 @@ static weir_status map_piece(struct mapping *m, const struct weir_memory_piece *
 
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemMap(m->base + m->mapped, (size_t)p->bytes, 0, handle, 0);
-        /* The mapping keeps the memory, so the handle is no longer needed.  If the release fails, a second attempt
-         * avoids a leak. */
+        /* The mapping keeps the memory, so the handle is no longer needed; a second attempt avoids a leak. */
         if (driver->cuMemRelease(handle) != CUDA_SUCCESS)
             (void)driver->cuMemRelease(handle);
     }
@@ -217,7 +213,7 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
     return result == CUDA_SUCCESS ? WEIR_OK : driver_failed(m, result, "access to the block", why);
 }
 
-/* Unmaps the memory of a mapping.  The caller has made the device's context current. */
+/* Unmaps the memory of a mapping, in the device's context. */
 static CUresult unmap_pieces(struct mapping *m) {
     CUresult result =
         m->mapped > 0 ? m->device.driver->cuMemUnmap(m->base, m->mapped) : CUDA_SUCCESS;
@@ -227,7 +223,7 @@ static CUresult unmap_pieces(struct mapping *m) {
     return result;
 }
 
-/* Returns the sum of the sizes of all physical allocations in the text, or 0 if the sum is too large. */
+/* Returns the size of all physical allocations in the text, or 0 if the sum overflows. */
 static size_t sum_of_pieces(const struct weir_memory_text *t) {
     uint64_t sum = 0;
 
@@ -239,8 +235,7 @@ static size_t sum_of_pieces(const struct weir_memory_text *t) {
     return (size_t)sum;
 }
 
-/* Reserves addresses and maps all physical allocations that the text lists.  The caller has set m->device and
- * m->bytes. */
+/* Reserves m->bytes of addresses on m->device, and maps all physical allocations of the text there. */
 static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, int sender,
                            const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -257,8 +252,7 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
         status = weir__refuse(WEIR_E_PARSE, why, "the handle's sizes are none of physical memory");
     else
         status = driver_failed(m, result, "addresses for the block", why);
-    /* If the driver twice refuses to unmap the memory, the addresses stay reserved, since the memory is still mapped
-     * there. */
+    /* If the driver refuses twice to unmap the memory, the addresses must stay reserved. */
     if (result == CUDA_SUCCESS && status != WEIR_OK &&
         (unmap_pieces(m) == CUDA_SUCCESS || unmap_pieces(m) == CUDA_SUCCESS))
         (void)driver->cuMemAddressFree(m->base, m->bytes);
@@ -266,8 +260,8 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
     return status;
 }
 
-/* Unmaps received memory, and frees the struct of the mapping.  If `waits` is set, first waits for all work of the
- * device.  Returns the driver's result.  On an error changes nothing. */
+/* Unmaps received memory, after a wait for the device if `waits` is set, and frees its struct.  Returns the driver's
+ * result.  On an error changes nothing. */
 static CUresult close_mapping(struct mapping *m, int waits) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;
@@ -279,8 +273,7 @@ static CUresult close_mapping(struct mapping *m, int waits) {
         return result;
     result = unmap_pieces(m);
     if (result == CUDA_SUCCESS) {
-        /* Removes the mapping from the table first.  After cuMemAddressFree(), another mapping may get these
-         * addresses. */
+        /* Removes the mapping first, since another may get the addresses after cuMemAddressFree(). */
         pthread_mutex_lock(&lock);
         (void)weir__map_remove(&mappings, m->base, NULL);
         pthread_mutex_unlock(&lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* lend.c: releases idle memory of an allocator when other allocators of the process, or other processes, need memory.
- * Also asks these allocators and processes for their idle memory.
+/* lend.c: releases idle memory of an allocator when other allocators of the process, or other processes, need memory,
+ * and asks these for their idle memory.
  *
  * This file must not depend on how an engine places blocks. */
 #include "config.h"
@@ -18,32 +18,30 @@
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
-/* If the device has no memory for a context, weir asks other processes to release CONTEXT_BYTES for the context and its
- * kernels, and waits up to CONTEXT_NS for answers.  (A context needs 0.5 GiB on an H200.)  The time is long, because a
- * program without a context cannot run. */
+/* If the device has no memory for a context, weir asks other processes to release CONTEXT_BYTES, and waits up to
+ * CONTEXT_NS for answers, since a program without a context cannot run.  (A context needs 0.5 GiB on an H200.) */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
 
 /* ---- pinned memory ------------------------------------------------------------------------------ */
 
-/* The maximum number of 32 MiB units of a driver's pool in which weir searches for memory that live blocks pin.  In a
- * larger pool weir assumes that no memory is pinned. */
+/* The largest number of 32 MiB units of a driver's pool in which weir searches for pinned memory.  In a larger pool
+ * weir assumes that no memory is pinned. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces of an engine's memory that can be released only as a whole, and the sum of the pieces that contain live
- * blocks.  If another thread adds pieces during the count, the sum is too small. */
+/* The pieces of an engine's memory that can be released only as a whole, and the bytes of those with live blocks.  Too
+ * small if another thread adds pieces during the count. */
 struct pinned {
     struct weir_engine *engine;
-    /* All pieces, sorted by address.  A piece whose bytes are already in the sum has 0 bytes here, so that it is added
-     * only once. */
+    /* All pieces, sorted by address.  A piece that has been added to the sum has 0 bytes. */
     struct weir_extent *piece;
     size_t count;
     uint64_t bytes;
 };
 
-/* Adds the sizes of all pieces that overlap a live block to the sum of pinned bytes.  If the block lies in a large
- * region of the driver's pool that the driver releases as a whole, adds all pieces of this region. */
+/* Adds all pieces that overlap a live block to the sum of pinned bytes, or all pieces of its region if the driver
+ * releases the region as a whole. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;
@@ -62,8 +60,7 @@ static void pin_pieces(void *context, uint64_t base, size_t bytes) {
         }
 }
 
-/* Adds the sizes of the pieces that are larger than `most` bytes to the sum, because a trim does not release them
- * either. */
+/* Adds pieces of more than `most` bytes to the sum, because a trim does not release them either. */
 static void pin_larger(struct pinned *h, uint64_t most) {
     for (size_t i = 0; i < h->count; i++)
         if (h->piece[i].bytes > most) {
@@ -72,8 +69,8 @@ static void pin_larger(struct pinned *h, uint64_t most) {
         }
 }
 
-/* Lists the units of the driver's pool, from the lowest to the highest address that any block has had.  A unit in the
- * list may have no memory.  Returns the number of units. */
+/* Lists the units of the driver's pool between the lowest and the highest address that any block has had, also units
+ * without memory.  Returns the number of units. */
 static size_t list_units(const struct weir_engine *engine, struct weir_extent **out) {
     uint64_t low = atomic_load_explicit(&engine->seen.low, memory_order_relaxed);
     uint64_t high = atomic_load_explicit(&engine->seen.high, memory_order_relaxed);
@@ -105,10 +102,9 @@ uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live
 
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
-/* Returns how many idle bytes the allocator could release.  Does not include bytes that must stay reserved, and bytes
- * in a physical allocation with a live block.  If `may_wait` is set, sets *above to the part of the result that lies in
- * private pools of tensors without users; else sets *above to 0.  With engine direct, only private pools have idle
- * bytes. */
+/* Returns the idle bytes that the allocator could release, without bytes that must stay reserved or that lie in a
+ * physical allocation with a live block.  If `may_wait` is set, sets *above to the part of the result in private pools
+ * of tensors without users, else to 0.  With engine direct, only such pools have idle bytes. */
 static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
@@ -126,25 +122,24 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
     idle = weir__size_subtract(figures.reserved, stays);
     if (is_direct || idle == 0)
         return weir__size_smaller(idle, *above);
-    /* Engine bfc can release a region only as a whole.  Engine pool can release single units of a region. */
+    /* Engine bfc releases whole regions, engine pool single units. */
     held = weir__pinned_bytes(a->reserve.engine, a->harden ? weir__harden_live : weir__caches_live,
                               a->harden ? (void *)a->harden : (void *)a->caches,
                               weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
     return weir__size_smaller(idle, weir__size_subtract(figures.reserved, held) + *above);
 }
 
-/* Releases idle memory for other allocators or processes, and returns the number of released bytes.  First releases
- * memory outside of private pools of tensors.  If this is less than `wanted`, and `may_wait` is set, waits for the
- * device and makes private pools without users free their memory.  Omits this wait if the trim has already waited and
- * no private pool has idle memory.  May release more than `wanted` bytes, because engines release memory in whole
- * pieces. */
+/* Releases idle memory for other allocators or processes, and returns the number of released bytes, which may be more
+ * than `wanted`.  If memory outside of private pools of tensors is not enough, and `may_wait` is set, waits for the
+ * device and makes pools without users free their memory.  Omits this wait if the trim has already waited and no pool
+ * has idle memory. */
 static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_CUTS) != 0;
     int has_waited = !may_wait;
     uint64_t given = 0, more = wanted, pending = 0, idle, above;
     size_t released = 0;
 
-    /* Completes the frees of tensors that wait for GPU work, as far as this work has ended.  Does not wait. */
+    /* Completes frees of tensors whose GPU work has ended, without a wait. */
     if (may_wait)
         given = weir__reclaim_bytes(a, 0, &pending);
     while (given < wanted && (idle = reclaimable_bytes(a, may_wait, &above)) > 0) {
@@ -172,8 +167,8 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns how many bytes the allocator could release for another allocator of the process.  Returns 0 if `may_wait` is
- * 0 and a trim of the allocator needs a wait for the device. */
+/* Returns the bytes that the allocator could release for another allocator of the process, or 0 if this needs a wait
+ * and `may_wait` is 0. */
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 
@@ -182,7 +177,7 @@ static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     return reclaimable_bytes(a, may_wait, &above);
 }
 
-uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait) {
+uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t most, int may_wait) {
     weir_allocator *a = allocator;
     struct weir_local_peer *s = NULL;
     uint64_t idle = 0, got = 0;
@@ -222,8 +217,8 @@ static uint64_t release_for_process(void *allocator, uint64_t wanted) {
     return release_idle(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
-/* Releases idle memory above the limit.  Some of this memory may be impossible to release, for example beside live
- * blocks.  Then the function tries again only after the program has allocated or freed a block. */
+/* Releases idle memory above the limit.  If some of it cannot be released, for example beside live blocks, the function
+ * tries again only after the program has allocated or freed a block. */
 static void release_above_limit(weir_allocator *a) {
     weir_statistics figures;
     uint64_t above, calls;
@@ -231,20 +226,21 @@ static void release_above_limit(weir_allocator *a) {
     weir__stats_read(a, &figures);
     above = weir__size_subtract(figures.reserved, a->reserve.limit.bytes);
     calls = figures.allocs + figures.frees;
-    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_CUTS) && above == a->stayed &&
-                       calls == a->unfreed_after))
+    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_CUTS) && above == a->not_released &&
+                       calls == a->retry_release_after))
         return;
-    a->stayed = weir__size_subtract(above, release_idle(a, above, WEIR_EVENT_RELEASE, 0));
-    a->unfreed_after = calls;
+    a->not_released = weir__size_subtract(above, release_idle(a, above, WEIR_EVENT_RELEASE, 0));
+    a->retry_release_after = calls;
 }
 
-/* Adapts the allocator's limit to the number and the weights of the processes that use the device now.  The thread that
- * watches other processes calls this function when a process has started or ended, and from time to time. */
+/* Adapts the limit to the number and the weights of the processes that use the device.  The thread that watches other
+ * processes calls this function when a process has started or ended, and from time to time. */
 static void adapt_limit(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;
 
-    if (!a->reserve.limit.follows || weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
+    if (!a->reserve.limit.is_dynamic ||
+        weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return;
     weir__stats_read(a, &figures);
     (void)weir__limit_refresh_for(&a->reserve, figures.in_use);
@@ -252,7 +248,8 @@ static void adapt_limit(void *allocator, uint64_t weights) {
     release_above_limit(a);
 }
 
-int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission) {
+int weir__allocator_ask_for_context(struct weir_process_peers *n,
+                                    struct weir_admission *admission) {
     uint64_t now = weir__registry_now();
     struct weir_answers answers;
 
@@ -264,15 +261,13 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
         n, (struct weir_ask){CONTEXT_BYTES, .began_ns = admission->began_ns,
                              .deadline_ns = admission->began_ns + CONTEXT_NS});
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.is_incomplete;
-    /* weir asks a process again only after the process has answered.  So if the processes cannot be asked, the function
-     * pauses, and processes may free memory in the meantime. */
+    /* A process that has not answered cannot be asked again, but may free memory during the pause. */
     if (answers.given == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
-    /* If a process has answered, or may still answer, the caller shall repeat its driver call. */
     return answers.heard || answers.is_incomplete;
 }
 
-void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes) {
+void weir__allocator_write_context_users(struct weir_process_peers *n, char *text, size_t bytes) {
     char holders[WEIR_PROCESS_PEERS_SHOWN];
 
     weir__process_peers_describe(n, holders);
@@ -283,8 +278,9 @@ void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size
         snprintf(text, bytes, "weir knows of no other process that has memory there");
 }
 
-struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
-                                                struct weir_claim *claim, int log) {
+struct weir_process_peers *weir__allocator_enter_registry(const struct weir_driver *driver,
+                                                          CUdevice device, struct weir_claim *claim,
+                                                          int log) {
     static const struct weir_process_peers_calls calls = {read_holding, release_for_process,
                                                           adapt_limit};
     char why[WEIR_SLOT_PATH + 96];
@@ -311,7 +307,7 @@ void weir__join_process_peers(weir_allocator *a) {
     a->claim = weir__allocator_claim(o);
     if (o->registry == WEIR_SWITCH_ON)
         a->reserve.events.peers =
-            weir__allocator_join(a->device.driver, a->device.ordinal, &a->claim, o->log);
+            weir__allocator_enter_registry(a->device.driver, a->device.ordinal, &a->claim, o->log);
 }
 
 void weir__leave_peers(weir_allocator *a) {

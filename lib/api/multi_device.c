@@ -31,8 +31,7 @@ static int are_devices_wrong(const int *devices, size_t count, char *text, size_
     return 0;
 }
 
-/* Checks the arguments of weir_allocators_create.  Sets *name to the name of the driver in the options, and *log to the
- * log level in the options. */
+/* Checks the arguments of weir_allocators_create.  Sets *name and *log to the driver and log level of the options. */
 static weir_status check_arguments(const weir_options *options, const int *devices, size_t count,
                                    weir_allocator **allocators, const char **name, int *log) {
     weir_options completed;
@@ -79,8 +78,7 @@ weir_status weir_allocators_create(const weir_options *options, const int *devic
             weir__log(log, WEIR_LOG_ERROR, "no allocator for %zu device%s: %s: %s", count,
                       weir__plural(count), text, weir_status_message(status));
             result = weir__driver_result;
-            /* The new allocators have no blocks.  So weir_allocator_destroy() can only fail if its wait for the device
-             * has no memory. */
+            /* Without blocks, weir_allocator_destroy() fails only if its wait has no memory. */
             while (i-- > 0)
                 for (int tries = 0; tries < 3 && weir_allocator_destroy(made[i]) == WEIR_E_BUSY;)
                     tries++;

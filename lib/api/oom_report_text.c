@@ -25,8 +25,7 @@ enum {
     STEP = 32 << 20 /* the unit in which the driver's pools grow, in bytes */
 };
 
-/* The size of the first published version of struct weir_oom_report, which ended with the field `settings`.  Smaller
- * sizes are invalid. */
+/* The size of the first version of struct weir_oom_report.  Smaller sizes are invalid. */
 #define SMALLEST_SIZE (offsetof(weir_oom_report, settings) + sizeof((weir_oom_report){0}.settings))
 
 #define SHOW WEIR_SHOWN
@@ -105,8 +104,7 @@ static void put_pieces(struct weir_output *out, const weir_oom_report *v) {
                   SHOW(v->largest_free_block));
 }
 
-/* Writes one sentence about the cause of the failure.  Returns advice for the user, for the case that no setting
- * helps. */
+/* Writes one sentence about the cause of the failure.  Returns advice for when no setting helps. */
 static const char *put_cause(struct weir_output *out, const weir_oom_report *v) {
     const char *advice = v->in_use > 0
                              ? "Request less, or free live blocks first: no setting makes room."
@@ -165,8 +163,7 @@ static const char *put_cause(struct weir_output *out, const weir_oom_report *v) 
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Writes which process uses the memory and does not answer weir, and then which other processes use memory of the
- * device. */
+/* Writes which process does not answer weir, and which other processes use memory of the device. */
 static void put_holders(struct weir_output *out, const weir_oom_report *v) {
     uint64_t rest = v->others;
 
@@ -188,8 +185,7 @@ static void put_holders(struct weir_output *out, const weir_oom_report *v) {
                   SHOW(rest));
 }
 
-/* Writes the limit and the memory of the group of processes that share a limit, and then each process with its
- * memory. */
+/* Writes the limit and the memory of the process group, and of each of its processes. */
 static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "  group       '%s': limit %s, used %s, %u member%s\n", v->process_group,
               SHOW(v->group_limit), SHOW(v->group_used), v->members, weir__plural(v->members));
@@ -204,15 +200,14 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes the request, the cause, the processes that use the memory, and the main figures.  These lines come first,
- * because a log may cut the end of the text.  Returns advice for the user, for the case that no setting helps. */
+/* Writes the request, the cause, the processes that use the memory, and the main figures, first because a log may cut
+ * the end of the text.  Returns advice for when no setting helps. */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
     const char *advice;
 
-    /* Does not use SHOW() here, because SHOW() prints "not known" for UINT64_MAX, which is a valid size of a
-     * request. */
+    /* SHOW() would print "not known" for UINT64_MAX, which is a valid size of a request */
     weir__bytes_show(v->asked, asked, sizeof asked);
     weir__put(out, "weir: out of memory: could not allocate %s on %s\n", asked,
               v->device[0] ? v->device : "the device");
@@ -300,7 +295,7 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, "  Try");
     for (s = v->settings; s < end; s++)
         if (!is_own_limit(s))
-            /* A smaller value of keep-free than the advised value also helps, so the text adds "or less". */
+            /* A smaller value of keep-free than the advised value also helps. */
             weir__put(out, " --%s %s%s", s->name, s->value,
                       strcmp(s->name, "keep-free") == 0 ? " or less" : "");
     weir__put(out, "%s(", count > 1 ? "\n      " : " ");
@@ -310,8 +305,8 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, ").\n");
 }
 
-/* Writes the settings that would help.  If no setting helps, writes the text `advice` instead.  If a process uses the
- * memory and does not answer weir, writes instead what to do with that process. */
+/* Writes the settings that would help, or else the text `advice`.  If a process uses the memory and does not answer
+ * weir, writes instead what to do with that process. */
 static void put_advice(struct weir_output *out, const weir_oom_report *v, const char *advice) {
     char limit[WEIR_SPELL_BYTES];
 
@@ -356,8 +351,7 @@ static uint64_t id(uint64_t number) {
     return number ? number : UINT64_MAX;
 }
 
-/* Writes a list of processes as JSON.  If `has_share` is set, also writes each process's share of the limit of its
- * group. */
+/* Writes a list of processes as JSON, with their shares of the group's limit if `has_share` is set. */
 static void put_processes_json(struct weir_output *out, const weir_oom_report_member *member,
                                uint32_t count, int has_share) {
     for (const weir_oom_report_member *m = member; m < member + count; m++) {
@@ -413,7 +407,7 @@ static void put_report_json(struct weir_output *out, const weir_oom_report *v) {
     weir__put_json(out, "{'cause':%s,'sentence':%s,'status':%s,'device':%s,'asked':",
                    weir_oom_report_cause_word(v->cause), text, weir_status_name(v->status),
                    v->device[0] ? v->device : NULL);
-    /* Does not use weir__put_json(), which prints UINT64_MAX as null, because UINT64_MAX is a valid size. */
+    /* weir__put_json() would print UINT64_MAX, which is a valid size, as null */
     weir__put(out, "%ju", v->asked);
     weir__put_json(out, ",'stream':%ju,'default_stream':%ju,'waited_ns':%ju,'largest':%ju",
                    id(v->stream), id(v->default_stream), v->waited_ns, v->largest);

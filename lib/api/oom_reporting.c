@@ -2,13 +2,11 @@
 /* oom_reporting.c: finds the cause of a failed request, and fills an OOM report.
  *
  * weir reads all figures only when a report is requested, so a failure without a report costs no additional time.  The
- * engine and the caches return how much of the reserved memory is idle, and for which stream (`survey`).  The caches
- * list the live blocks; if there are no caches, the engine lists them (`visit`).  The engine and the caches take their
- * locks one after the other.  This file holds no lock.
+ * engine and the caches return their idle memory by stream (`survey`) and list the live blocks (`visit`), each under
+ * its own lock.  This file holds no lock.
  *
- * A hash table of fixed size has an entry for each group of live blocks with one size and one stream.  weir allocates
- * the table before any lock is taken.  If the host has no memory, weir uses a small table on the stack.  If the table
- * is full, weir only adds up the bytes of further groups.
+ * A hash table of fixed size, allocated before any lock is taken, has an entry for each group of live blocks with one
+ * size and one stream.  Without host memory, weir uses a small table on the stack.
  *
  * This file must not depend on how an engine stores its memory, or on how an OOM report is printed. */
 #include "config.h"
@@ -31,33 +29,29 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 #include "ipc/process_peers.h"
-#include "reserve/oom_recovery.h"
 
 _Static_assert((int)WEIR_OOM_REPORT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
                "the registry names enough processes");
 
 enum {
-    /* The number of entries in the hash table of groups of blocks.  TABLE_ROOM and STACK_ROOM must be powers of two. */
-    TABLE_ROOM = 4096,
+    TABLE_ROOM = 4096, /* the entries of the table of groups; a power of two, as is STACK_ROOM */
     STACK_ROOM = 64,
     OTHERS_PART = 16, /* other processes with less than 1/16 of the device are no cause */
-    /* The maximum number of reports that weir writes for one allocator without a call of the program. */
-    MOST_REPORTS = 16
+    MOST_REPORTS =
+        16 /* the largest number of reports that weir writes by itself for an allocator */
 };
 #define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc and of mapped memory, in bytes */
 #define UNIT ((size_t)32 << 20)
-/* Caches allocate memory from the engine in units of this many bytes. */
+/* the unit in which caches allocate memory from the engine, in bytes */
 #define BLOCK ((size_t)16 << 10)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 struct groups {
-    /* A hash table with open addressing.  Each entry is a group of live blocks with one size and one stream, which are
-     * the key.  An entry with 0 blocks is unused. */
+    /* A hash table with open addressing.  The key is the size and the stream.  An entry with 0 blocks is unused. */
     weir_oom_report_group *group;
     size_t room, count;
-    /* The bytes of all blocks that are in no group, because the table is full. */
-    uint64_t left_out;
+    uint64_t left_out; /* the bytes of blocks in no group, because the table is full */
 };
 
 static weir_oom_report_group *entry_for(const struct groups *g, uint64_t bytes, uint64_t stream) {
@@ -88,9 +82,8 @@ static void count_block(void *context, const struct weir_extent *block) {
     group->total += bytes;
 }
 
-/* Returns 1 if group `a` comes before group `b` in the report, else 0.  The group with the larger total comes first.
- * If the totals are equal, the group with the larger blocks comes first, and then the group with the lower stream
- * id. */
+/* Returns 1 if group `a` comes before group `b` in the report, else 0: by total, then by the size of blocks, both from
+ * the largest, then by stream id. */
 static int comes_before(const weir_oom_report_group *a, const weir_oom_report_group *b) {
     if (a->total != b->total)
         return a->total > b->total;
@@ -149,8 +142,7 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     }
 }
 
-/* Returns how many bytes of the device the memory nodes of graphs use or reserve (`attribute`).  Returns 0 if the
- * driver does not report these bytes. */
+/* Returns the device memory that graphs use or reserve (`attribute`), or 0 if it is not known. */
 static uint64_t graph_bytes(const struct weir_device *device, CUgraphMem_attribute attribute) {
     const struct weir_driver *driver = device->driver;
     uint64_t bytes = 0;
@@ -163,8 +155,7 @@ static uint64_t graph_bytes(const struct weir_device *device, CUgraphMem_attribu
                : 0;
 }
 
-/* Returns how much memory of this device all other allocators of the process have reserved.  Sets *idle to the idle
- * part of this memory. */
+/* Returns the reserved memory of the process's other allocators on the device.  Sets *idle to its idle part. */
 static uint64_t local_peer_reserve(const weir_allocator *a, uint64_t *idle) {
     weir_statistics figures;
     struct weir_local_peer *s = NULL;
@@ -193,8 +184,7 @@ static void read_device(weir_allocator *a, weir_oom_report *v) {
                                                                v->graphs + v->other_allocators);
 }
 
-/* Reads how much memory is reserved and idle.  Sets *at_rest to the size of the largest free range after all pending
- * frees have completed. */
+/* Reads the reserved and idle memory.  Sets *at_rest to the size of the largest free range once all frees complete. */
 static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_rest) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
@@ -202,7 +192,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
 
     *at_rest = 0;
     v->limit = a->reserve.limit.bytes;
-    v->limit_is_set = atomic_load(&a->reserve.limit.asked) < a->reserve.limit.most;
+    v->limit_is_set = atomic_load(&a->reserve.limit.by_program) < a->reserve.limit.by_settings;
     v->is_share = (uint64_t)weir__limit_is_share(&a->reserve);
     v->weight = v->is_share ? a->options.limit.value : 0;
     if (v->limit < weir__limit_own(&a->reserve.limit))
@@ -213,7 +203,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
     v->idle = weir__size_subtract(v->reserved, v->in_use);
     v->largest_free_block = v->pending = UINT64_MAX;
     e->ops->survey(e, &survey);
-    /* With engine pool, the driver does not report how much memory of its pool is idle. */
+    /* The driver does not report the idle memory of its pool. */
     if (e->driver_pool)
         return;
     if (a->caches)
@@ -249,7 +239,7 @@ static void read_group(weir_allocator *a, weir_oom_report *v) {
     free(members);
 }
 
-static uint64_t room_on(const weir_oom_report *v) {
+static uint64_t device_room(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
 }
 
@@ -266,40 +256,37 @@ static int uses_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Rounds a number of bytes up to a multiple of `unit`.  The number is at most the size of the device's memory, so no
- * overflow can happen. */
+/* Rounds bytes, at most the size of the device, up to a multiple of `unit`. */
 static uint64_t round_to(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Returns how many bytes the request needs from the engine.  Caches allocate whole pages from the engine, so the number
- * is rounded up. */
-static uint64_t need_of(const weir_allocator *a, const weir_oom_report *v) {
+/* Returns the bytes that the request needs from the engine.  Caches round requests up. */
+static uint64_t bytes_needed(const weir_allocator *a, const weir_oom_report *v) {
     return a->caches ? round_to(v->asked, BLOCK) : v->asked;
 }
 
-/* Returns how many more bytes the device would need for the request to succeed. */
+/* Returns the bytes that the device lacks for the request. */
 static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v) {
-    return weir__size_subtract(need_of(a, v), v->idle + room_on(v) / unit_of(a) * unit_of(a));
+    return weir__size_subtract(bytes_needed(a, v),
+                               v->idle + device_room(v) / unit_of(a) * unit_of(a));
 }
 
-/* Returns the cause of a failure for which the figures show enough memory.  If the driver does not report the device's
- * free memory, weir assumes that other processes use the memory.  Otherwise the driver has failed for its own
- * reason. */
+/* Returns the cause of a failure for which the figures show enough memory: the driver, or other processes if the driver
+ * does not report the device's free memory. */
 static int cause_without_figures(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Finds the cause of a failure that the limit did not cause.  If the device has too little memory, the cause is other
- * processes, graphs, or the live blocks of this allocator.  If the device has enough memory, the driver has refused the
- * request although memory is free. */
+/* Returns the cause of a failure that the limit did not cause: other processes, graphs or this allocator's live blocks
+ * if the device has too little memory, else the driver. */
 static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
 
     if (lacks == 0)
         return cause_without_figures(v);
-    if (v->process_group[0] && weir__size_subtract(v->group_limit, v->group_used) <= room_on(v))
+    if (v->process_group[0] && weir__size_subtract(v->group_limit, v->group_used) <= device_room(v))
         return WEIR_OOM_REPORT_GROUP;
     if (v->graphs >= lacks && (v->graphs >= others || !much))
         return WEIR_OOM_REPORT_GRAPHS;
@@ -308,24 +295,22 @@ static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     return v->graphs > others ? WEIR_OOM_REPORT_GRAPHS : WEIR_OOM_REPORT_OTHERS;
 }
 
-/* Finds the cause of a failed request.  `then` is the size of the largest request that would have succeeded at the time
- * of the failure.  `at_rest` is the size of the largest free range after all pending frees have completed. */
+/* Returns the cause of a failed request.  `then` is the size of the largest request that would have succeeded at the
+ * failure, `at_rest` the size of the largest free range once all pending frees have completed. */
 static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
-    uint64_t need = need_of(a, v), free_bytes = room_on(v) / unit * unit;
+    uint64_t need = bytes_needed(a, v), free_bytes = device_room(v) / unit * unit;
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     /* Engine mapped reserves memory in whole 2 MiB pages. */
     uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
-    /* A request above the limit can succeed only in one idle range that is large enough, because no memory may be
-     * added. */
+    /* A request above the limit needs one idle range that is large enough, because no memory may be added. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* The request would succeed now.  So either the driver refused memory that it reports as free, or another thread
-     * has freed memory since the failure. */
+    /* The driver refused memory that it reports as free, or memory has been freed since the failure. */
     if (v->largest >= v->asked)
         return then >= v->asked ? cause_without_figures(v) : WEIR_OOM_REPORT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
@@ -333,32 +318,29 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
         return WEIR_OOM_REPORT_PENDING;
     if (had >= need && idle > 0)
         return WEIR_OOM_REPORT_FRAGMENTED;
-    /* The option keep-free lowers the limit.  Then the limit is the cause only if the device has enough memory for the
-     * request. */
+    /* A limit that keep-free has lowered is the cause only if the device has enough memory. */
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 || v->idle + free_bytes >= need))
         return WEIR_OOM_REPORT_LIMIT;
     return cause_of_full_device(v, lacking_bytes(a, v));
 }
 
-/* Returns how many more bytes a request on a stream under capture would need to succeed.  If the limit of the driver's
- * pool refused the request, the request could use only the memory below this limit. */
+/* Returns the bytes that a request under capture lacks.  The limit of the driver's pool may have refused it. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_subtract(v->limit, v->reserved) : UINT64_MAX;
 
-    return weir__size_subtract(v->asked, weir__size_smaller(room_on(v), growth));
+    return weir__size_subtract(v->asked, weir__size_smaller(device_room(v), growth));
 }
 
-/* Finds the cause of a failed request on a stream under capture.  The driver allocates the memory of a graph, so the
- * request cannot use idle or pending memory of weir.  But this memory may be missing on the device, and the cause is
- * then weir's idle memory. */
+/* Returns the cause of a failed request under capture.  The driver allocates the memory of a graph, so the cause may be
+ * weir's idle memory, which the request cannot use and the device lacks. */
 static int cause_under_capture(const weir_oom_report *v) {
     uint64_t lacks = lack_under_capture(v);
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* Under capture only engine pool has a limit, so E_LIMIT comes from engine pool. */
+    /* Only engine pool has a limit under capture. */
     if (v->status == WEIR_E_LIMIT && v->asked > weir__size_subtract(v->limit, v->in_use))
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
@@ -368,7 +350,7 @@ static int cause_under_capture(const weir_oom_report *v) {
 
 /* ---- what to try ----------------------------------------------------------------------------- */
 
-/* Adds a setting and its value to the report's advice.  Returns the new entry of the advice. */
+/* Adds a setting and its value to the report's advice.  Returns the new entry. */
 static weir_oom_report_setting *add_advice(weir_oom_report *v, enum weir_setting setting,
                                            const char *value) {
     weir_oom_report_setting *advice = v->settings;
@@ -388,19 +370,17 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
     return add_advice(v, setting, text);
 }
 
-/* Returns an estimate of the reserved memory with which the request would have succeeded: the present reserved memory
- * and one new region.  If the device has no memory for a new region, or if all reserved memory is idle, the new region
- * replaces the idle memory.  With a higher limit blocks may lie at other addresses, so the true value may differ. */
+/* Returns an estimate of the reserved memory with which the request would have succeeded: the present one and a new
+ * region, which replaces idle memory if the device has no other memory, or if all reserved memory is idle. */
 static uint64_t estimated_reserve(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
-    uint64_t need = round_to(need_of(a, v), unit);
-    int is_beside = need <= room_on(v) && v->in_use > 0;
+    uint64_t need = round_to(bytes_needed(a, v), unit);
+    int is_beside = need <= device_room(v) && v->in_use > 0;
 
     return round_to((is_beside ? v->reserved : v->in_use) + need, unit);
 }
 
-/* Returns the limit that the report advises.  Rounds the limit up, but by at most an eighth, because the next request
- * may be a little larger. */
+/* Returns the limit to advise, rounded up by at most an eighth, because the next request may be a little larger. */
 static uint64_t advised_limit(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = estimated_reserve(a, v);
     size_t step = UNIT;
@@ -412,7 +392,7 @@ static uint64_t advised_limit(const weir_allocator *a, const weir_oom_report *v)
 
 const char weir__oom_report_own_limit[] = "limit";
 
-/* Returns 1 if the program's code has set options.limit to another value than the environment variable; else 0. */
+/* Returns 1 if the program's code has set options.limit, and not the environment; else 0. */
 static int has_own_limit(const weir_allocator *a) {
     const weir_amount *limit = &a->options.limit;
     weir_options said;
@@ -424,34 +404,32 @@ static int has_own_limit(const weir_allocator *a) {
            said.limit.kind != limit->kind || said.limit.value != limit->value;
 }
 
-/* Advises a higher limit.  The advice names the place where the limit was set: weir_set_limit or the settings.  If both
- * limits are too low, the advice names both places. */
+/* Advises a higher limit where the limit was set: weir_set_limit, the settings, or both. */
 static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t limit) {
     weir_oom_report_setting *advice;
 
     if (v->limit_is_set)
         v->set_limit = limit;
-    if (v->limit_is_set && a->reserve.limit.most >= limit)
+    if (v->limit_is_set && a->reserve.limit.by_settings >= limit)
         return;
     advice = advise_bytes(v, WEIR_SETTING_LIMIT, limit);
     if (has_own_limit(a))
         advice->name = weir__oom_report_own_limit;
 }
 
-/* Advises a smaller value of keep-free.  If the limit is also too low, advises a higher limit, too. */
-static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
+/* Advises a smaller value of keep-free and, if the limit is too low, a higher limit. */
+static void advise_keep_free(const weir_allocator *a, weir_oom_report *v) {
     uint64_t limit = advised_limit(a, v);
-    uint64_t keep_free = weir__size_subtract(v->reserved + room_on(v), limit);
+    uint64_t keep_free = weir__size_subtract(v->reserved + device_room(v), limit);
 
     advise_bytes(v, WEIR_SETTING_KEEP_FREE, keep_free / UNIT * UNIT);
-    if (atomic_load(&a->reserve.limit.own) < limit)
+    if (atomic_load(&a->reserve.limit.before_keep_free) < limit)
         advise_limit(a, v, limit);
 }
 
-/* Advises a longer time for which a request waits for memory (recovery-timeout): twice the present time in whole
- * seconds, or one second if requests do not wait.  Does not advise internal_dependencies, because this setting can make
- * a program hang. */
-static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
+/* Advises twice the recovery-timeout in whole seconds, or one second if requests do not wait.  Does not advise
+ * internal_dependencies, which can make a program hang. */
+static void advise_recovery_timeout(const weir_allocator *a, weir_oom_report *v) {
     uint32_t ms = a->options.recovery_timeout_ms;
     char text[16];
 
@@ -459,18 +437,16 @@ static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     add_advice(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
-/* Advises engine mapped if another engine is in use, because engine mapped can map separate idle pieces to one
- * range. */
-static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
+/* Advises engine mapped, which can map separate idle pieces to one range, if another engine is in use. */
+static void advise_mapped_engine(const weir_allocator *a, weir_oom_report *v) {
     if (!uses_mapped(a) && (a->device.driver->capabilities & WEIR_CAP_VIRTUAL))
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
 
-/* Lists the other processes that use memory of the device, and names one process as the cause.  The first choice is a
- * process that has at least the missing bytes and is stopped or does not answer weir.  Otherwise weir names the process
- * with most memory.  weir names that process only if it has more memory than the other allocators of this process, or
- * if it could free enough memory. */
-static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
+/* Lists the other processes that use memory of the device, and names one as the cause: a process that has the missing
+ * bytes and is stopped or does not answer weir, else the process with most memory.  The latter must have more memory
+ * than the other allocators of this process, or be able to free enough. */
+static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
     if (!a->reserve.events.peers || lacks == 0)
@@ -497,20 +473,19 @@ static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Advises to preallocate, before other processes use the memory.  Does not advise this if the allocator has already
- * preallocated as much, or if the device had too little free memory when the allocator was created. */
-static void advise_early(const weir_allocator *a, weir_oom_report *v) {
-    uint64_t bytes = round_to(v->in_use + need_of(a, v), unit_of(a));
+/* Advises to preallocate before other processes use the memory, unless the allocator has already preallocated as much,
+ * or the device had too little free memory when the allocator was created. */
+static void advise_prealloc(const weir_allocator *a, weir_oom_report *v) {
+    uint64_t bytes = round_to(v->in_use + bytes_needed(a, v), unit_of(a));
 
     if (a->options.engine != WEIR_ENGINE_DIRECT && bytes > a->prealloc &&
         bytes <= weir__size_subtract(a->free_at_first, a->reserve.limit.keep_free))
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
-/* Returns how many bytes the allocator could reserve without a limit: its reserved memory, the device's free memory,
- * and the memory that others could free.  weir does not know how much memory of other processes is idle, so the result
- * includes all their memory. */
-static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
+/* Returns the bytes that the allocator could reserve without a limit: its reserved memory, the device's free memory,
+ * and all memory of others, since weir does not know how much of it is idle. */
+static uint64_t reservable_bytes(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = v->reserved + v->device_free, idle;
 
     if (v->device_free == UINT64_MAX)
@@ -522,18 +497,16 @@ static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
     return weir__size_smaller(bytes, v->device_total);
 }
 
-/* Advises a smaller value of keep-free if this option is set.  Otherwise advises a higher limit, if the device has
- * enough memory. */
+/* Advises a smaller value of keep-free if it is set, else a higher limit if the device has enough memory. */
 static void advise_more(const weir_allocator *a, weir_oom_report *v) {
     if (v->keep_free > 0)
-        advise_leaving(a, v);
-    else if (estimated_reserve(a, v) <= could_have(a, v))
+        advise_keep_free(a, v);
+    else if (estimated_reserve(a, v) <= reservable_bytes(a, v))
         advise_limit(a, v, weir__size_smaller(advised_limit(a, v), v->device_total));
 }
 
-/* Advises to switch the registry of processes on (option registry), if other processes use the missing bytes and weir
- * could not ask them for memory. */
-static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
+/* Advises the option registry if other processes use the missing bytes and weir could not ask them. */
+static void advise_registry(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     uint64_t lacks = lacking_bytes(a, v);
 
@@ -542,48 +515,45 @@ static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
         return;
     add_advice(v, WEIR_SETTING_REGISTRY, "on");
     if (o->recovery_timeout_ms == UINT32_MAX)
-        advise_waiting(a, v);
+        advise_recovery_timeout(a, v);
 }
 
-/* Advises settings against fragmentation.  Engine mapped can join idle memory only in whole pages.  So if each idle
- * piece is smaller than a page, and only the limit prevents new memory, a higher limit is better advice. */
-static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
-    int is_short = need_of(a, v) <= room_on(v) && estimated_reserve(a, v) > v->limit;
+/* Advises settings against fragmentation.  Engine mapped joins idle memory only in whole pages.  So if each idle piece
+ * is smaller than a page, and only the limit prevents new memory, a higher limit is better advice. */
+static void advise_for_fragmentation(const weir_allocator *a, weir_oom_report *v) {
+    int is_short = bytes_needed(a, v) <= device_room(v) && estimated_reserve(a, v) > v->limit;
 
     if (!is_short || v->largest_free_block >= PAGE)
-        advise_mapping(a, v);
-    /* If engine mapped is advised, no further advice is necessary. */
+        advise_mapped_engine(a, v);
     if (!v->settings[0].name && is_short)
         advise_more(a, v);
 }
 
-/* Advises settings for the case that other processes use the memory. */
 static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
-    /* The process that uses most memory could free enough of it, but the options forbid that a request waits for that
-     * process. */
+    /* Another process could free enough, but the options forbid requests to wait for it. */
     if (a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
         v->holder_reclaimable >= lacking_bytes(a, v))
-        advise_waiting(a, v);
+        advise_recovery_timeout(a, v);
     else if (v->silent_pid == 0)
-        advise_early(a, v);
+        advise_prealloc(a, v);
     if (!v->settings[0].name)
-        advise_asking(a, v);
+        advise_registry(a, v);
 }
 
-/* The function that advises settings for each cause, or NULL if no setting helps against the cause. */
+/* For each cause, the function that advises settings, or NULL if no setting helps. */
 static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator *a,
                                                            weir_oom_report *v) = {
-    [WEIR_OOM_REPORT_PENDING] = advise_waiting,
-    [WEIR_OOM_REPORT_FRAGMENTED] = advise_against_pieces,
+    [WEIR_OOM_REPORT_PENDING] = advise_recovery_timeout,
+    [WEIR_OOM_REPORT_FRAGMENTED] = advise_for_fragmentation,
     [WEIR_OOM_REPORT_LIMIT] = advise_more,
-    [WEIR_OOM_REPORT_GRAPHS] = advise_early,
+    [WEIR_OOM_REPORT_GRAPHS] = advise_prealloc,
     [WEIR_OOM_REPORT_OTHERS] = advise_sharing,
 };
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-/* Records in the report that the driver has failed with an error.  After an error, the driver's figure of free memory
- * is not reliable, so `largest` is then computed only from idle memory. */
+/* Records that the driver has failed with an error.  Its figure of free memory is then not reliable, so `largest` is
+ * computed only from idle memory. */
 static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
     int saved_errno = errno, file = weir__file_open("/", O_PATH, 0);
 
@@ -622,7 +592,7 @@ static void fill_report(weir_allocator *a, const struct weir_failed_request *ref
     if (v->cause == WEIR_OOM_REPORT_DRIVER)
         blame_driver(v, refused);
     if (v->cause == WEIR_OOM_REPORT_OTHERS)
-        name_holder(a, v, refused->is_captured ? lack_under_capture(v) : lacking_bytes(a, v));
+        find_holder(a, v, refused->is_captured ? lack_under_capture(v) : lacking_bytes(a, v));
     if (advisers[v->cause] && (!refused->is_captured || v->cause == WEIR_OOM_REPORT_LIMIT))
         advisers[v->cause](a, v);
     read_groups(a, v);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* process.c: the allocators that plug-ins share in a process, at most one for each device.
  *
- * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) get their allocator from this file, so they
- * share one allocator on each device.  The first caller creates the allocator with the environment's settings.  weir
- * never destroys such an allocator.  A release store publishes the allocator, and later calls find it by one load.
+ * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) share one allocator on each device, with the
+ * environment's settings.  weir never destroys such an allocator.  A release store publishes it, and later calls find
+ * it by one load.
  *
- * An allocator keeps a context, which needs hundreds of MB on its device.  So a query must not create an allocator.
- * Instead, weir asks the driver for the device of a stream.
+ * An allocator keeps a context, which needs hundreds of MB on its device.  So a query creates no allocator, but asks
+ * the driver for the device of a stream.
  *
- * In a process with libweir-preload.so, the driver's pool under such an allocator is replaced by the preload library.
- * The preload library's allocator then reserves the memory and follows the settings.  The allocator of this file only
- * caches blocks, and adds to its pool only the bytes of each request.  If it followed the settings, too, both
- * allocators would reserve memory, and the preallocation would wait for itself.
+ * In a process with libweir-preload.so, the preload library's allocator replaces the driver's pool, reserves the memory
+ * and follows the settings.  The allocator of this file then only caches blocks: if it followed the settings, too, both
+ * would reserve memory, and the preallocation would wait for itself.
  *
  * Locks: a thread holds `lock` while it creates an allocator, for as long as the driver needs to start.
  *
@@ -32,15 +31,14 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 
-/* At the end of the process, weir saves profiles for at most SAVE_S seconds, because the driver or the disk may be
- * slow. */
+/* At exit weir saves profiles for at most SAVE_S seconds, because the driver or the disk may be slow. */
 enum { MOST_DEVICES = 64, SAVE_S = 5, LINE_BYTES = 900 };
 
 /* The device that environment variables select, and the driver table for this device. */
 struct place {
     const struct weir_driver *driver;
-    int device; /* the number of the device */
-    int count;  /* the number of devices that the driver reports */
+    int device;
+    int count; /* the number of devices that the driver reports */
 };
 
 weir_allocator *(*weir__drop_in_serves)(int device);
@@ -49,16 +47,14 @@ void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place; /* written before `made` becomes 1, and not changed afterwards */
 static weir_options settings;  /* written before `made` becomes 1, and not changed afterwards */
-/* Where each value in `settings` comes from; guarded by `lock`. */
+/* the origin of each value in `settings`; guarded by `lock` */
 static struct weir_sources sources;
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
-/* The allocator that was created first.  While `made` is 1, it is the only allocator, and most programs have only
- * one. */
+/* The allocator that was created first, which is the only one while `made` is 1. */
 static _Atomic(weir_allocator *) the_first;
 static atomic_int made; /* the number of allocators in `allocators` */
 
-/* Takes `lock`.  If the process forks while a thread holds `lock`, the child cannot take `lock`.  But weir refuses all
- * calls of the child, so the child never waits for `lock`. */
+/* Takes `lock`.  A child of a fork under `lock` never waits for it, because weir refuses all calls of the child. */
 static void lock_process(void) {
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
@@ -70,23 +66,24 @@ static void unlock_process(void) {
 }
 
 /* Returns the device's allocator if it has a profile to save and its context is usable; else NULL. */
-static weir_allocator *find_learner(int device) {
+static weir_allocator *find_profiled_allocator(int device) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
-    return a && a->learn && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST) ? a
-                                                                                           : NULL;
+    return a && a->run_profile && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST)
+               ? a
+               : NULL;
 }
 
 static void save_all(void *unused) {
     (void)unused;
     for (int device = 0; device < MOST_DEVICES; device++)
-        if (find_learner(device))
-            (void)weir__learn_save(find_learner(device), NULL);
+        if (find_profiled_allocator(device))
+            (void)weir__run_profile_save(find_profiled_allocator(device), NULL);
 }
 
-/* Saves the profiles at exit.  The C library calls this function before it unloads the driver, because weir has
- * registered the function after opening the driver.  The function has a time limit, because the driver may no longer
- * answer, or a thread may hold an allocator's lock in a call that never ends. */
+/* Saves the profiles at exit, before the driver is unloaded, since weir has registered the function after opening the
+ * driver.  The driver may no longer answer, or a thread may hold an allocator's lock in a call that never ends, so the
+ * function has a time limit. */
 static void save_at_exit(void) {
     if (!weir__driver_forked() && !weir__thread_in_time(save_all, NULL, SAVE_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
@@ -95,8 +92,8 @@ static void save_at_exit(void) {
                   SAVE_S);
 }
 
-/* Logs why no allocator could be created, because the caller may be unable to report the reason.  Logs nothing if the
- * environment switches the log off.  Logs each reason only once, because programs may repeat the call. */
+/* Logs why no allocator could be created, since the caller may be unable to report it, unless the environment switches
+ * the log off.  Logs each reason once, because programs may repeat the call. */
 static void log_reason_once(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -129,9 +126,8 @@ static void log_failed_creation(weir_status status, const weir_options *options,
     log_reason_once(status, options->log, text);
 }
 
-/* Switches options that reserve memory off if libweir-preload.so is loaded, because the preload library's allocator
- * then reserves the memory.  Changes only engine pool.  With other engines, the preload library passes the driver calls
- * to the driver. */
+/* Switches options that reserve memory off if libweir-preload.so is loaded, whose allocator then reserves the memory.
+ * Changes only engine pool, since the preload library passes the calls of other engines to the driver. */
 static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -181,22 +177,22 @@ static weir_status read_place(weir_options *options, struct place *place) {
     return WEIR_OK;
 }
 
-/* Publishes an allocator to other threads.  Increases `made` last, since other threads read the other variables without
- * `lock` once `made` is not 0.  The caller holds `lock`. */
+/* Publishes an allocator to other threads, which read the other variables without `lock` once `made` is not 0.  The
+ * caller holds `lock`. */
 static void publish_allocator(weir_allocator *a, const weir_options *options,
                               const struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
         settings = *options;
         the_place = *place;
         atomic_store_explicit(&the_first, a, memory_order_relaxed);
-        if (a->learn)
+        if (a->run_profile)
             (void)atexit(save_at_exit);
     }
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Creates the allocator of a device and writes it to *allocator.  If another thread has just created the allocator,
- * writes that allocator.  If `device` is -1, uses the device that the environment variables select. */
+/* Writes the allocator of a device to *allocator, and creates it unless another thread has just done so.  If `device`
+ * is -1, uses the device of the environment. */
 static __attribute__((noinline, cold)) weir_status
 create_device_allocator(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];
@@ -227,7 +223,7 @@ create_device_allocator(int device, weir_allocator **allocator) {
             log_failed_creation(status, &options, names[device], why);
             goto done;
         }
-        a->says_why = options.log == WEIR_LOG_DEFAULT;
+        a->logs_prealloc_failure = options.log == WEIR_LOG_DEFAULT;
         atomic_store_explicit(&allocators[device], a, memory_order_release);
         publish_allocator(a, &options, &place);
     }
@@ -282,8 +278,7 @@ static weir_status stream_failure(CUresult result) {
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
 }
 
-/* Finds the device on which a default stream runs: the device of the current context.  If no context is current, the
- * result is the device that environment variables select. */
+/* Finds the device of a default stream: that of the current context or, without one, that of the environment. */
 static weir_status device_of_thread(const struct place *place, int *device) {
     CUdevice current;
     CUresult result = place->driver->cuCtxGetDevice(&current);
@@ -344,7 +339,7 @@ weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator
 
     if (status != WEIR_OK)
         return status;
-    /* If the process has only one device, all streams belong to this device, so weir need not query the stream. */
+    /* With one device, all streams belong to it, so that no query is needed. */
     if (atomic_load_explicit(&made, memory_order_acquire) > 0 && the_place.count == 1) {
         *allocator = atomic_load_explicit(&allocators[0], memory_order_acquire);
         return WEIR_OK;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* profile_use.c: preallocates the memory that earlier runs needed, and saves what this run needed, in a profile file.
  *
- * weir replaces the file as a whole, so the file needs no lock.
- *
  * This file must not depend on the format of the file (profile.h) or on how engines reserve memory. */
 #include "config.h"
 
@@ -20,8 +18,7 @@
 #include "base/size.h"
 #include "config/settings.h"
 
-/* Writes the key under which the profile file stores runs: one line that names the device, and one line that names the
- * settings. */
+/* Writes the key of the profile: a line that names the device, and a line that names the settings. */
 static CUresult make_key(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, char key[WEIR_PROFILE_KEY_BYTES]) {
     static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_GROWTH,
@@ -49,62 +46,66 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
     return CUDA_SUCCESS;
 }
 
-/* Sets the key and the absolute path of the profile.  If there is no host memory, learn->path stays NULL.  Returns the
- * driver's result. */
-static CUresult locate(struct weir_learn *learn, const struct weir_driver *driver, CUdevice device,
-                       const weir_options *options, const char *named) {
+/* Sets the key and the absolute path of the profile.  If there is no host memory, run_profile->path stays NULL.
+ * Returns the driver's result. */
+static CUresult locate(struct weir_run_profile *run_profile, const struct weir_driver *driver,
+                       CUdevice device, const weir_options *options, const char *named) {
     char *folder = *named == '/' ? strdup("") : getcwd(NULL, 0), within[32] = "";
-    CUresult result = make_key(driver, device, options, learn->key);
+    CUresult result = make_key(driver, device, options, run_profile->key);
     struct stat about;
 
     if (stat(named, &about) == 0 && S_ISDIR(about.st_mode))
-        snprintf(within, sizeof within, "/%016llx.profile",
-                 (unsigned long long)weir__profile_hash(learn->key, strlen(learn->key)));
-    if (folder && asprintf(&learn->path, "%s%s%s%s", folder, *folder ? "/" : "", named, within) < 0)
-        learn->path = NULL;
+        snprintf(
+            within, sizeof within, "/%016llx.profile",
+            (unsigned long long)weir__profile_hash(run_profile->key, strlen(run_profile->key)));
+    if (folder &&
+        asprintf(&run_profile->path, "%s%s%s%s", folder, *folder ? "/" : "", named, within) < 0)
+        run_profile->path = NULL;
     free(folder);
     return result;
 }
 
-struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice device,
-                                    const weir_options *options) {
-    struct weir_learn *learn;
+struct weir_run_profile *weir__run_profile_open(const struct weir_driver *driver, CUdevice device,
+                                                const weir_options *options) {
+    struct weir_run_profile *run_profile;
     struct weir_problem problem;
 
-    if (strcmp(options->profile, "off") == 0 || !weir__learn_can(options))
+    if (strcmp(options->profile, "off") == 0 || !weir__run_profile_is_possible(options))
         return NULL;
-    learn = calloc(1, sizeof *learn);
-    if (learn)
-        learn->log = options->log;
-    if (!learn || locate(learn, driver, device, options, options->profile) != CUDA_SUCCESS ||
-        !learn->path) {
+    run_profile = calloc(1, sizeof *run_profile);
+    if (run_profile)
+        run_profile->log = options->log;
+    if (!run_profile ||
+        locate(run_profile, driver, device, options, options->profile) != CUDA_SUCCESS ||
+        !run_profile->path) {
         weir__log(options->log, WEIR_LOG_WARNING,
                   "profile %s: there is no host memory, or the driver did not describe the device: "
                   "this run has no profile",
                   options->profile);
-        weir__learn_close(learn);
+        weir__run_profile_close(run_profile);
         return NULL;
     }
-    learn->found = weir__profile_load(learn->path, learn->key, &learn->known, &problem);
-    if (learn->found == WEIR_PROFILE_NONE)
-        weir__log(options->log, WEIR_LOG_INFO, "profile %s: there is none yet", learn->path);
-    else if (learn->found != WEIR_PROFILE_READ)
+    run_profile->found =
+        weir__profile_load(run_profile->path, run_profile->key, &run_profile->known, &problem);
+    if (run_profile->found == WEIR_PROFILE_NONE)
+        weir__log(options->log, WEIR_LOG_INFO, "profile %s: there is none yet", run_profile->path);
+    else if (run_profile->found != WEIR_PROFILE_READ)
         weir__log(options->log, WEIR_LOG_WARNING, "profile %s: %s: weir ignores it, and %s",
-                  learn->path, problem.text,
-                  learn->found == WEIR_PROFILE_USELESS ? "replaces it when this run ends"
-                                                       : "leaves it alone");
-    return learn;
+                  run_profile->path, problem.text,
+                  run_profile->found == WEIR_PROFILE_USELESS ? "replaces it when this run ends"
+                                                             : "leaves it alone");
+    return run_profile;
 }
 
-void weir__learn_close(struct weir_learn *learn) {
-    if (learn)
-        free(learn->path);
-    free(learn);
+void weir__run_profile_close(struct weir_run_profile *run_profile) {
+    if (run_profile)
+        free(run_profile->path);
+    free(run_profile);
 }
 
-uint64_t weir__learn_target(weir_allocator *a) {
-    const struct weir_learn *learn = a->learn;
-    uint64_t wanted = weir__profile_target(&learn->known), target;
+uint64_t weir__run_profile_target(weir_allocator *a) {
+    const struct weir_run_profile *run_profile = a->run_profile;
+    uint64_t wanted = weir__profile_target(&run_profile->known), target;
 
     if (wanted == 0)
         return 0;
@@ -112,47 +113,47 @@ uint64_t weir__learn_target(weir_allocator *a) {
     target = weir__size_smaller(target, a->device.total);
     target = weir__size_smaller(target, weir__device_free(&a->device));
     weir__log(a->options.log, WEIR_LOG_INFO,
-              "profile %s: %llu run%s, the next needs %s: %s is preallocated", learn->path,
-              (unsigned long long)learn->known.runs, weir__plural(learn->known.runs),
+              "profile %s: %llu run%s, the next needs %s: %s is preallocated", run_profile->path,
+              (unsigned long long)run_profile->known.runs, weir__plural(run_profile->known.runs),
               WEIR_SHOWN(wanted), WEIR_SHOWN(target));
     return target;
 }
 
-/* Adds this run to the profile file.  First reads the file again, because another run may have replaced the file since
- * this run began. */
-static weir_status save(weir_allocator *a, const struct weir_learn *learn,
+/* Adds this run to the profile file, which is read again, because another run may have replaced it meanwhile. */
+static weir_status save(weir_allocator *a, const struct weir_run_profile *run_profile,
                         const weir_statistics *s) {
     uint64_t given = weir__size_larger(s->prealloc_asked, s->prealloc_kept);
     struct weir_profile_run run = {a->run_id, s->reserved_peak, s->in_use_peak};
-    struct weir_profile profile = learn->known;
+    struct weir_profile profile = run_profile->known;
     struct weir_problem there, problem;
-    enum weir_profile_found found = weir__profile_load(learn->path, learn->key, &profile, &there);
+    enum weir_profile_found found =
+        weir__profile_load(run_profile->path, run_profile->key, &profile, &there);
 
     weir__profile_add(&profile, run, run.reserved > given);
     if (found == WEIR_PROFILE_FOREIGN)
         problem = there;
-    else if (weir__profile_store(learn->path, learn->key, &profile, &problem)) {
-        if (found == WEIR_PROFILE_USELESS && learn->found != found)
-            weir__log(learn->log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
-                      learn->path, there.text);
+    else if (weir__profile_store(run_profile->path, run_profile->key, &profile, &problem)) {
+        if (found == WEIR_PROFILE_USELESS && run_profile->found != found)
+            weir__log(run_profile->log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
+                      run_profile->path, there.text);
         return WEIR_OK;
     }
-    weir__log(learn->log, WEIR_LOG_WARNING, "profile %s: %s: this run is not recorded", learn->path,
-              problem.text);
+    weir__log(run_profile->log, WEIR_LOG_WARNING, "profile %s: %s: this run is not recorded",
+              run_profile->path, problem.text);
     return weir__without_driver(WEIR_E_FILE);
 }
 
-weir_status weir__learn_save(weir_allocator *a, const char *path) {
+weir_status weir__run_profile_save(weir_allocator *a, const char *path) {
     weir_statistics s = {.size = sizeof s};
     weir_status status = weir_stats(a, &s);
-    struct weir_learn elsewhere = {.log = a->options.log};
+    struct weir_run_profile elsewhere = {.log = a->options.log};
     CUresult result;
 
     /* unreached: weir_stats does not fail for a checked allocator */
     if (status != WEIR_OK || s.allocs == 0 || s.in_use_peak == 0)
         return status;
     if (!path)
-        return save(a, a->learn, &s);
+        return save(a, a->run_profile, &s);
     result = locate(&elsewhere, a->device.driver, a->device.ordinal, &a->options, path);
     if (result != CUDA_SUCCESS)
         status = weir__device_status(&a->device, result);

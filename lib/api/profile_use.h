@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* profile_use.h: preallocates the memory that earlier runs needed, and saves what this run needed, in a profile file.
- *
- * If the options name a profile file, weir reads the file when an allocator is created, before the preallocation.  weir
- * writes the file when the allocator is destroyed, or when the program calls weir_profile_save.  Requests never read
- * the file. */
+ */
 #ifndef WEIR_PROFILE_USE_H
 #define WEIR_PROFILE_USE_H
 
@@ -12,32 +9,32 @@
 #include "driver/driver.h"
 #include "reserve/profile.h"
 
-/* The contents of a profile file, for one allocator.  No field changes after weir__learn_open(). */
-struct weir_learn {
+/* The contents of a profile file, for one allocator.  No field changes after weir__run_profile_open(). */
+struct weir_run_profile {
     char *path; /* the absolute path of the file, since the process may change its folder */
     char key[WEIR_PROFILE_KEY_BYTES];
-    /* What the file says about earlier runs.  All fields are 0 if weir could not use the file. */
+    /* The earlier runs; all fields are 0 if weir could not use the file. */
     struct weir_profile known;
     enum weir_profile_found found;
     int log; /* the log level for warnings about the file */
 };
 
 /* Returns 1 if a profile can set the preallocation of an allocator with these options, else 0. */
-static inline int weir__learn_can(const weir_options *options) {
+static inline int weir__run_profile_is_possible(const weir_options *options) {
     return options->engine != WEIR_ENGINE_DIRECT && options->engine != WEIR_ENGINE_BFC_FIXED;
 }
 
 /* Reads the profile file that the options name.  Returns NULL if the options name no file.  If the file cannot be used,
  * logs the reason and returns NULL. */
-struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice device,
-                                    const weir_options *options);
-/* Frees the contents of a profile file.  `learn` may be NULL. */
-void weir__learn_close(struct weir_learn *learn);
-/* Returns how many bytes weir shall preallocate according to the profile of earlier runs.  The result is at most the
- * limit and the device's free memory.  Returns 0 if the profile has no record of earlier runs. */
-uint64_t weir__learn_target(weir_allocator *a);
-/* Saves how much memory this run has needed, as weir_profile_save does.  If `path` is NULL, uses the profile file that
- * the options name.  Logs a failure. */
-weir_status weir__learn_save(weir_allocator *a, const char *path);
+struct weir_run_profile *weir__run_profile_open(const struct weir_driver *driver, CUdevice device,
+                                                const weir_options *options);
+/* Frees the contents of a profile file.  `run_profile` may be NULL. */
+void weir__run_profile_close(struct weir_run_profile *run_profile);
+/* Returns the bytes to preallocate according to the profile, at most the limit and the device's free memory.  Returns 0
+ * if the profile has no run. */
+uint64_t weir__run_profile_target(weir_allocator *a);
+/* Saves the memory that this run has needed in the profile `path`, or in that of the options if `path` is NULL.  Logs a
+ * failure. */
+weir_status weir__run_profile_save(weir_allocator *a, const char *path);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* request.c: weir_alloc and weir_free.
  *
- * The fast path, which takes a block from a per-stream cache, consists of checks of the arguments and of inlined
- * functions of stream_cache.h.  It calls no other function.  A request leaves the fast path if a bit of the word in
- * slow_path.h is set, or if no cache has a suitable block.  In steady state no bit is set.  miss() reports failures.
+ * The fast path takes a block from a per-stream cache by inlined functions of stream_cache.h, and calls no other
+ * function.  A request leaves it if a bit of the word in slow_path.h is set, which never happens in steady state, or if
+ * no cache has a suitable block.
  *
  * This file must not depend on how an engine places blocks, or on the names of settings. */
 #include <stdio.h>
@@ -14,19 +14,16 @@
 #include "api/drop_in.h"
 #include "api/oom_reporting.h"
 #include "base/log.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "cache/stream_cache.h"
-#include "reserve/oom_recovery.h"
 
-/* Set while this thread runs the program's OOM callback.  If a request inside the callback fails, weir does not call
- * the callback again. */
+/* Set while this thread runs the program's OOM callback, so that a request inside it does not call it again. */
 static _Thread_local int in_oom_callback;
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* Writes the OOM report of this thread's last failed request to the destination in the options.  If the allocator
- * replaces the driver's pools in an unmodified program, the function does nothing, because lib/adapters reports
- * failures. */
+/* Writes the OOM report of this thread's last failed request, unless lib/adapters reports failures itself. */
 static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
     weir_oom_report oom_report;
 
@@ -34,8 +31,8 @@ static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
         (void)weir__oom_report_new(a, &oom_report);
 }
 
-/* Returns 1 if a failure must be reported only at the end of the request, else 0.  With hardening, the figures of the
- * failure must be corrected first.  With an OOM callback, weir may still retry the request. */
+/* Returns 1 if a failure is reported at the end of the request, else 0.  The guard first corrects the figures, and an
+ * OOM callback may lead to a retry. */
 static int is_reported_last(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
@@ -43,13 +40,12 @@ static int is_reported_last(const weir_allocator *a) {
 static void log_failure(const weir_allocator *a, const struct weir_failed_request *refused) {
     const weir_failure *r = &refused->figures;
     char asked[32], limit[48] = "";
-    /* If more memory than the request needs is free, the driver has failed for another reason. */
+    /* If enough memory is free, the driver has failed for another reason. */
     int is_drivers = r->largest >= r->asked;
 
     if (a->logs_no_failures)
         return;
-    /* Does not use WEIR_SHOWN here, because WEIR_SHOWN prints "not known" for UINT64_MAX, which is a valid size of a
-     * request. */
+    /* WEIR_SHOWN would print "not known" for UINT64_MAX, which is a valid size of a request */
     weir__bytes_show(r->asked, asked, sizeof asked);
     if (refused->status == WEIR_E_LIMIT)
         snprintf(limit, sizeof limit, "limit %s, ", WEIR_SHOWN(r->limit));
@@ -64,24 +60,23 @@ static void log_failure(const weir_allocator *a, const struct weir_failed_reques
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused) {
     size_t bytes = (size_t)weir__oom_recovery_largest(&a->reserve, refused);
 
-    /* Converts the size of a block of the engine to the size of the largest request that fits into the block, because
-     * caches round sizes up, and hardening adds unused bytes around each block. */
+    /* Caches round sizes up, and the guard adds gaps, so a smaller request fits into a block of the engine. */
     if (a->options.cache == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
     return weir__harden_fit(&a->options, bytes);
 }
 
-/* Completes the figures of a failed request and stores them for this thread.  Logs the failure and writes an OOM
- * report, unless is_reported_last() says that this happens later. */
-static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
-                                                         const struct weir_request *r) {
+/* Completes the figures of a failed request and stores them for this thread.  Reports the failure, unless this happens
+ * later (is_reported_last). */
+static __attribute__((noinline, cold)) void record_failure(weir_allocator *a,
+                                                           const struct weir_request *r) {
     struct weir_failed_request *refused = r->refused;
     weir_statistics figures;
 
     weir__stats_read(a, &figures);
     refused->by = a->number;
     refused->result = r->result;
-    /* The engine's figure of memory in use includes idle memory of the caches, so the statistics are used here. */
+    /* The engine's own figure would include idle memory of the caches. */
     refused->figures.in_use = figures.in_use;
     if (refused->stream == 0 && !refused->is_captured)
         refused->is_captured =
@@ -96,14 +91,13 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-/* Preallocates memory at the first request; other requests wait meanwhile.  If the preallocation fails, weir logs and
- * counts the failure, and continues with the request.  But if weir got less than the option prealloc_min demands, the
- * request fails, and the next request tries to preallocate again. */
+/* Preallocates memory at the first request; other requests wait meanwhile.  A failure is logged and counted, but the
+ * request continues.  If weir got less than prealloc_min, the request fails, and the next one tries again. */
 static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
     char why[160] = "";
 
-    pthread_mutex_lock(&a->first);
+    pthread_mutex_lock(&a->first_request);
     /* unreached: no test makes another thread preallocate before this thread gets the lock */
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC)) {
         status = weir__preallocate(a, why, sizeof why);
@@ -111,17 +105,16 @@ static weir_status preallocate_first(weir_allocator *a) {
             status = WEIR_OK;
             (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC, 0);
         } else {
-            weir__log(a->says_why ? WEIR_LOG_ERROR : a->options.log, WEIR_LOG_ERROR, "%s",
-                      why[0] ? why : weir_status_message(status));
-            a->says_why = 0;
+            weir__log(a->logs_prealloc_failure ? WEIR_LOG_ERROR : a->options.log, WEIR_LOG_ERROR,
+                      "%s", why[0] ? why : weir_status_message(status));
+            a->logs_prealloc_failure = 0;
         }
     }
-    pthread_mutex_unlock(&a->first);
+    pthread_mutex_unlock(&a->first_request);
     return status;
 }
 
-/* Allocates a block directly from the engine, for an allocator without caches. */
-static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
+static weir_status alloc_from_engine(weir_allocator *a, struct weir_request *r) {
     weir_status status = weir__reserve_alloc(&a->reserve, r);
 
     if (status == WEIR_OK)
@@ -131,9 +124,9 @@ static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     return status;
 }
 
-/* Allocates a block for a request that the per-stream caches could not satisfy.  `c` is the stream's cache, or NULL.
- * If `c` is not NULL, the thread holds the cache's lock, and passes `taken` when it releases the lock.  `id` is the
- * stream's id, or 0 if the handle identifies the stream. */
+/* Allocates a block for a request that the caches could not satisfy.  If `c`, the stream's cache, is not NULL, the
+ * thread holds its lock, and passes `taken` when it releases the lock.  `id` is the stream's id, or 0 if the handle
+ * identifies the stream. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -144,23 +137,21 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     weir_status status;
 
     refused.status = WEIR_OK;
-    /* Does not try to allocate more than the whole device, because the driver would need long to refuse this
-     * request. */
+    /* The driver would need long to refuse a request larger than the device. */
     if (bytes > a->device.total)
         status = weir__oom_recovery_run(&a->reserve, &r, WEIR_E_NO_MEMORY);
     else
-        status = a->caches ? weir__caches_miss(a->caches, c, taken, &r) : ask_engine(a, &r);
+        status = a->caches ? weir__caches_miss(a->caches, c, taken, &r) : alloc_from_engine(a, &r);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status != WEIR_OK)
-        /* Completes the record of the failed request.  If only a query of the driver failed, there is no such
-         * record. */
-        note_failure(a, &r);
+        /* If only a query of the driver failed, there is no record to complete. */
+        record_failure(a, &r);
     return weir__end_call(result_before, status);
 }
 
-/* Allocates from the cache `c` of the stream, if the cache still belongs to the stream with this id.  `id` is 0 if the
- * program or lib/adapters guarantees that the stream exists, so that weir need not compare ids. */
+/* Allocates from the cache `c` if it still belongs to the stream with this id.  `id` is 0 if the stream is known to
+ * exist, so that ids need not be compared. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -174,9 +165,9 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates a block on any stream.  `c` is the cache that belongs to the stream's handle, or NULL.  Queries the
- * stream's id, because a new stream may have the handle of a destroyed stream, unless the program or lib/adapters
- * excludes this.  If the query fails, calls miss(), which finds the reason. */
+/* Allocates a block on any stream.  `c` is the cache of the stream's handle, or NULL.  Queries the stream's id, because
+ * a new stream may have the handle of a destroyed stream, unless the program or lib/adapters excludes this.  If the
+ * query fails, miss() finds the reason. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {
@@ -227,11 +218,11 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     return status;
 }
 
-/* Calls the program's OOM callback for this thread's last failed request.  Returns 1 if the callback wants a retry,
- * else 0.  The callback may call weir, so the function afterwards restores the thread's last failure and driver result.
- * Returns 0 without a call if the stream is being captured. */
-static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir_status status,
-                       uint64_t attempt) {
+/* Calls the program's OOM callback for this thread's last failed request, unless the stream is being captured.  Returns
+ * 1 if the callback wants a retry, else 0.  Restores the thread's last failure and driver result, since the callback
+ * may call weir. */
+static int call_oom_callback(weir_allocator *a, size_t bytes, weir_stream stream,
+                             weir_status status, uint64_t attempt) {
     const weir_options *options = &a->options;
     int result = weir__driver_result, again;
     struct weir_failed_request refused;
@@ -256,8 +247,7 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
     return again != 0;
 }
 
-/* Allocates a block, and retries a failed request as long as the OOM callback wants a retry.  The callback is the last
- * step of OOM recovery. */
+/* Allocates a block, and retries a failed request as long as the OOM callback wants a retry. */
 static weir_status request_with_callback(weir_allocator *a, size_t bytes, weir_stream stream,
                                          void **block) {
     for (uint64_t attempt = 1;; attempt++) {
@@ -265,9 +255,9 @@ static weir_status request_with_callback(weir_allocator *a, size_t bytes, weir_s
         weir_status status = request(a, bytes, stream, block);
 
         if (!weir__is_failure(status) || in_oom_callback || weir__failure_count() == met ||
-            !ask_program(a, bytes, stream, status, attempt))
+            !call_oom_callback(a, bytes, stream, status, attempt))
             return status;
-        /* The request is not finished, so the failed attempt is removed from the number of failed requests. */
+        /* The request may still succeed, so the attempt is no failed request. */
         atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
         status = weir__check_live(a);
         if (status != WEIR_OK)
@@ -305,11 +295,12 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return weir__end_call(result_before, status);
 }
 
-/* Returns 1 if the per-stream caches alone can handle the call, else 0.  They can do so if no bit of the slow path's
- * word is set, except bits in `no_concern`, which have no effect on this call. */
-static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
+/* Returns 1 if the per-stream caches alone can handle the call, since no bit of the slow path's word is set, except
+ * bits in `ignored_bits`; else 0. */
+static inline int needs_caches_only(const weir_allocator *a, unsigned ignored_bits) {
     return a &&
-           (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~no_concern) == 0 &&
+           (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~ignored_bits) ==
+               0 &&
            !weir__driver_forked();
 }
 
@@ -317,7 +308,7 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
                                 void **block) {
     struct weir_cache *c = NULL;
 
-    if (is_plain(a, 0) && bytes - 1 < a->device.total)
+    if (needs_caches_only(a, 0) && bytes - 1 < a->device.total)
         c = weir__cache_find(a->caches, key_of(stream, id));
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
@@ -330,7 +321,7 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
     struct weir_cache *c;
     CUdeviceptr found = 0;
 
-    if (__builtin_expect(!is_plain(a, 0) || !block || bytes - 1 >= a->device.total, 0))
+    if (__builtin_expect(!needs_caches_only(a, 0) || !block || bytes - 1 >= a->device.total, 0))
         return alloc_fully(a, bytes, stream, block);
     f = a->caches;
     c = weir__cache_find(f, (uintptr_t)stream);
@@ -374,9 +365,8 @@ weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block,
     return status;
 }
 
-/* Returns 1 if another stream than the stream of the free may have used the block, else 0.  A use on the stream of the
- * free needs no event, because later requests on that stream come after the use and the free.  If use.id is not 0, the
- * handle is that of a default stream, which may mean another stream. */
+/* Returns 1 if another stream than that of the free may have used the block, else 0.  If use.id is not 0, the handle is
+ * that of a default stream, which may mean another stream. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)
@@ -416,13 +406,13 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     struct weir_slab *s;
     struct weir_cache *c;
 
-    if (!is_plain(a, WEIR_SLOW_PATH_OOM))
+    if (!needs_caches_only(a, WEIR_SLOW_PATH_OOM))
         return free_fully(a, block, stream);
     s = weir__records_find(&a->caches->records, (uintptr_t)block);
     c = weir__cache_find(a->caches, key_of(stream, id));
     if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
-    /* weir__caches_free() gets no id of the stream, because the stream is bound and no other stream uses its cache. */
+    /* No id is needed, since the stream is bound and no other stream uses its cache. */
     return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 
@@ -440,13 +430,13 @@ static inline __attribute__((always_inline)) weir_status free_with_record(struct
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
-    if (!is_plain(a, WEIR_SLOW_PATH_OOM) || !block)
+    if (!needs_caches_only(a, WEIR_SLOW_PATH_OOM) || !block)
         return free_fully(a, block, stream);
     return free_with_record(a->caches, weir__records_find(&a->caches->records, (uintptr_t)block),
                             (uintptr_t)block, stream);
 }
 
-int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
+int weir__drop_in_free_to_cache(weir_allocator *a, void *block, weir_stream stream) {
     unsigned paths = atomic_load_explicit(&a->device.slow_path, memory_order_acquire);
     struct weir_slab *s;
 

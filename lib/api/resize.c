@@ -14,8 +14,8 @@
 #include "config/amount.h"
 #include "config/settings.h"
 
-/* Logs why a preallocation failed, and returns `status`.  Only for failures that neither the limit nor a lack of memory
- * caused.  Logs nothing for E_DRIVER and E_DEVICE_LOST, because weir has already logged the driver's error. */
+/* Logs why a preallocation failed, if neither the limit nor a lack of memory was the cause, and returns `status`.  weir
+ * has already logged an error of the driver. */
 static weir_status cannot_preallocate(const weir_allocator *a, weir_status status) {
     const char *reason = weir__unknown_reserve_reason(a);
     char why[160];
@@ -40,7 +40,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) 
     if (status != WEIR_OK || reserved)
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
     if (status == WEIR_OK) {
-        weir__raise_to(&a->reserve.limit.promised, bytes);
+        weir__raise_to(&a->reserve.limit.least_floor, bytes);
         weir__raise_to(&a->reserve.goal.floor, bytes);
     } else {
         if (a->reserve.goal.has_threshold)
@@ -135,7 +135,7 @@ weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, si
     uint64_t keep;
 
     *released = 0;
-    /* Uses the statistics, because their figure `in_use` does not include idle memory of the caches. */
+    /* `in_use` of the statistics does not include idle memory of the caches */
     weir__stats_read(a, &figures);
     keep = weir__goal_target(&a->reserve.goal, figures.reserved, figures.in_use, wanted);
     if (keep >= figures.reserved)
@@ -153,13 +153,13 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
     weir__goal_signal(&a->reserve.goal, bytes ? bytes : UINT64_MAX);
-    /* Makes each stream's cache move the large blocks in its queue of frees to the engine at the stream's next large
-     * free.  So the stream's next large request calls the engine, which can then release memory. */
+    /* Makes each stream's cache give its large blocks to the engine at the stream's next large free, so that the next
+     * large request calls the engine, which can then release memory. */
     atomic_fetch_add_explicit(&a->reserve.engine->lacked, 1, memory_order_relaxed);
     return WEIR_OK;
 }
 
-/* Releases the memory that weir_low_memory, a signal of memory pressure, has requested.  May wait for the device. */
+/* Releases the memory that weir_low_memory has requested.  May wait for the device. */
 static weir_status answer_signal(weir_allocator *a, size_t *released) {
     uint64_t wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_acquire);
     uint64_t reclaimed, pending;
@@ -173,7 +173,7 @@ static weir_status answer_signal(weir_allocator *a, size_t *released) {
                                 released);
     *released += (size_t)reclaimed;
     if (status == WEIR_OK)
-        weir__goal_want_less(&a->reserve.goal, wanted, 0);
+        weir__goal_lower_signal(&a->reserve.goal, wanted, 0);
     return status;
 }
 
@@ -181,7 +181,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     weir_statistics figures = {.size = sizeof figures};
     weir_status status = weir__check_live_allocator(a);
     int result_before = weir__driver_result;
-    size_t answered = 0, decayed = 0, settled = 0;
+    size_t answered = 0, decayed = 0, surplus = 0;
     const char *reason;
     uint64_t keep;
     int wanted;
@@ -191,7 +191,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     wanted = atomic_load_explicit(&a->reserve.goal.pressure.wanted, memory_order_relaxed) != 0;
     if (a->reserve.goal.half_life_ns == 0 && !a->reserve.goal.has_threshold && !wanted) {
         reason = weir__no_release_reason(a);
-        /* Logs only once that weir_decay is not supported, since a program may call weir_decay often. */
+        /* logs only once, since a program may call weir_decay often */
         if (atomic_exchange(&a->decay_logged, 1))
             return weir__without_driver(WEIR_E_NOT_SUPPORTED);
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_decay",
@@ -207,9 +207,9 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
             status = weir__goal_lower(&a->reserve, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
     }
     if (status == WEIR_OK && a->reserve.goal.has_threshold)
-        settled = weir__goal_settle(&a->reserve);
+        surplus = weir__goal_release_surplus(&a->reserve);
     if (released)
-        *released = answered + decayed + settled;
+        *released = answered + decayed + surplus;
     return weir__end_call(result_before, status);
 }
 
@@ -218,10 +218,10 @@ weir_status weir_profile_save(weir_allocator *a, const char *path) {
 
     if (status != WEIR_OK)
         return status;
-    if (path ? !*path : !a->learn)
+    if (path ? !*path : !a->run_profile)
         return weir__misuse(a, WEIR_E_INVALID, "weir_profile_save: no profile is named");
-    if (!weir__learn_can(&a->options))
+    if (!weir__run_profile_is_possible(&a->options))
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_profile_save",
                                       "engines direct and bfc-fixed have nothing to learn");
-    return weir__learn_save(a, path);
+    return weir__run_profile_save(a, path);
 }

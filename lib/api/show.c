@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* show.c: fills and checks the figures of allocators that a process publishes for the command `weir top` (show.h).
  *
- * The figures come from weir_stats.  weir__show_fill() queries two or three numbers of the driver, holds locks only for
- * a short time, and never waits for the device.
- *
  * This file must not depend on the process that publishes the figures or on the process that reads them. */
 #include "api/show.h"
 
@@ -38,7 +35,6 @@ uint64_t weir__show_age(weir_allocator *a) {
     return weir__device_elapsed_ns(&a->device, a->device.created_ticks);
 }
 
-/* Copies the latest growths and releases of reserved memory from the allocator. */
 static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
     uint64_t age = weir__show_age(a), last;
     weir_event events[WEIR_SHOW_EVENTS];
@@ -80,8 +76,7 @@ int weir__show_fill(weir_allocator *a, struct weir_show_allocator *out) {
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Ends the text with a NUL.  Replaces all characters that are not printable ASCII, because they could control a
- * terminal. */
+/* Ends the text with a NUL, and replaces characters that are not printable, which could control a terminal. */
 static void check_text(char *text, size_t bytes) {
     text[bytes - 1] = '\0';
     for (; *text; text++)

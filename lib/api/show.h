@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* show.h: the figures of a process's allocators, which the process publishes in shared memory for the command `weir
- * top`.
+/* show.h: the figures of allocators that a process publishes in shared memory for the command `weir top`.
  *
  * struct weir_show contains only 64-bit words and texts, so it has no padding.  A change of its layout needs a new
- * version.  A reader calls weir__show_check() before it uses figures that another process has written.  After this
- * call, all texts end with a NUL, and all numbers of list entries are in range.
+ * version.
  *
  * This file must not depend on where the shared memory is. */
 #ifndef WEIR_SHOW_H
@@ -21,9 +19,8 @@ enum {
     WEIR_SHOW_EVENTS = 8, /* the maximum number of latest growths of an allocator */
     WEIR_SHOW_COMMAND = WEIR_COMMAND_BYTES,
     WEIR_SHOW_WORD = 24,
-    WEIR_SHOW_KINDS = 8, /* the maximum number of driver calls in the list `kind` */
-    /* The maximum number of libraries in the list `caller`. */
-    WEIR_SHOW_CALLERS = 8,
+    WEIR_SHOW_KINDS = 8,   /* the maximum number of driver calls in the list `kind` */
+    WEIR_SHOW_CALLERS = 8, /* the maximum number of libraries in the list `caller` */
     WEIR_SHOW_OBJECT = 32
 };
 
@@ -50,13 +47,12 @@ struct weir_show_allocator {
     char device[WEIR_SHOW_WORD]; /* the name of the device, such as "cuda:0" */
     char engine[WEIR_SHOW_WORD]; /* the name of the engine, such as "mapped" */
     char serves[WEIR_SHOW_WORD]; /* the program's calls, such as "pool" for cudaMallocAsync */
-    uint64_t limit;              /* the limit in bytes; UINT64_MAX: no limit */
+    uint64_t limit;              /* the limit in bytes, or UINT64_MAX for no limit */
 #define WEIR_SHOW_FIELD(name) uint64_t name;
     WEIR_SHOW_FIGURES(WEIR_SHOW_FIELD)
 #undef WEIR_SHOW_FIELD
     struct weir_show_latency latency[2]; /* the latencies of allocations and of frees */
-    /* The number of used entries of `event`.  The first entry is the oldest event. */
-    uint64_t events;
+    uint64_t events;                     /* the number of used entries of `event`, oldest first */
     struct weir_show_event event[WEIR_SHOW_EVENTS];
 };
 
@@ -73,34 +69,29 @@ struct weir_show_caller {
 struct weir_show {
     uint64_t time_ns; /* when the figures were read (CLOCK_MONOTONIC) */
     char command[WEIR_SHOW_COMMAND];
-    /* The number of requests that weir passed to the driver, instead of allocating from its own memory. */
-    uint64_t left;
-    /* Memory that the driver allocated without weir, one entry for each kind of driver call. */
+    uint64_t left; /* the number of requests that weir passed to the driver */
+    /* Memory that the driver allocated without weir, by kind of driver call and by library that made the calls. */
     struct weir_show_kind kind[WEIR_SHOW_KINDS];
-    /* Memory that the driver allocated without weir, one entry for each library that made the calls. */
     struct weir_show_caller caller[WEIR_SHOW_CALLERS];
-    /* The number of the process's allocators, and how many of them the list `allocator` contains. */
-    uint64_t all;
-    uint64_t allocators;
+    uint64_t all;        /* the number of the process's allocators */
+    uint64_t allocators; /* the number of entries of `allocator` */
     struct weir_show_allocator allocator[WEIR_SHOW_MOST];
 };
 
 extern const struct weir_segment_kind weir__show_kind;
 
-/* Writes the name of an allocator's engine, such as "mapped" or "bfc-fixed".  The name does not change while the
- * allocator lives. */
+/* Writes the name of an allocator's engine, such as "mapped" or "bfc-fixed", which never changes. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
 /* Fills *out with the figures of an allocator.  The caller fills the fields `device` and `serves`.  Returns 1 on
  * success, 0 if weir_stats fails. */
 int weir__show_fill(struct weir_allocator *allocator, struct weir_show_allocator *out);
 
-/* Returns the time since the allocator's creation in nanoseconds, by the clock that the allocator's driver table
- * provides. */
+/* Returns the nanoseconds since the allocator's creation, by the clock of its driver table. */
 uint64_t weir__show_age(struct weir_allocator *allocator);
 
-/* Checks and corrects figures that another process has written, so that a wrong number or text can do no harm.  `now`
- * is the present time of CLOCK_MONOTONIC. */
+/* Corrects figures that another process has written: afterwards all texts end with a NUL, and all numbers of entries
+ * are in range.  `now` is the present time of CLOCK_MONOTONIC. */
 void weir__show_check(struct weir_show *show, uint64_t now);
 
 #endif

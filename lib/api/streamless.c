@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* streamless.c: allocates and frees blocks for callers that name no stream.
  *
- * weir allocates and frees such a block on a stream of the allocator that runs no work, created at the first such call.
- * If the allocation makes this stream wait for other streams, weir waits for them before it returns the block.  Before
- * weir frees a block, weir waits for the device, so that all uses of the block have completed.  Caches, recorded uses
- * and hardening work as for any other stream.
+ * weir allocates and frees such a block on a stream without work, and waits for the streams that this stream has to
+ * wait for before it returns the block.  Before a free, weir waits for the device, so that all uses have completed.
  *
  * This file must not depend on engines or on the caches. */
 #include "api/create.h"
 #include "base/result.h"
 
-/* Creates the stream for callers that name no stream.  If another thread has just created the stream, uses that stream.
- * The caller has made the device's context current. */
-static CUresult make_quiet(weir_allocator *a, CUstream *stream) {
+/* Creates the allocator's stream without work, unless another thread has just done so.  The device's context is
+ * current.
+ * */
+static CUresult create_idle_stream(weir_allocator *a, CUstream *stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
     CUstream first = NULL;
 
-    if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&a->quiet, &first, *stream)) {
-        /* Another thread has stored its stream first, so this thread uses that stream. */
+    if (result == CUDA_SUCCESS &&
+        !atomic_compare_exchange_strong(&a->idle_stream, &first, *stream)) {
         (void)driver->cuStreamDestroy(*stream);
         *stream = first;
     }
@@ -30,22 +29,22 @@ static weir_status quiet_of(weir_allocator *a, CUstream *stream) {
 
     if (status != WEIR_OK)
         return status;
-    *stream = atomic_load_explicit(&a->quiet, memory_order_acquire);
+    *stream = atomic_load_explicit(&a->idle_stream, memory_order_acquire);
     return *stream
                ? WEIR_OK
                : weir__device_status(&a->device, WEIR_IN_SCOPE(a->device.driver, a->device.context,
-                                                               make_quiet(a, stream)));
+                                                               create_idle_stream(a, stream)));
 }
 
-void weir__anywhere_close(weir_allocator *a) {
-    if (a->quiet)
+void weir__streamless_close(weir_allocator *a) {
+    if (a->idle_stream)
         (void)WEIR_IN_SCOPE(a->device.driver, a->device.context,
-                            a->device.driver->cuStreamDestroy(a->quiet));
+                            a->device.driver->cuStreamDestroy(a->idle_stream));
 }
 
-/* Waits for the stream of callers that name no stream, in capture mode "relaxed".  In another mode, the driver would
- * refuse the wait while any thread captures a stream. */
-static weir_status wait_for_quiet(weir_allocator *a, CUstream stream) {
+/* Waits for the allocator's own stream, in capture mode "relaxed": in another mode, the driver would refuse the wait
+ * while any thread captures a stream. */
+static weir_status wait_for_idle_stream(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));
 
@@ -63,7 +62,7 @@ weir_status weir_alloc_any(weir_allocator *a, size_t bytes, void **block) {
         return weir_alloc(a, bytes, stream, block);
     status = weir_alloc(a, bytes, stream, &served);
     if (status == WEIR_OK && served)
-        status = wait_for_quiet(a, stream);
+        status = wait_for_idle_stream(a, stream);
     if (status == WEIR_OK) {
         *block = served;
     } else if (served) {
@@ -86,7 +85,7 @@ weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, v
     weir_status status = quiet_of(a, &r.stream);
 
     if (status == WEIR_OK && weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC))
-        /* This call must not wait, so it does not preallocate.  A later request preallocates. */
+        /* This call must not wait, so a later request preallocates. */
         status = weir__without_driver(WEIR_E_NO_MEMORY);
     if (status == WEIR_OK)
         status =

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* timeline.c: records growths and memory sizes over time, and writes them as a trace for Perfetto (timeline.h).
  *
- * The file has the "Trace Event Format" (Google, 2016), as Perfetto's importer reads it.  It uses four types of events:
- * M (names), C (counters), X (slices, which have a start and an end) and i (marks).  Times are in microseconds.  In
- * this format two slices of one thread must not overlap, unless one contains the other.  So each slice goes into the
- * first free lane, and the file shows each lane as a thread.
+ * The file has the "Trace Event Format" (Google, 2016), with events of type M (names), C (counters), X (slices, which
+ * have a start and an end) and i (marks).  Times are in microseconds.  Two slices of one thread must not overlap,
+ * unless one contains the other.  So each slice goes into the first free lane, which the file shows as a thread.
  *
  * This file must not depend on allocators or on the place of the file. */
 #include "api/timeline.h"
@@ -35,8 +34,8 @@ struct point {
 
 struct weir_timeline {
     size_t points;    /* the number of used entries in the array `point` */
-    size_t of_last;   /* how many records were merged into the last entry of `point` */
-    size_t per_point; /* how many records each other entry of `point` contains */
+    size_t of_last;   /* the number of records in the last entry of `point` */
+    size_t per_point; /* the number of records in each other entry of `point` */
     size_t slices, room;
     struct slice *slice;
     uint64_t missing;
@@ -71,8 +70,7 @@ static void raise_to(struct point *p, const uint64_t values[WEIR_TIMELINE_COUNTE
         p->values[i] = weir__size_larger(p->values[i], values[i]);
 }
 
-/* Halves the number of recorded points, to make room.  Merges each pair of adjacent points into one point with the
- * larger values. */
+/* Merges each pair of adjacent points into one with the larger values, to make room. */
 static void halve(struct weir_timeline *t) {
     for (size_t i = 0; i < WEIR_TIMELINE_POINTS / 2; i++) {
         t->point[i] = t->point[2 * i];
@@ -103,8 +101,7 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
 
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
-    /* A merged point has only the largest values of its records.  So if the last point is merged, the latest record
-     * follows as an additional point. */
+    /* If the last point is merged, and so has only the largest values, the latest record follows. */
     size_t points = t->points + (t->of_last > 1);
     size_t each = (points + most - 1) / most, count = 0;
 
@@ -193,8 +190,7 @@ static void put_time(struct weir_output *out, const char *key, uint64_t ns) {
     weir__put(out, ",\"%s\":%ju.%03ju", key, ns / 1000, ns % 1000);
 }
 
-/* Returns the thread number by which the file shows a lane, a row of slices that do not overlap.  Lane -1 contains the
- * iterations of the program. */
+/* Returns the number of the thread that shows a lane of slices.  Lane -1 has the iterations of the program. */
 static int thread_of(int number, int lane) {
     return number * NUMBERS + lane + 2;
 }
@@ -242,8 +238,7 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
     weir__put(&out, "}");
 }
 
-/* Compares two slices by their start times.  If two slices start at one time, the longer slice comes first, because it
- * contains the shorter slice. */
+/* Compares two slices by their start times.  A longer slice comes before a shorter one that it contains. */
 static int compare_slices(const void *one, const void *other) {
     const struct slice *a = one, *b = other;
 
@@ -252,8 +247,8 @@ static int compare_slices(const void *one, const void *other) {
     return a->ns == b->ns ? 0 : a->ns > b->ns ? -1 : 1;
 }
 
-/* Returns the lane (row) for a slice: -1 for an iteration, else the index of the first free lane, or of the last lane
- * if no lane is free.  Marks the lane as in use until the end of the slice. */
+/* Returns the lane for a slice: -1 for an iteration, else the first free lane, or the last lane if none is free.  Marks
+ * the lane as in use until the end of the slice. */
 static int lane_of(const struct slice *s, uint64_t ends[LANES]) {
     int lane = 0;
 
@@ -312,8 +307,7 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
     put_metadata(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
-    /* A merged point has only the largest values of its records.  So if the last point is merged, the latest record
-     * follows as an additional point. */
+    /* If the last point is merged, and so has only the largest values, the latest record follows. */
     if (t->of_last > 1)
         put_point(file, &t->now, process, name);
     put_slices(t, file, process, number, name);

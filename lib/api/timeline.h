@@ -3,9 +3,8 @@
  * Chrome show.
  *
  * A timeline has counters (requested, in use and reserved bytes), slices with a start and an end (growths, released
- * memory, iterations) and marks (failures).  Its memory is bounded.  If the counters have too many points, weir merges
- * adjacent points, and keeps the largest values, so that peaks stay visible.  If there are too many slices and marks,
- * weir only counts the further slices and marks.
+ * memory, iterations) and marks (failures).  Its memory is bounded: weir merges points of counters, keeps the largest
+ * values, and only counts slices and marks above the maximum.
  *
  * Times are nanoseconds of the caller's clock.  The functions are not thread-safe.
  *
@@ -26,7 +25,7 @@ enum weir_timeline_counter {
     WEIR_TIMELINE_COUNTERS
 };
 
-/* The value of a counter if the number of bytes is not known. */
+/* the value of a counter that is not known */
 #define WEIR_TIMELINE_UNKNOWN UINT64_MAX
 
 enum { WEIR_TIMELINE_POINTS = 16384, WEIR_TIMELINE_SLICES = 131072 };
@@ -47,13 +46,13 @@ struct weir_timeline_extent {
     uint64_t low[WEIR_TIMELINE_COUNTERS], high[WEIR_TIMELINE_COUNTERS];
 };
 
-/* Summarises the recorded counters in at most `most` sections of time.  Returns the number of sections.  If points were
- * merged to save memory, a section contains only their largest values. */
+/* Writes the recorded counters as at most `most` sections of time, and returns the number of sections.  A section with
+ * merged points has only their largest values. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
-/* Records growths and releases of reserved memory.  `made_ns` is the time at which the allocator was created, and
- * `last` is the sequence number of the last event of the previous call.  If the allocator no longer has all events
- * after `last`, the function counts the missing events.  Returns the sequence number of the last event. */
+/* Records growths and releases of reserved memory.  `made_ns` is the creation time of the allocator, and `last` is the
+ * sequence number of the last event of the previous call.  Counts events after `last` that the allocator no longer has.
+ * Returns the sequence number of the last event. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
 /* Records a failed request of `bytes` bytes. */
@@ -62,17 +61,16 @@ void weir__timeline_failure(struct weir_timeline *t, uint64_t time_ns, uint64_t 
 void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_t to_ns,
                               const char *label);
 
-/* Returns how many slices and marks were not recorded, because there were too many. */
+/* Returns the number of slices and marks that were not recorded, because there were too many. */
 uint64_t weir__timeline_missing(const struct weir_timeline *t);
 
-/* Writes a valid JSON file without events, which contains only the name of the process, to `text`.  The file of a
- * running process has these contents until the timeline is written.  The text has less than 300 bytes.  Returns the
- * length of the text. */
+/* Writes a valid JSON text of less than 300 bytes without events, with only the name of the process: the contents of a
+ * file until the timeline is written.  Returns the length of the text. */
 int weir__timeline_unfinished(char *text, size_t bytes, long process);
 
-/* Write a file: the first function writes the beginning of the file, the second writes a timeline, and the third writes
- * the end.  `process` and `process_name` are the process id and the name of the process that the timeline shows.
- * `number` and `name` identify the timeline and are unique in the process.  The caller finds errors by ferror(3). */
+/* Write a file: its beginning, any number of timelines, and its end.  `process` and `process_name` are the id and the
+ * name of the process that the timeline shows.  `number` and `name` identify the timeline and are unique in the
+ * process. The caller finds errors by ferror(3). */
 void weir__timeline_begin_file(FILE *file);
 void weir__timeline_write(const struct weir_timeline *t, FILE *file, long process,
                           const char *process_name, int number, const char *name);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* trace_read.c: reads allocation traces, version 1 (weir/trace.h).
  *
- * The program's source function fills one buffer, and the reader parses each line in this buffer, without a copy.  A
- * line must fit into the buffer, unless the line is a comment.  The reader checks that the trace is consistent, so a
- * program that replays the trace need not check it.  The id of a block is live from its allocation (a) to its free (f),
- * both have equal bytes, and times never decrease.  For these checks the reader keeps a map of the live ids.
+ * The program's source function fills one buffer, in which the reader parses each line without a copy.  A line must fit
+ * into the buffer, unless it is a comment.  The reader checks that the trace is consistent, with a map of the live ids,
+ * so that a program that replays the trace need not check it.
  *
- * An error is final: each later call returns the status of this error.
+ * An error is final: each later call returns its status.
  *
  * This file must not depend on the origin of the text, on compression or on the use of an event. */
 #include <weir/trace.h>
@@ -23,17 +22,14 @@
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
-/* The largest id of a block or a stream that a trace may contain.  The key in the map of live blocks is the id plus 1,
- * which must not overflow. */
+/* The largest id in a trace: the key in the map of live blocks is the id plus 1. */
 #define MOST_ID (UINT64_MAX - 1)
 #define MOST_BYTES (INT64_MAX < UINTPTR_MAX ? (uint64_t)INT64_MAX : (uint64_t)UINTPTR_MAX)
 
 struct weir_trace_reader {
     weir_trace_source source;
     void *context;
-    /* The blocks that are live at this point of the trace.  The key is the block's id plus 1, since a key must not be
-     * 0; the value is the number of bytes. */
-    struct weir_map live;
+    struct weir_map live; /* from ids of live blocks, plus 1 since no key is 0, to their bytes */
     uint64_t line;        /* the number of the last line read */
     uint64_t events;
     uint64_t last_us;   /* the time of the last event in microseconds */
@@ -86,8 +82,7 @@ const char *weir_trace_message(const weir_trace_reader *reader) {
 
 /* ---------------------------------------------------------------- errors ---- */
 
-/* Sets the reader's status to WEIR_E_PARSE, and writes a message that begins with the number of the line.  Returns
- * 0. */
+/* Sets the status E_PARSE and a message that begins with the number of the line.  Returns 0. */
 static __attribute__((format(printf, 2, 3))) int parse_error(weir_trace_reader *reader,
                                                              const char *format, ...) {
     va_list arguments;
@@ -101,8 +96,7 @@ static __attribute__((format(printf, 2, 3))) int parse_error(weir_trace_reader *
     return 0;
 }
 
-/* Copies text of the trace for a message.  Cuts a long text, and replaces characters that are not printable ASCII by
- * '?'. */
+/* Copies text of the trace for a message, cut if it is long, with "?" for characters that are not printable. */
 static const char *printable(char text[SHOWN_BYTES + 4], const char *from, size_t bytes) {
     size_t i;
 
@@ -114,8 +108,8 @@ static const char *printable(char text[SHOWN_BYTES + 4], const char *from, size_
 
 /* ----------------------------------------------------------------- lines ---- */
 
-/* Moves the text that is not parsed yet to the beginning of the buffer, and then reads more text of the trace behind
- * it.  Returns 1 on success, 0 on an error. */
+/* Moves the unparsed text to the beginning of the buffer, and reads more text behind it.  Returns 1 on success, 0 on an
+ * error. */
 static int refill(weir_trace_reader *reader) {
     size_t kept = (size_t)(reader->filled - reader->next);
     char text[192] = "", behind[40] = "";
@@ -127,7 +121,7 @@ static int refill(weir_trace_reader *reader) {
     got = reader->source(reader->context, reader->filled, BUFFER_BYTES - kept, text, sizeof text);
     if (got < 0) {
         text[sizeof text - 1] = '\0';
-        if (reader->line > 0) /* tells after which line of the trace the source failed */
+        if (reader->line > 0)
             snprintf(behind, sizeof behind, "behind line %" PRIu64 ": ", reader->line);
         snprintf(reader->message, sizeof reader->message, "%s%s", behind,
                  text[0] ? text : "the source of the trace failed");
@@ -139,8 +133,7 @@ static int refill(weir_trace_reader *reader) {
     return 1;
 }
 
-/* Skips the rest of a comment that does not fit into the buffer, because a comment may have any length.  Returns 1 on
- * success, 0 on an error. */
+/* Skips the rest of a comment that does not fit into the buffer.  Returns 1 on success, 0 on an error. */
 static int skip_long_comment(weir_trace_reader *reader) {
     for (;;) {
         char *newline = memchr(reader->next, '\n', (size_t)(reader->filled - reader->next));
@@ -149,7 +142,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
             reader->next = newline; /* the rest of the comment is then an empty line */
             return 1;
         }
-        /* Keeps one character, so that the line does not look empty. */
+        /* one character stays, so that the line does not look empty */
         reader->next = reader->filled - 1;
         if (reader->at_end)
             return 1;
@@ -158,8 +151,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
     }
 }
 
-/* Reads the next line.  Returns 1 and writes the line to *line.  Returns 0 at the end of the trace or on an error
- * (reader->status). */
+/* Reads the next line.  Returns 1 and writes it to *line, or returns 0 at the end of the trace or on an error. */
 static int read_line(weir_trace_reader *reader, struct cursor *line) {
     size_t searched = 0;
 
@@ -207,8 +199,7 @@ static void skip_blanks(struct cursor *line) {
         line->at++;
 }
 
-/* Returns the end of the field at the position of the cursor in the line.  At the end of the line, the field is
- * empty. */
+/* Returns the end of the field at the cursor, which is empty at the end of the line. */
 static const char *field_end(const struct cursor *line) {
     const char *end = line->at;
 
@@ -217,8 +208,7 @@ static const char *field_end(const struct cursor *line) {
     return end;
 }
 
-/* Reports that the field at the cursor's position is not a valid number.  `what` names the field, such as "bytes".
- * Returns 0. */
+/* Reports that the field `what` at the cursor, such as "bytes", is not a valid number.  Returns 0. */
 static int number_error(const struct cursor *line, const char *what, const char *why) {
     char text[SHOWN_BYTES + 4];
 
@@ -228,8 +218,7 @@ static int number_error(const struct cursor *line, const char *what, const char 
                        printable(text, line->at, (size_t)(field_end(line) - line->at)), why);
 }
 
-/* Reads a field with a whole number from 0 to `most`, and skips the blanks after the field.  Returns 1 on success, 0 on
- * an error. */
+/* Reads a whole number up to `most`, and skips the blanks after it.  Returns 1 on success, 0 on an error. */
 static int read_field_number(struct cursor *line, const char *what, uint64_t most, uint64_t *out) {
     const char *at = line->at;
     int found = weir__digits_read(&at, most, out);
@@ -245,8 +234,7 @@ static int read_field_number(struct cursor *line, const char *what, uint64_t mos
     return 1;
 }
 
-/* Reads a label (one word) in the trace.  Cuts a long label between two UTF-8 characters.  Returns 1 on success, 0 on
- * an error. */
+/* Reads a label, one word, and cuts it between two UTF-8 characters if it is long.  Returns 1, or 0 on an error. */
 static int read_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     const char *end = field_end(line);
     size_t bytes = (size_t)(end - line->at);
@@ -285,8 +273,7 @@ static int check_rest(struct cursor *line) {
 
 /* ---------------------------------------------------------------- events ---- */
 
-/* Reads the fields that the operation needs, such as the id and the bytes of an allocation.  Returns 1 on success, 0 on
- * an error. */
+/* Reads the fields of the operation, such as id and bytes of an allocation.  Returns 1 on success, 0 on an error. */
 static int read_operation(struct cursor *line, weir_trace_event *event) {
     switch (event->operation) {
     case 'a':
@@ -327,8 +314,8 @@ static int read_event(struct cursor *line, weir_trace_event *event) {
     return read_operation(line, event) && check_rest(line);
 }
 
-/* Checks that an event is consistent with earlier events, for example that a block is freed only once.  Updates the map
- * of live blocks and the time.  Returns 1 on success, 0 on an error. */
+/* Checks that an event fits to earlier events, for example that a block is freed only once.  Updates the map of live
+ * blocks and the time.  Returns 1 on success, 0 on an error. */
 static int check_order(weir_trace_reader *reader, const weir_trace_event *event) {
     uint64_t key = event->id + 1;
     uintptr_t bytes;
@@ -367,8 +354,7 @@ static int check_order(weir_trace_reader *reader, const weir_trace_event *event)
     }
 }
 
-/* If the first line of the trace is "# weir-trace N", checks that the version N is 1.  Returns 1 on success, 0 on an
- * error. */
+/* Checks the version in a first line "# weir-trace N".  Returns 1 on success, 0 on an error. */
 static int check_version(const struct cursor *line) {
     static const char words[] = "weir-trace";
     struct cursor rest = {line->reader, line->at + 1, line->end};
@@ -389,8 +375,7 @@ static int check_version(const struct cursor *line) {
                        printable(text, rest.at, (size_t)(end - rest.at)));
 }
 
-/* Calls the program's function with a comment of the trace.  During the call, a NUL replaces the newline or carriage
- * return after the comment. */
+/* Calls the program's function with a comment, whose end has a NUL during the call. */
 static void pass_comment(const struct cursor *line) {
     struct cursor rest = {line->reader, line->at + 1, line->end};
     char *end = (char *)(uintptr_t)line->end, behind = *end;
@@ -403,8 +388,8 @@ static void pass_comment(const struct cursor *line) {
     *end = behind;
 }
 
-/* Reads the next line that contains an event, and calls the program's function for each comment before it.  Returns 1
- * on success, 0 at the end of the trace or on an error. */
+/* Reads the next line with an event, and passes comments before it to the program.  Returns 1 on success, 0 at the end
+ * of the trace or on an error. */
 static int read_event_line(weir_trace_reader *reader, struct cursor *line) {
     while (read_line(reader, line)) {
         if (line->at < line->end && *line->at == '#') {

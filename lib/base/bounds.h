@@ -7,10 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Finds, by binary search, the least number below `first` for which the expression `condition` is true, and stores this
- * number in `first`.  If no such number exists, `first` does not change.  If `condition` is true for one number, it
- * must be true for all larger numbers.  `condition` must test the variable `at`, which the macro sets to each number
- * that it tries.  `first` and `at` are variables of type size_t. */
+/* Finds, by binary search, the least number below `first` for which `condition` is true, and stores it in `first`; if
+ * there is none, `first` does not change.  `condition` tests the variable `at`, and must be true for all numbers above
+ * the least one.  Both variables have type size_t. */
 #define WEIR_FIND_FIRST(first, at, condition)                                                      \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \

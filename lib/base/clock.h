@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Returns the time of CLOCK_MONOTONIC in nanoseconds. */
 static inline uint64_t weir__clock_ns(void) {
     struct timespec now;
 

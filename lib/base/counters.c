@@ -9,15 +9,13 @@
 #include "base/result.h"
 #include "base/size.h"
 
-/* The last failed request of this thread, for weir_last_failure() and OOM reports.  It is stored here because a public
- * call returns only a status. */
+/* The last failed request of this thread, since a public call returns only a status. */
 static _Thread_local struct weir_failed_request last;
-static _Thread_local uint64_t failures_met;
+static _Thread_local uint64_t failure_count;
 
 int weir__counters_open(struct weir_counters *counters, int latency) {
     memset(counters, 0, sizeof *counters);
     counters->ring.next_sequence = 1;
-    /* The memory need not be zero, because an entry of the ring is read only after an event was written to it. */
     counters->ring.event = malloc(WEIR_KEPT_EVENTS * sizeof *counters->ring.event);
     if (!counters->ring.event)
         return 0;
@@ -39,7 +37,7 @@ void weir__counters_close(struct weir_counters *counters) {
 }
 
 void weir__counters_event(struct weir_counters *counters, const weir_event *event) {
-    /* No request waits for background growth, so the time of such a growth is not added to stall_ns. */
+    /* no request waits for background growth */
     int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD;
     struct weir_event *slot;
 
@@ -75,11 +73,10 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
 _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 
 unsigned weir__striped_assign(void) {
-    static _Atomic unsigned threads; /* how many threads have a stripe of counters of their own */
+    static _Atomic unsigned threads; /* the number of threads with a stripe */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
-    /* Does not increase the number above WEIR_STRIPED_STRIPES, so it cannot overflow.  All further threads share the
-     * last array of counters. */
+    /* The number stays at WEIR_STRIPED_STRIPES, so that it cannot overflow. */
     while (before < WEIR_STRIPED_STRIPES &&
            /* unreached: no test makes another thread get a stripe at this moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,
@@ -104,9 +101,8 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     *out = counters->sums;
     pthread_mutex_unlock(&counters->lock);
     out->size = sizeof *out;
-    /* Reads the numbers of frees and growths before the number of allocations.  A thread counts the allocation of a
-     * block before the block's free, and before the growth that the allocation needed.  So the differences below cannot
-     * be negative. */
+    /* A thread counts the allocation of a block before its free and its growth.  So frees and growths are read first,
+     * and the differences below cannot be negative. */
     out->frees = weir__striped_sum(&counters->striped, WEIR_STRIPED_FREES);
     out->growth_allocs = atomic_load_explicit(&counters->growth_allocs, memory_order_acquire);
     out->allocs = weir__striped_sum(&counters->striped, WEIR_STRIPED_ALLOCS);
@@ -150,7 +146,7 @@ size_t weir__counters_events(struct weir_counters *counters, uint64_t after, voi
 void weir__failure_set(const struct weir_failed_request *refused) {
     last = *refused;
     last.figures.size = sizeof last.figures;
-    failures_met++;
+    failure_count++;
 }
 
 void weir__failure_get(struct weir_failed_request *out) {
@@ -158,7 +154,7 @@ void weir__failure_get(struct weir_failed_request *out) {
 }
 
 uint64_t weir__failure_count(void) {
-    return failures_met;
+    return failure_count;
 }
 
 void weir__failure_set_bytes(uint64_t bytes) {

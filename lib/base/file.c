@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* file.c: opens and writes weir's own files.
+/* file.c: opens and writes weir's own files (file.h).
  *
- * If a write exceeds the limit on file sizes, the kernel sends SIGXFSZ to the thread that writes.  So
- * weir__file_guard() blocks SIGXFSZ in the calling thread only.  After the write, weir__file_unguard() removes a
- * pending SIGXFSZ, unless SIGXFSZ was pending before the write.  If the process has no limit on file sizes, the kernel
- * sends no SIGXFSZ, and both functions together need only one system call. */
+ * The kernel sends SIGXFSZ to the thread that writes.  So weir__file_guard() blocks the signal in the calling thread
+ * only, and weir__file_unguard() removes a pending signal, unless it was pending before.  Without a limit on file
+ * sizes, both functions together need one system call. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -114,8 +113,7 @@ void weir__file_unguard(const struct weir_file_guard *guard) {
     errno = saved_errno;
 }
 
-/* Evaluates the call `call`, which writes to a file, while SIGXFSZ is blocked.  The value of the macro is the result of
- * `call`. */
+/* Evaluates to the result of `call`, which writes to a file, while SIGXFSZ is blocked. */
 #define GUARDED(call)                                                                              \
     __extension__({                                                                                \
         struct weir_file_guard its_guard;                                                          \

@@ -45,9 +45,8 @@ void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
     weir__raise_to(&h->max, value);
 }
 
-/* Returns how many values are at or below the quantile: fraction * total, rounded up, and at least 1.  In floating
- * point, a product such as 0.07 * 100 is slightly above 7.  The subtraction avoids that such a product is rounded up to
- * 8. */
+/* Returns the number of values at or below the quantile: fraction * total, rounded up, and at least 1.  The subtraction
+ * avoids that a product such as 0.07 * 100, slightly above 7 in floating point, becomes 8. */
 static uint64_t rank_of(double fraction, uint64_t total) {
     double exact = fraction * (double)total;
     uint64_t rank;
@@ -75,6 +74,6 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
             return bound < max ? bound : max;
         }
     }
-    /* The buckets had fewer values than `total`, because another thread is adding a value at this moment. */
+    /* another thread is adding a value at this moment */
     return max;
 }

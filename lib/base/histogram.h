@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* histogram.h: a log-linear histogram of nanoseconds, like HdrHistogram.
  *
- * Each range from a power of two to the next has 32 equal buckets, so a quantile differs from the true value by at most
- * 1/32.  The maximum, the sum and the number of values are exact.  A histogram has a fixed size and allocates no
- * memory.  Any thread may add values, by relaxed atomics. */
+ * A quantile differs from the true value by at most 1/32.  The maximum, the sum and the number of values are exact.  A
+ * histogram has a fixed size and allocates no memory.  Any thread may add values, by relaxed atomics. */
 #ifndef WEIR_HISTOGRAM_H
 #define WEIR_HISTOGRAM_H
 
@@ -12,7 +11,7 @@
 
 enum { WEIR_HISTOGRAM_SUB = 32, WEIR_HISTOGRAM_BUCKETS = 60 * WEIR_HISTOGRAM_SUB };
 
-/* A histogram.  A histogram whose bytes are all 0 is empty. */
+/* A histogram, which is empty if all its bytes are 0. */
 struct weir_histogram {
     _Atomic uint64_t count[WEIR_HISTOGRAM_BUCKETS];
     _Atomic uint64_t total;
@@ -21,8 +20,8 @@ struct weir_histogram {
 };
 
 void weir__histogram_add(struct weir_histogram *h, uint64_t value);
-/* Returns a value that is at least as large as the given fraction (0 to 1) of all values.  The result is the upper
- * bound of a bucket, or the exact maximum if the maximum is smaller.  Returns 0 for an empty histogram. */
+/* Returns a value that is at least as large as the fraction (0 to 1) of all values: the upper bound of a bucket, or the
+ * exact maximum if it is smaller.  Returns 0 for an empty histogram. */
 uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fraction);
 
 #endif

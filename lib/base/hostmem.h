@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* hostmem.h: allocates host memory, counts its bytes, and lets a test make an allocation fail.
  *
- * Some data structures must stay consistent when host memory runs out.  Such a data structure allocates all its memory
- * through one `struct weir__hostmem`.  A test then makes the k-th allocation fail, for every k.  The struct also
- * contains the number of allocated bytes.  For short arrays that need neither a test nor this number,
+ * A data structure that must stay consistent when host memory runs out allocates all its memory through one `struct
+ * weir__hostmem`, so that a test can make the k-th allocation fail, for every k.  For short arrays,
  * weir__hostmem_room() is sufficient.
  *
  * This file must not depend on the use of the memory. */
@@ -25,9 +24,8 @@ struct weir__hostmem {
     size_t bytes;                    /* the number of bytes that are allocated now */
 };
 
-/* Asks the kernel for large pages (2 MiB), before the first access to the memory.  With small pages, random reads in a
- * large table spend most of their time in address translation, above all in a virtual machine.  Without large pages
- * everything works, too, so a failure is ignored. */
+/* Asks the kernel for large pages (2 MiB), before the first access to the memory: with small pages, random reads in a
+ * large table spend most of their time in address translation.  A failure is ignored. */
 static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     const uintptr_t page = (uintptr_t)2 << 20;
@@ -42,9 +40,8 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 #endif
 }
 
-/* Makes the kernel provide all pages of the memory now, by one call of madvise (from Linux 5.14 on).  Otherwise the
- * first access to each page causes a page fault, which takes as long as several allocations from a per-stream cache.  A
- * failure is ignored. */
+/* Makes the kernel provide all pages of the memory now (from Linux 5.14 on), since a page fault takes as long as
+ * several allocations from a per-stream cache.  A failure is ignored. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);
@@ -57,8 +54,8 @@ static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 }
 
 /* Resizes memory from `held` to `bytes` bytes.  `memory` is NULL and `held` is 0 if no memory is allocated yet.
- * Returns the new address.  Returns NULL if there is no host memory; the old memory then stays unchanged.  If `bytes`
- * is 0, frees the memory and returns NULL. */
+ * Returns the new address, or NULL if there is no host memory; the old memory then stays unchanged.  If `bytes` is 0,
+ * frees the memory and returns NULL. */
 static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memory, size_t held,
                                          size_t bytes) {
     void *moved = NULL;
@@ -77,9 +74,9 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
     return moved;
 }
 
-/* Enlarges an array if there is no room for the element with index `count`, and updates *capacity.  `array` is NULL if
- * no memory is allocated yet.  Returns the array, which may have moved.  Returns NULL if there is no host memory; the
- * old array then stays unchanged.  The caller frees the array. */
+/* Enlarges an array if there is no room for the element with index `count`, and updates *capacity.  `array` may be
+ * NULL.  Returns the array, which may have moved, or NULL if there is no host memory; the old array then stays
+ * unchanged.  The caller frees the array. */
 static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
                                        size_t element) {
     size_t larger = *capacity ? *capacity * 2 : 8;

@@ -24,8 +24,8 @@ int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *oth
            one->special == other->special;
 }
 
-/* Compares the file of a descriptor with the device and inode that were stored.  Returns 1 if they are equal.  Returns
- * 0 if the descriptor is closed or belongs to another file.  Returns -1 if fstat(2) fails for another reason. */
+/* Returns 1 if the descriptor belongs to the stored file, 0 if it is closed or belongs to another file, -1 if fstat(2)
+ * fails for another reason. */
 static int compare_kept(const struct weir_kept *kept) {
     struct weir_kept now;
     struct stat is;

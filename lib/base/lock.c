@@ -17,25 +17,23 @@ static inline void relax(void) {
 #endif
 }
 
-static int try_take(struct weir_lock *lock) {
-    /* Reads the lock before the atomic exchange.  While another thread holds the lock, the read does not take the cache
-     * line away from that thread, as an exchange would. */
+static int try_lock(struct weir_lock *lock) {
+    /* While another thread holds the lock, a read does not take the cache line from it, as an exchange would. */
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
            atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
 }
 
 int weir__lock_try(struct weir_lock *lock) {
-    /* Waits longer after each attempt.  Otherwise all waiting threads would fetch the cache line each time the lock is
-     * released. */
+    /* Pauses grow, since otherwise all waiting threads would fetch the cache line at each release. */
     for (int spins = 0, pause = 1; spins < SPINS; spins += pause) {
-        if (try_take(lock))
+        if (try_lock(lock))
             return 1;
         for (int i = 0; i < pause; i++)
             relax();
         pause = pause < LONGEST_SPIN ? 2 * pause : pause;
     }
     for (int i = 0; i < YIELDS; i++) {
-        if (try_take(lock))
+        if (try_lock(lock))
             return 1;
         sched_yield();
     }
@@ -47,7 +45,7 @@ void weir__lock_wait(struct weir_lock *lock) {
 
     if (weir__lock_try(lock))
         return;
-    while (!try_take(lock)) {
+    while (!try_lock(lock)) {
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < LONGEST_PAUSE_NS)
             pause.tv_nsec *= 2;

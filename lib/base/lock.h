@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* lock.h: a lock for short critical sections, which costs half as much as a mutex.
  *
- * Taking the lock costs one atomic instruction, and releasing the lock costs a plain store.  (A pthread mutex needs two
- * atomic instructions, which take 11 ns instead of 5 ns.)  A thread that waits for the lock spins, then yields, then
- * sleeps for longer and longer pauses, because the owner of the lock may be in a long driver call.  A release wakes no
- * thread, so a waiting thread may sleep up to one pause too long.  The lock is neither fair nor recursive. */
+ * A release is a plain store.  (A pthread mutex needs a second atomic instruction: 11 ns instead of 5 ns for a pair.)
+ * A waiting thread spins, then yields, then sleeps for longer and longer pauses, because the owner of the lock may be
+ * in a long driver call.  A release wakes no thread.  The lock is neither fair nor recursive. */
 #ifndef WEIR_LOCK_H
 #define WEIR_LOCK_H
 
@@ -18,7 +17,7 @@ struct weir_lock {
 
 /* Takes the lock.  Waits as long as another thread holds the lock. */
 void weir__lock_wait(struct weir_lock *lock);
-/* Tries for some microseconds to take the lock.  Returns 1 if the caller holds the lock now, else 0. */
+/* Tries for some microseconds to take the lock.  Returns 1 on success, else 0. */
 int weir__lock_try(struct weir_lock *lock);
 
 static inline void weir__lock_take(struct weir_lock *lock) {

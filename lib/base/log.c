@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* log.c: writes lines of the log to standard error.
  *
- * weir__log() formats a line on the stack, and writes the line by one write(2).  So lines of several threads and
- * processes do not mix.  The function takes no lock and does not use stdio, so a caller may hold any lock.  The
- * function cuts a line that is too long, but keeps the newline at its end. */
+ * weir__log() formats a line on the stack and writes it by one write(2), without stdio or a lock.  So lines do not mix,
+ * and a caller may hold any lock.  A line that is too long is cut. */
 #include "base/log.h"
 
 #include <errno.h>

@@ -8,8 +8,8 @@
 #include <weir/options.h>
 #include <weir/status.h>
 
-/* Writes "weir: LEVEL: TEXT" and a newline to standard error, by one write(2).  Writes nothing if `level` is above
- * `threshold`, the level that the user has set.  Both are WEIR_LOG_ constants.  Keeps errno.  Thread-safe. */
+/* Writes "weir: LEVEL: TEXT" and a newline to standard error, by one write(2), unless `level` is above `threshold`.
+ * Both are WEIR_LOG_ constants.  Keeps errno.  Thread-safe. */
 void weir__log(int threshold, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -19,8 +19,7 @@ struct weir_message {
     size_t bytes;
 };
 
-/* Writes the reason of a failure to the buffer `message`.  Sets the thread's last driver result to 0, because no driver
- * call has failed.  Returns `status`. */
+/* Writes the reason of a failure to `message`.  Sets the thread's last driver result to 0.  Returns `status`. */
 weir_status weir__refuse(weir_status status, const struct weir_message *message, const char *format,
                          ...) __attribute__((format(printf, 3, 4)));
 

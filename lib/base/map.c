@@ -8,16 +8,15 @@
 
 enum { FIRST_CAPACITY = 64 };
 
-/* Returns the index of the slot at which the search for a key begins.  The keys are addresses and multiples of 256.  A
- * multiplicative hash (Knuth, TAOCP 6.4) distributes such keys evenly. */
-static size_t home_of(const struct weir_map *map, uint64_t key) {
+/* Returns the slot at which the search for a key begins.  Keys are addresses and multiples of 256, which a
+ * multiplicative hash (Knuth, TAOCP 6.4) distributes evenly. */
+static size_t first_slot_of(const struct weir_map *map, uint64_t key) {
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
 }
 
-/* Returns the index of the slot that holds the key.  If the map does not have the key, returns the index of the free
- * slot in which the key can be stored. */
+/* Returns the slot of the key or, if the map does not have it, the free slot for it. */
 static size_t find_slot(const struct weir_map *map, uint64_t key) {
-    size_t at = home_of(map, key);
+    size_t at = first_slot_of(map, key);
 
     while (map->slots[at].key != 0 && map->slots[at].key != key)
         at = (at + 1) & (map->capacity - 1);
@@ -91,10 +90,9 @@ int weir__map_remove(struct weir_map *map, uint64_t key, uintptr_t *out) {
     if (!weir__map_get(map, key, out))
         return 0;
     gap = find_slot(map, key);
-    /* Moves a later entry into the gap that the removed key has left, unless the search for this entry begins behind
-     * the gap. */
+    /* Moves later entries into the gap, unless the search for an entry begins behind the gap. */
     for (size_t at = (gap + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
-        size_t home = home_of(map, map->slots[at].key);
+        size_t home = first_slot_of(map, map->slots[at].key);
 
         if (((at - home) & mask) >= ((at - gap) & mask)) {
             map->slots[gap] = map->slots[at];

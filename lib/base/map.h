@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* map.h: a hash map from a 64-bit key, such as the address of a block, to one value of pointer size.
  *
- * weir uses such maps for live blocks of engine direct, for blocks with uses on other streams (weir_use), and for frees
- * that wait for GPU work.  The map uses open addressing with linear probing and backward-shift deletion.  A quarter to
- * a half of its slots are in use.  The map is not thread-safe, so callers need a lock.
+ * The map uses open addressing with linear probing and backward-shift deletion.  A quarter to a half of its slots are
+ * in use.  The map is not thread-safe, so callers need a lock.
  *
  * This file must not depend on the meaning of the values, and never frees what they point to. */
 #ifndef WEIR_MAP_H
@@ -23,14 +22,13 @@ struct weir_map_slot {
     uintptr_t value;
 };
 
-/* Removes all entries and frees the memory of the map.  To create a map, a caller sets all bytes of a struct weir_map
- * to 0. */
+/* Removes all entries and frees the memory of the map.  A map whose bytes are all 0 is empty. */
 void weir__map_clear(struct weir_map *map);
-/* Stores a value for a key.  If the map has the key already, replaces the old value and cannot fail.  Returns 1 on
- * success.  Returns 0 if there is no host memory, and changes nothing in this case. */
+/* Stores a value for a key, in place of an earlier value.  Returns 1 on success, as always for a key that the map has.
+ * Returns 0 if there is no host memory, and changes nothing. */
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value);
-/* Makes room for `more` new keys, so that the next `more` calls of weir__map_put() cannot fail.  Returns 1 on success,
- * 0 if there is no host memory. */
+/* Makes room for `more` new keys, which weir__map_put() can then store without failure.  Returns 1 on success, 0 if
+ * there is no host memory. */
 int weir__map_reserve(struct weir_map *map, size_t more);
 /* Writes the value of a key to *out; `out` may be NULL.  Returns 1 if the map has the key, else 0. */
 int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out);

@@ -18,8 +18,7 @@ void weir__put(struct weir_output *out, const char *format, ...) {
     out->is_open = 0;
 }
 
-/* Returns the number of bytes of the UTF-8 character at `at`.  Returns 0 if the bytes at `at` are not valid UTF-8.
- * Valid UTF-8 contains no overlong forms, no surrogates, and no characters above U+10FFFF. */
+/* Returns the number of bytes of the UTF-8 character at `at`, or 0 if the bytes are not valid UTF-8. */
 static int utf8_bytes(const unsigned char *at) {
     int bytes = at[0] < 0x80   ? 1
                 : at[0] < 0xc2 ? 0
@@ -37,8 +36,7 @@ static int utf8_bytes(const unsigned char *at) {
                : bytes;
 }
 
-/* Writes a text as a JSON string.  If a byte is not part of valid UTF-8, writes the Unicode character with the number
- * of this byte. */
+/* Writes a text as a JSON string.  A byte that is not valid UTF-8 becomes the character with its number. */
 static void put_string(struct weir_output *out, const char *text) {
     const unsigned char *at = (const unsigned char *)text;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* output.h: writes text and JSON to memory of a fixed size, or to a file.
  *
- * The functions allocate no memory and take no lock of weir.  So weir can write a report while a process ends, or when
- * the host has no memory left.
+ * The functions allocate no memory and take no lock of weir, so that weir can write a report while a process ends, or
+ * when the host has no memory left.
  *
  * This file must not depend on the meaning of a text. */
 #ifndef WEIR_OUTPUT_H
@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The destination of a text: a file or memory.  The caller initialises either `file`, or `text` and `bytes`, and sets
- * all other members to 0. */
+/* The destination of a text: a file or memory.  The caller sets either `file`, or `text` and `bytes`, and all other
+ * members to 0. */
 struct weir_output {
     FILE *file;
     char *text;    /* the memory for the text, which ends with a NUL unless `bytes` is 0 */
@@ -30,8 +30,7 @@ void weir__put(struct weir_output *out, const char *format, ...)
  *     %s     writes a text with quotes and escapes, or null for NULL
  *     %ju    writes a number, or null for UINT64_MAX
  *     %d     writes false for 0, else true
- * The function leaves out a comma that follows an opening bracket.  So each element of a list, also the first, may
- * begin with a comma in its format. */
+ * A comma that follows an opening bracket is left out, so each element of a list may begin with a comma. */
 void weir__put_json(struct weir_output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

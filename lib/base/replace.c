@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* replace.c: replaces the contents of a file.
+/* replace.c: replaces the contents of a file (replace.h).
  *
- * weir writes the new contents to a new file with a temporary name in the folder of the old file.  weir creates the
- * new file with O_EXCL, so weir never follows a link with the temporary name, and never changes an existing file.  If
- * the temporary name is in use, weir tries the next name. */
+ * weir creates the new file with O_EXCL, so it follows no link with the temporary name and changes no existing file.
+ * If the name is in use, weir tries the next name. */
 #include "config.h"
 
 #include "base/file.h"
@@ -55,8 +54,8 @@ static void name_folder(const char *path, char folder[PATH_MAX]) {
         snprintf(folder, PATH_MAX, ".");
 }
 
-/* Writes the folder of a file to the disk, so that a new name of the file is still there after a crash.  Ignores
- * errors, because some file systems cannot do this for a folder. */
+/* Writes the folder of a file to the disk, so that a new name is still there after a crash.  Ignores errors, because
+ * some file systems cannot do this. */
 static void sync_folder(const char *path) {
     char name[PATH_MAX];
     int folder;
@@ -75,9 +74,8 @@ static int is_descriptor_of(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Returns 1 if weir may follow a symbolic link and write to its target, else 0.  In a folder to which all users may
- * write, weir follows only links of this user and of root, so that no other user can redirect weir's writes.  Linux has
- * this rule, too (protected_symlinks), but the rule may be switched off. */
+/* Returns 1 if weir may write to the target of a symbolic link, else 0.  In a folder to which all users may write, only
+ * links of this user and of root count, so that no other user can redirect weir's writes. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];
     struct stat is;
@@ -88,8 +86,7 @@ static int may_follow(const char *path, const struct stat *link) {
     return !open_to_all || link->st_uid == geteuid() || link->st_uid == 0;
 }
 
-/* Creates a new file with a temporary name in the folder of the file at `path`.  Returns 0 on success, else an errno
- * value. */
+/* Creates a new file with a temporary name beside the file at `path`.  Returns 0 on success, else an errno value. */
 static int open_beside(struct weir_replacement *r, const char *path, const struct stat *before,
                        mode_t mode) {
     for (int i = 0; i < TRIES && r->file < 0; i++) {
@@ -106,7 +103,7 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    /* The buffer is large enough, since it is as large as r->beside, in which the longer temporary name had room. */
+    /* The path fits, since the longer temporary name had room in a buffer of this size. */
     snprintf(r->path, sizeof r->path, "%s", path);
     return 0;
 }
@@ -161,7 +158,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable) {
     int is_beside = r->path[0] != '\0';
 
-    /* fsync(2) fails with EINVAL for a pipe, which is not on a disk, so this is no error. */
+    /* fsync(2) fails with EINVAL for a pipe */
     if (why == 0 && is_durable && fsync(r->file) != 0 && errno != EINVAL)
         why = errno;
     if (close(r->file) != 0 && why == 0)

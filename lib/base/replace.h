@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.h: replaces the whole contents of a file, or leaves the file unchanged.
  *
- * weir writes a new file with a temporary name in the folder of the old file, and then renames the new file.  If the
- * path is a symbolic link, the link stays, and weir replaces the target of the link.  In a folder to which all users
- * may write, weir follows only links of this user and of root.  weir writes in place to a pipe, to a terminal, and to a
- * file that is open as standard output or standard error.
+ * weir writes a new file with a temporary name in the folder of the old file, and renames it.  A symbolic link stays,
+ * and its target is replaced; in a folder to which all users may write, only if the link is of this user or of root.
+ * weir writes in place to a pipe, to a terminal, and to a file that is open as standard output or standard error.
  *
  * This file must not depend on the contents of the file. */
 #ifndef WEIR_REPLACE_H
@@ -14,8 +13,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* A file whose contents are being replaced.  The caller writes the new contents to the descriptor `file`.
- * weir__replace_end() closes this descriptor. */
+/* A file whose contents are being replaced.  The caller writes the new contents to `file`, and weir__replace_end()
+ * closes it. */
 struct weir_replacement {
     int file;
     /* The path of the file that the new file will replace, or "" if weir writes in place. */
@@ -30,20 +29,18 @@ int weir__append_all(const char *path, const char *text, size_t length);
 
 /* Opens a new file that will replace the file at `path`.  Returns 0 on success, else an errno value. */
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode);
-/* Closes the new file, and renames it to the path of the file that it replaces.  If `why`, an errno value, is not 0,
- * the caller has failed to write the contents, and the function removes the new file instead.  Returns 0 on success.
- * Otherwise returns `why`, or the errno value of a failure. */
+/* Closes the new file and renames it.  If `why`, an errno value, is not 0, the caller has failed to write the contents,
+ * and the function removes the new file.  Returns 0 on success, else `why` or the errno value of a failure. */
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
 /* Replaces the contents of a file by `count` bytes.  A new file gets the permissions `mode` without the bits of the
- * umask.  An existing file keeps the permissions that are also set in `mode`.  If `is_durable` is set, the contents are
- * on the disk when the function returns.  Returns 0 on success, else an errno value. */
+ * umask; an existing file loses those that are not in `mode`.  If `is_durable` is set, the contents are on the disk
+ * afterwards.  Returns 0 on success, else an errno value. */
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 
-/* Removes the file or the link at `path`, and creates a new file at `path`.  Readers see the new file while weir is
- * writing it.  In a folder that all users share, the kernel does not let weir remove another user's file.  Returns a
- * descriptor, or -1 with errno on failure. */
+/* Removes the file or link at `path`, and creates a new file there, which readers see while weir writes it.  Returns a
+ * descriptor, or -1 with errno, for example for another user's file in a folder that all users share. */
 int weir__replace_open(const char *path, mode_t mode);
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* result.c: the names and messages of statuses, and the CUresult of the driver call that failed last in this thread.
- *
- * The names and messages come from the list in weir/status.h, so they always agree with the values of the statuses. */
+/* result.c: the names and messages of statuses, and the CUresult of the driver call that failed last in this thread. */
 #include "base/result.h"
 
 #include <weir/status.h>

@@ -8,17 +8,14 @@
 
 #include "base/tls.h"
 
-/* Sets the value that weir_last_driver_result() returns in this thread: the CUresult of the driver call that failed, or
- * 0 if no driver call failed.  Every public call that fails sets this value.  A public call that succeeds does not
- * change it. */
+/* Sets the value that weir_last_driver_result() returns in this thread: the CUresult of the failed driver call, or 0 if
+ * none failed.  Every public call that fails sets it; a public call that succeeds does not change it. */
 void weir__set_driver_result(int result);
 
-/* Returns `status`.  If `status` is a failure, sets the value of weir_last_driver_result() to 0, because the failure
- * has another cause than a driver call. */
+/* Returns `status`.  If it is a failure, sets weir_last_driver_result() to 0, since no driver call was the cause. */
 weir_status weir__without_driver(weir_status status);
 
-/* The value that weir_last_driver_result() returns in this thread.  The TLS model initial-exec makes an access one
- * instruction, since weir_alloc and weir_free read this variable. */
+/* The value of weir_last_driver_result().  weir_alloc and weir_free read it, by one instruction (initial-exec). */
 extern _Thread_local int weir__driver_result WEIR_FAST_TLS;
 
 #endif

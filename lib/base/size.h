@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The unit, in bytes, in which the per-stream caches allocate memory from an engine.  The blocks that the caches get,
- * and the regions that engines allocate from the device, begin at a multiple of this unit. */
+/* The unit in which caches allocate memory from an engine.  Blocks of the caches and regions of engines begin at a
+ * multiple of this unit. */
 #define WEIR_PAGE ((size_t)16 << 10)
 
 /* Compute a sum or a product.  Return 1 on success.  On overflow return 0 and do not change *out. */
@@ -58,9 +58,8 @@ static inline uint64_t weir__size_subtract(uint64_t a, uint64_t b) {
     return a - weir__size_smaller(a, b);
 }
 
-/* Copies a struct to the caller's struct `out`, which may be of an older or newer version of weir.  Both structs begin
- * with a field for their size.  Copies only as many bytes as the smaller struct has, and writes this number to the size
- * field of *out. */
+/* Copies a struct to the caller's `out`, which may be of another version of weir, as far as both sizes allow.  Both
+ * begin with a field for their size; that of *out becomes the number of copied bytes. */
 static inline void weir__copy_out(void *out, const void *from, size_t bytes) {
     size_t size;
 

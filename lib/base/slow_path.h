@@ -1,36 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /* slow_path.h: one word that each request reads to find out whether the fast path is allowed.
  *
- * On the fast path, a per-stream cache alone handles a request.  The word has one bit for each reason to leave the fast
- * path. */
+ * On the fast path, a per-stream cache alone handles a request.  The word has one bit for each reason to leave it. */
 #ifndef WEIR_SLOW_PATH_H
 #define WEIR_SLOW_PATH_H
 
 #include <stdatomic.h>
 
 enum {
-    /* This bit is set if the per-stream caches are off, if weir measures latencies, or if hardening is on.  The bit
-     * does not change after the allocator's creation. */
+    /* The per-stream caches are off, weir measures latencies, or hardening is on.  Constant. */
     WEIR_SLOW_PATH_ALWAYS = 1,
     WEIR_SLOW_PATH_LOST = 2,     /* a fault has made the device's context unusable */
     WEIR_SLOW_PATH_PREALLOC = 4, /* the first request has not preallocated memory yet */
-    /* This bit is set while weir_use has recorded, for at least one live block, that another stream uses the block. */
+    /* weir_use has recorded, for at least one live block, that another stream uses the block. */
     WEIR_SLOW_PATH_USES = 8,
-    /* This bit is set if the program has an OOM callback, which weir calls when a request fails.  Frees ignore this
-     * bit.  The bit does not change after the allocator's creation. */
+    /* The program has an OOM callback, which weir calls when a request fails.  Frees ignore this bit.  Constant. */
     WEIR_SLOW_PATH_OOM = 16
 };
 
 typedef _Atomic unsigned weir_slow_paths;
 
-/* Returns 1 if the bit `reason` is set, else 0.  The caller then also sees all writes that another thread made before
- * it changed the bit. */
+/* Returns 1 if the bit `reason` is set, else 0.  The caller then sees all writes of another thread before its change of
+ * the bit. */
 static inline int weir__slow_path_is(const weir_slow_paths *paths, unsigned reason) {
     return (atomic_load_explicit(paths, memory_order_acquire) & reason) != 0;
 }
 
-/* Sets the bit `reason`, or clears the bit if `is_set` is 0.  Returns 1 if the bit had the other value before, else
- * 0. */
+/* Sets the bit `reason`, or clears it if `is_set` is 0.  Returns 1 if the bit has changed, else 0. */
 static inline int weir__slow_path_set(weir_slow_paths *paths, unsigned reason, int is_set) {
     unsigned before = is_set ? atomic_fetch_or_explicit(paths, reason, memory_order_acq_rel)
                              : atomic_fetch_and_explicit(paths, ~reason, memory_order_acq_rel);

@@ -2,9 +2,7 @@
 /* text.c: reads and writes sizes, amounts, factors and counts as text.
  *
  * strtoull accepts signs and leading spaces, so this file reads numbers itself.  Sizes are computed with integers, so
- * 0.1TiB is exact to the byte.
- *
- * weir__text_intern() stores texts in a list, under a lock.  weir never removes a text from the list. */
+ * 0.1TiB is exact to the byte. */
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -20,12 +18,11 @@ static const char *const binary_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 static const char *const decimal_units[] = {"B", "KB", "MB", "GB", "TB"};
 enum { LAST_UNIT = 4 };
 
-/* The smallest number without a unit that weir accepts as a size in bytes.  A user who writes a smaller number probably
- * means MiB, so weir asks for a unit. */
+/* A smaller number without a unit is refused, since the user probably means MiB. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
-/* Factors must be below this number, because larger doubles have too few digits after the point. */
+/* Larger doubles have too few digits after the point. */
 #define MOST_FACTOR 1e15
-/* The maximum number of digits that are read after the point.  Further digits would change no double above 1. */
+/* The number of digits that are read after the point.  Further digits would change no double above 1. */
 enum { FACTOR_DIGITS = 17 };
 
 int weir__problem(struct weir_problem *problem, const char *format, ...) {
@@ -62,9 +59,8 @@ static size_t digits_at(const char *text) {
     return strspn(text, "0123456789");
 }
 
-/* Finds the decimal number at the start of a text.  Sets *end to the first character after the number.  The text ".5"
- * is a number.  The text "5." is not a number.  Returns 1 on success.  Returns 0 on failure, and writes the reason to
- * *problem. */
+/* Finds the decimal number, such as ".5" but not "5.", at the start of a text.  Sets *end to the character behind it.
+ * Returns 1 on success.  Returns 0 on failure, and writes the reason to *problem. */
 static int decimal_scan(const char *text, const char **end, struct decimal *out,
                         struct weir_problem *problem) {
     size_t whole_digits = digits_at(text);
@@ -105,17 +101,16 @@ int weir__digits_read(const char **at, uint64_t most, uint64_t *value) {
     return *at == first ? 0 : fits ? 1 : -1;
 }
 
-/* Computes the value of the digits before the point.  If there are no such digits, the value is 0.  Returns 1 on
- * success, 0 on overflow. */
+/* Computes the value of the digits before the point, 0 if there are none.  Returns 1, or 0 on overflow. */
 static int whole_value(const struct decimal *decimal, uint64_t *out) {
     const char *at = decimal->whole;
 
     return weir__digits_read(&at, UINT64_MAX, out) >= 0;
 }
 
-/* Returns the exact value of floor(0.fraction * factor), where `fraction` is the digits after the point.  Uses Horner's
- * rule from the last digit.  The result is exact, because rounding down after each division by ten gives the same
- * result as rounding down once at the end.  `factor` is at most 2^60. */
+/* Returns the exact value of floor(0.fraction * factor), where `fraction` is the digits after the point, by Horner's
+ * rule from the last digit: rounding down after each division by ten gives the result of rounding down once at the end.
+ * `factor` is at most 2^60. */
 static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     uint64_t value = 0;
 
@@ -139,8 +134,7 @@ static const char *skip_spaces(const char *text) {
     return text + strspn(text, " ");
 }
 
-/* Refuses a number such as "0.95" without a unit, which may mean a fraction of the device or a size in bytes.  The
- * message shows how to write each. */
+/* Refuses a number such as "0.95" without a unit, which may mean a part of the device or a size. */
 static int refuse_bare_fraction(const struct decimal *decimal, struct weir_problem *problem) {
     weir_amount percent = {0, WEIR_AMOUNT_OF_TOTAL};
     char text[WEIR_SPELL_BYTES];
@@ -158,8 +152,7 @@ static int same_letter(char a, char b) {
     return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
 }
 
-/* Returns the number of bytes that a unit such as "", "B", "KiB", "K" or "KB" stands for, in upper or lower case.
- * Returns 0 if the unit is unknown. */
+/* Returns the bytes of a unit such as "", "B", "KiB", "K" or "KB", in upper or lower case; 0 if it is unknown. */
 static uint64_t unit_factor(const char *unit) {
     uint64_t binary = 1, decimal = 1;
 
@@ -279,8 +272,7 @@ int weir__factor_read(const char *text, const char **end, double *factor,
         return 0;
     for (; d.whole_digits > 0 && *d.whole == '0'; d.whole_digits--)
         d.whole++;
-    /* strtod expects the decimal point of the program's locale, so the text is written again with that decimal
-     * point. */
+    /* strtod expects the decimal point of the program's locale */
     snprintf(plain, sizeof plain, "%.*s%s%.*s", d.whole_digits < 20 ? (int)d.whole_digits : 20,
              d.whole, localeconv()->decimal_point,
              d.fraction_digits < FACTOR_DIGITS ? (int)d.fraction_digits : FACTOR_DIGITS,
@@ -310,8 +302,8 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* ----------------------------------------------------------------- spelling ---- */
 
-/* Divides *bytes by `base` (1024 or 1000) as long as the quotient is a whole number.  Returns the index of the
- * resulting unit: 0 for bytes, 1 for KiB or KB, and so on. */
+/* Divides *bytes by `base` (1024 or 1000) while the quotient is whole.  Returns the index of the unit: 0 for bytes, 1
+ * for KiB or KB, and so on. */
 static unsigned reduce(uint64_t *bytes, unsigned base) {
     unsigned unit = 0;
 
@@ -335,8 +327,7 @@ void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
                  left == 0 || (unit == 0 && left >= LEAST_PLAIN) ? "" : binary_units[unit]);
 }
 
-/* Writes a decimal number without zeros at its end.  For example, `whole` 12, `fraction` 500 and `digits` 3 give
- * "12.5". */
+/* Writes a decimal number without zeros at its end: 12, 500 and 3 digits give "12.5". */
 static void decimal_spell(uint64_t whole, uint64_t fraction, int digits, const char *unit,
                           char *text, size_t text_bytes) {
     while (digits > 0 && fraction % 10 == 0) {
@@ -405,7 +396,7 @@ void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes
     }
 }
 
-/* Writes a factor with as few digits after the point as possible, so that weir__factor_read() reads an equal factor. */
+/* Writes as few digits as weir__factor_read() needs to read an equal factor. */
 void weir__factor_spell(double factor, char *text, size_t text_bytes) {
     size_t point_bytes = strlen(localeconv()->decimal_point), digits;
     struct weir_problem problem;
@@ -463,8 +454,7 @@ struct kept {
 };
 
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-/* The list of texts that weir__text_intern() has copied, guarded by kept_lock.  weir never changes or frees an
- * entry. */
+/* The texts that weir__text_intern() has copied, guarded by kept_lock.  Entries never change and are never freed. */
 static struct kept *kept_texts;
 
 const char *weir__text_intern(const char *text, int *is_new) {

@@ -2,9 +2,8 @@
 /* text.h: reads and writes sizes, amounts, factors and counts as text.
  *
  * The functions weir__..._read accept a text only if the whole text is a value, without a sign, an exponent or
- * hexadecimal digits.  The decimal point is "." in every locale.  They return 1 and write the value, or return 0 and
- * write only the reason to *problem.  The functions weir__..._spell write a text from which the corresponding function
- * weir__..._read gets an equal value.
+ * hexadecimal digits, and with the decimal point ".".  They return 1 and write the value, or return 0 and write only
+ * the reason to *problem.  A text of weir__..._spell is read as an equal value.
  *
  * This file must not depend on options or on the origin of a text. */
 #ifndef WEIR_TEXT_H
@@ -15,25 +14,22 @@
 
 #include <weir/options.h>
 
-/* The reason why a text is not a valid value, as part of a message: the quoted text, a colon and this reason. */
+/* The reason why a text is not a valid value. */
 struct weir_problem {
     char text[160];
 };
 
-/* The size of a buffer for the text of an amount (such as "75%") or of a factor below 1e15.  The text of a larger
- * factor is cut. */
+/* The size of a buffer for an amount (such as "75%") or a factor, which is cut if it is above 1e15. */
 enum { WEIR_SPELL_BYTES = 48 };
 
-/* Writes the reason why a text is not a valid value to *problem.  Returns 0, so that a caller can return the result of
- * this function. */
+/* Writes the reason why a text is not a valid value to *problem.  Returns 0. */
 int weir__problem(struct weir_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Reads a number of bytes such as "4GiB", "512MB", "1.5G" or "1073741824".  A number with a fraction needs a unit, and
  * is rounded down to whole bytes. */
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* Reads a size of memory such as "4GiB".  Refuses a number below 2^20 without a unit, except 0, because the user
- * probably means MiB. */
+/* Reads a size such as "4GiB".  Refuses a number below 2^20 without a unit, except 0: the user probably means MiB. */
 int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
 /* Reads an amount of memory: a size such as "4GiB", "75%" (of the device's total memory), "90%free" (of the device's
  * free memory) or "max". */
@@ -45,10 +41,9 @@ int weir__factor_read(const char *text, const char **end, double *factor,
                       struct weir_problem *problem);
 /* Reads a switch, in upper or lower case: "on", "1", "true" and "yes" mean 1; "off", "0", "false" and "no" mean 0. */
 int weir__switch_read(const char *text, int *on, struct weir_problem *problem);
-/* Reads the decimal digits at *at, and moves *at to the first character after the digits.  Returns 1 on success, 0 if
- * there are no digits, -1 if the number is larger than `most`. */
+/* Reads the decimal digits at *at, and moves *at behind them.  Returns 1 on success, 0 if there are no digits, -1 if
+ * the number is larger than `most`. */
 int weir__digits_read(const char **at, uint64_t most, uint64_t *value);
-/* Reads a whole number that is at most `most`. */
 int weir__count_read(const char *text, uint64_t most, uint64_t *count,
                      struct weir_problem *problem);
 
@@ -57,39 +52,37 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Writes a number of bytes for tables and messages, with at most two digits after the point: "8GiB", "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
-/* WEIR_SHOWN evaluates to the number `bytes` as text, such as "1.53GiB", or to "not known" for UINT64_MAX.  The text
- * exists until the end of the full expression that contains the macro. */
+/* WEIR_SHOWN evaluates to a number of bytes as text, such as "1.53GiB", or "not known" for UINT64_MAX, until the end of
+ * the full expression. */
 struct weir_shown {
     char text[24];
 };
 struct weir_shown weir__shown(uint64_t bytes);
 #define WEIR_SHOWN(bytes) (weir__shown(bytes).text)
-/* Writes an amount of memory as text, such as "75%".  The text of an amount that is not set is "default". */
+/* Writes an amount of memory, such as "75%", or "default" if it is not set. */
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);
 void weir__factor_spell(double factor, char *text, size_t text_bytes);
 
-/* Writes a text in quotes for a message.  Replaces control characters by '?', and cuts a text that is very long. */
+/* Writes a text in quotes for a message, cut if it is long, with '?' for control characters. */
 void weir__quote(const char *text, char *quoted, size_t quoted_bytes);
 
-/* Returns the plural ending for a noun with this count: "" for 1, else "s". */
 static inline const char *weir__plural(uint64_t count) {
     return count == 1 ? "" : "s";
 }
 
-/* Returns the ending of a noun with this count, followed by the verb: "1 step is", "2 steps are". */
+/* Returns the ending of a noun and the verb: "1 step is", "2 steps are". */
 static inline const char *weir__plural_are(uint64_t count) {
     return count == 1 ? " is" : "s are";
 }
 
 enum { WEIR_DISTANT = 96 };
-/* Returns the edit distance of two names: the least number of letters to insert, remove, change or swap.  Ignores upper
- * and lower case.  Returns WEIR_DISTANT if a name has more than WEIR_DISTANT letters.  `a` has `a_length` letters and
- * need not end with a NUL. */
+/* Returns the edit distance of two names: the least number of letters to insert, remove, change or swap, in upper or
+ * lower case.  Returns WEIR_DISTANT if a name has more than WEIR_DISTANT letters.  `a` need not end with a NUL. */
 size_t weir__text_distance(const char *a, size_t a_length, const char *b);
 
-/* Returns a copy of `text` that lives as long as the process.  Equal texts get one pointer.  Sets *is_new to 1 at the
- * first call with this text, else to 0; `is_new` may be NULL.  Returns NULL if there is no host memory.  Thread-safe.
- * weir never frees the copies, so callers must not pass many different texts. */
+/* Returns a copy of `text` that lives as long as the process, one for equal texts.  Sets *is_new to 1 at the first call
+ * with this text, else to 0; `is_new` may be NULL.  Returns NULL if there is no host memory.  Thread-safe.  Callers
+ * must not pass many different texts. */
 const char *weir__text_intern(const char *text, int *is_new);
 
 #endif

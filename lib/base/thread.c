@@ -15,7 +15,7 @@
 
 #include "base/tls.h"
 
-/* A function that each of weir's threads calls at its start, or NULL.  It is set before weir starts a thread. */
+/* The function that each of weir's threads calls at its start, or NULL. */
 static void (*watcher)(void);
 static _Thread_local int is_own WEIR_FAST_TLS;
 
@@ -52,8 +52,7 @@ struct job {
     void (*work)(void *context);
     void *context;
     sem_t done;
-    /* The number of threads that still use this struct: the worker and the caller.  The last thread frees the
-     * struct. */
+    /* The number of threads that use this struct, the worker and the caller.  The last one frees it. */
     atomic_int holders;
 };
 
@@ -104,8 +103,8 @@ void weir__thread_watch(void (*begins)(void)) {
     watcher = begins;
 }
 
-/* Returns how many nanoseconds the calling thread has waited for a processor since its start (the second number of
- * schedstat).  Returns 0 if the kernel has no schedstat file. */
+/* Returns the nanoseconds that the calling thread has waited for a processor since its start, or 0 if the kernel does
+ * not measure them. */
 static uint64_t read_run_delay(void) {
     char text[64];
     uint64_t delay = 0;

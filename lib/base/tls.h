@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* tls.h: makes thread-local variables fast to read.
  *
- * A thread-local variable with WEIR_FAST_TLS is read by one load.  Such a variable lies in the space that glibc
- * reserves for libraries that a program opens at run time.  Other C libraries reserve no such space, and refuse to open
- * a library with such variables (musl: "initial-exec TLS"). */
+ * A variable with WEIR_FAST_TLS is read by one load.  It lies in the space that glibc reserves for libraries that a
+ * program opens at run time.  Other C libraries have no such space, and refuse to open the library (musl). */
 #ifndef WEIR_TLS_H
 #define WEIR_TLS_H
 

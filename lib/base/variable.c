@@ -7,9 +7,8 @@
 #include <unistd.h>
 
 static const char begins[] = "WEIR_";
-/* Copies of the environment variables that begin with WEIR_, as texts "NAME=VALUE" that each end with a NUL.  An empty
- * text ends the list.  NULL if there are no copies. */
-static char *noted;
+/* Copies of environment variables, as texts "NAME=VALUE" and an empty text at the end, or NULL. */
+static char *stored_variables;
 
 static int is_weir_entry(const char *entry) {
     return strncmp(entry, begins, sizeof begins - 1) == 0;
@@ -20,10 +19,10 @@ void weir__variables_store(void) {
 
     for (char **entry = environ; entry && *entry; entry++)
         bytes += is_weir_entry(*entry) ? strlen(*entry) + 1 : 0;
-    noted = bytes > 1 ? calloc(1, bytes) : NULL;
-    for (char **entry = environ; noted && entry && *entry; entry++)
+    stored_variables = bytes > 1 ? calloc(1, bytes) : NULL;
+    for (char **entry = environ; stored_variables && entry && *entry; entry++)
         if (is_weir_entry(*entry)) {
-            strcpy(noted + at, *entry);
+            strcpy(stored_variables + at, *entry);
             at += strlen(*entry) + 1;
         }
 }
@@ -32,7 +31,8 @@ const char *weir__variable(const char *name) {
     const char *value = getenv(name);
     size_t length = strlen(name);
 
-    for (const char *entry = noted; !value && entry && *entry; entry += strlen(entry) + 1)
+    for (const char *entry = stored_variables; !value && entry && *entry;
+         entry += strlen(entry) + 1)
         if (strncmp(entry, name, length) == 0 && entry[length] == '=')
             value = entry + length + 1;
     return value;

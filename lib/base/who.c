@@ -21,11 +21,10 @@ struct process_stat {
     uint64_t start;
 };
 
-/* The flag PF_EXITING of a process, which the kernel defines only in its own header include/linux/sched.h. */
+/* The kernel's flag PF_EXITING, which no public header defines. */
 #define FLAG_EXITING 4u
 
-/* Reads the state of a process from /proc/PID/stat.  Returns 1 on success, 0 if there is no such process, -1 if the
- * state cannot be read. */
+/* Reads the state of a process from /proc/PID/stat.  Returns 1, 0 if there is no such process, or -1 on an error. */
 static int read_process_stat(pid_t pid, struct process_stat *out) {
     char path[32], text[1024], *at;
     ssize_t length;
@@ -50,8 +49,7 @@ static int read_process_stat(pid_t pid, struct process_stat *out) {
                : -1;
 }
 
-/* Returns 1 if all threads of the process have ended, else 0.  If only the first thread has ended, the kernel reports
- * the state 'Z', but counts more than one thread. */
+/* Returns 1 if all threads of the process have ended, else 0.  The kernel reports 'Z' also if only the first has. */
 static int is_zombie(const struct process_stat *stat_fields) {
     return (stat_fields->state == 'Z' || stat_fields->state == 'X') && stat_fields->threads <= 1;
 }

@@ -12,30 +12,26 @@
 enum { WEIR_COMMAND_BYTES = 256 }; /* the maximum length of a command, with its NUL */
 
 /* Returns the start time of a process, in clock ticks since the system's boot.  Returns 0 if there is no such process,
- * or if it has ended.  A process has ended even if its parent has not waited for it yet.  Returns UINT64_MAX if the
- * start time cannot be read. */
+ * or if it has ended, even if its parent has not waited for it.  Returns UINT64_MAX if the time cannot be read. */
 uint64_t weir__process_start(pid_t pid);
-/* Returns 1 if the process with this id and start time still runs, or if /proc cannot be read.  Returns 0 if it has
- * ended, even if its parent has not waited for it yet. */
+/* Returns 0 if the process with this id and start time has ended, else 1, also if /proc cannot be read. */
 int weir__process_lives(pid_t pid, uint64_t start);
-/* Returns 1 if the process with this id and start time is ending, because of a signal or by itself; else 0.  A process
- * that is ending executes no more code of its program.  The kernel and the driver may need a while to free its
- * memory. */
+/* Returns 1 if the process with this id and start time is ending, else 0.  Such a process executes no more code of its
+ * program, but the kernel and the driver may need a while to free its memory. */
 int weir__process_is_ending(pid_t pid, uint64_t start);
 /* Returns 1 if the process exists and is stopped, by SIGSTOP or by a debugger; else 0. */
 int weir__process_is_stopped(pid_t pid);
-/* Returns the inode number of this process's namespace of process ids (/proc/self/ns/pid), by which processes find out
- * whether they see equal ids.  Returns 0 if the inode cannot be read. */
+/* Returns the inode number of this process's namespace of process ids, by which processes find out whether they see
+ * equal ids, or 0 if it cannot be read. */
 uint64_t weir__process_namespace(void);
 
 /* Returns 1 if libweir-preload.so is loaded in this process, else 0. */
 int weir__process_has_preload(void);
 
-/* Writes the command line of a process, or of this process if `pid` is 0.  Writes "" if the command line cannot be
- * read. */
+/* Writes the command line of a process, or of this one if `pid` is 0, or "" if it cannot be read. */
 void weir__process_command(pid_t pid, char *text, size_t bytes);
 
-/* Writes the command line of this process for texts with little room: without the folder of the program. */
+/* Writes the command line of this process without the folder of the program. */
 void weir__process_name(char *text, size_t bytes);
 
 #endif

@@ -1,40 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /* guard.c: a layer that guards, poisons or zeroes blocks (guard.h).
  *
- * Guard.  weir requests a block from the layer below with a gap on either side.  weir fills the gaps on the block's
- * stream, and verifies the gaps on this stream when the block is freed.
+ * Guard.  weir requests a block from the layer below with a *gap* on either side, fills the gaps on the block's stream,
+ * and verifies the gaps on this stream when the block is freed.
  *
  * Poison.  weir fills a freed block with a fixed byte on the block's stream, and keeps the block on the stream's
- * *shelf*, so that the layer below cannot reuse the block.  If weir later finds another byte in the block, some work
- * has written to the block after the free.
+ * *shelf*.  If weir later finds another byte in the block, some work has written to the block after the free.
  *
- * Zero.  weir zeroes a block from the layer below on the block's stream before weir returns the block, because any
- * stream may have used the memory before.  With "zero-stream" freed blocks also stay on the stream's shelf.  A block
- * from the shelf keeps its contents, which only this stream has written.  With "zero-always" weir zeroes a block from
- * the shelf, too.
+ * Zero.  weir zeroes a block from the layer below before use, since any stream may have used the memory.  With
+ * "zero-stream" freed blocks stay on the stream's shelf, and keep their contents, which only this stream has written.
+ * With "zero-always" weir zeroes a block from the shelf, too.
  *
  * Capture.  A block that is requested on a captured stream belongs to the graph.  Such a block has neither gaps nor
- * poison, but a node of the graph zeroes the block at each launch.  If a block is freed on a captured stream, weir
- * frees the block in the layer below without verification, since weir cannot wait for a captured stream.
+ * poison, but a node of the graph zeroes it at each launch.  A block that is freed on a captured stream is not
+ * verified, since weir cannot wait for a captured stream.
  *
- * Verification.  weir copies memory to the host and waits for the stream.  If the driver refuses to wait for the
- * stream, weir waits for the device, at once or before the next verification.  Without this wait, a copy that is under
- * way could still read the block and write the buffer.  If other streams use a block, weir makes the block's stream
- * wait for these streams on the device before the verification.
+ * Verification.  weir copies memory to the host and waits for the stream.  If the driver refuses this wait, weir waits
+ * for the device, at once or before the next verification: until then the copy could still read the block and write
+ * the buffer.
  *
- * Shelves.  The stream's next request gets the oldest block of the right size on the stream's shelf.  If the shelf is
- * full, weir frees the oldest block in the layer below.  When a block leaves the shelf, weir verifies the block on the
- * stream that freed the block.  weir empties the shelves of all streams, after a wait for the device, if memory has
- * run out, in a trim, when the allocator closes, or if there are too many shelves.  A shelf belongs to a stream id,
- * since the driver reuses stream handles.
+ * Shelves.  The stream's next request gets the oldest block of the right size on its shelf.  If a shelf is too full,
+ * weir frees its oldest block in the layer below.  If memory has run out, in a trim, at the end, or if there are too
+ * many shelves, weir waits for the device and empties all shelves.  A shelf belongs to a stream id, since the driver
+ * reuses stream handles.
  *
- * Damaged blocks.  A block that was written to after its free is *damaged*.  weir reports a damaged block and keeps
- * the block out of use until the allocator closes, since the faulty work may write again.  A block that weir cannot
- * verify is damaged, too.  If the layer below refuses the free of a block, weir keeps the block until the shelves are
- * emptied again.
- *
- * Locks.  `lock` guards the records of blocks; no other layer is called under `lock`.  `checking` guards the buffer,
- * and a thread holds `checking` while the driver copies and waits.
+ * Damaged blocks.  weir reports a block that was written to after its free, or that it cannot verify, and keeps the
+ * block out of use until the allocator closes, since the faulty work may write again.
  */
 #include "harden/guard.h"
 
@@ -50,13 +41,13 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* The number of bytes of each gap around a block, which a faulty write would change.  A multiple of the alignment. */
+/* The bytes of a gap, a multiple of the alignment. */
 #define WEIR_GUARD_GAP ((size_t)256)
 
-/* The largest number of bytes that weir copies to the host at once to verify them. */
+/* The largest number of bytes that weir copies to the host at once. */
 #define WEIR_GUARD_BUFFER ((size_t)1 << 20)
 
-/* The largest number of bytes on a shelf, which has freed blocks of one stream, without the newest block. */
+/* The largest number of bytes on a shelf, without the newest block. */
 #define WEIR_SHELF_BYTES ((size_t)64 << 20)
 
 enum {
@@ -66,17 +57,15 @@ enum {
     WEIR_GAP_BYTE = 0xfd     /* the byte that fills gaps */
 };
 
-/* A block of the layer below, which includes the gaps, with the guard's record of it. */
+/* The guard's record of a block. */
 struct weir_guarded {
+    /* The block's address in the layer below, where the gap before the block begins. */
     CUdeviceptr base;
-    /* `total` is the size of the block in the layer below, with the gaps.  `bytes` is the size that the program has
-     * requested. */
-    size_t total, bytes;
+    size_t total, bytes; /* the size in the layer below, with the gaps, and the requested size */
     uint64_t id; /* the id of the stream on whose shelf the block is, or 0 if it is on none */
     weir_stream stream; /* the stream on which the block was freed, for messages */
-    /* set if the block must never be reused, since the program wrote to it after its free */
-    int is_damaged;
-    struct weir_guarded *next; /* the next freed block in the list `held` */
+    int is_damaged; /* set if the program wrote to the block after its free, so that it must not be reused */
+    struct weir_guarded *next; /* the next freed block in the list `kept` */
 };
 
 struct weir_harden {
@@ -84,24 +73,20 @@ struct weir_harden {
     const weir_options *options;
     struct weir_harden_below below;
     uint64_t kinds; /* the kinds of hardening in use, as WEIR_HARDEN_ bits */
-    /* A stream of the guard, on which weir verifies blocks after a wait for the device. */
-    CUstream quiet;
-    _Atomic uint64_t reused; /* the number of requests that got a freed block from a shelf */
+    CUstream verify_stream;  /* the guard's own stream, for blocks after a wait for the device */
+    _Atomic uint64_t reused; /* the number of requests that got a block from a shelf */
     _Atomic uint64_t late_writes, overruns;
 
-    pthread_mutex_t lock; /* guards the fields below, up to `checking` */
+    pthread_mutex_t lock; /* guards the fields below; no other layer is called under it */
     struct weir_map live; /* maps the program's address of a block to its struct weir_guarded * */
-    /* The freed blocks that weir keeps: first the blocks that are kept out of use, then the blocks on shelves, oldest
-     * first.  The blocks of one shelf are adjacent in the list, unless a wait for the device has failed. */
-    struct weir_guarded *held;
-    /* The number of all blocks that the guard has from the layer below, and the sum of their sizes with gaps. */
-    uint64_t blocks, block_bytes;
-    uint64_t live_bytes; /* the sizes of all live blocks with their gaps */
-    /* The sum of the bytes that the program has requested for its live blocks, and the peak of this sum. */
-    uint64_t requested, requested_peak;
+    /* The freed blocks that weir keeps: first blocks out of use, then the shelves, each from its oldest block. */
+    struct weir_guarded *kept;
+    uint64_t blocks, block_bytes; /* all blocks from the layer below, and their sizes with gaps */
+    uint64_t live_bytes;          /* the sizes of live blocks with their gaps */
+    uint64_t requested, requested_peak; /* the requested sizes of live blocks, and their peak */
 
-    pthread_mutex_t checking; /* guards the fields below */
-    /* Set while the device may be copying to `buffer`.  Threads may read it without the lock. */
+    pthread_mutex_t checking; /* guards the buffer; held while the driver copies and waits */
+    /* set while the device may be copying to `buffer`; may be read without the lock */
     _Atomic int is_copying;
     unsigned char buffer[WEIR_GUARD_BUFFER];
 };
@@ -119,29 +104,28 @@ static inline CUdeviceptr guarded_address(const struct weir_harden *h,
     return b->base + guard_gap(h);
 }
 
-/* Returns the size of the gap after a block, or 0 if the settings require no gaps. */
 static inline size_t gap_behind(const struct weir_harden *h, const struct weir_guarded *b) {
     return b->total - guard_gap(h) - b->bytes;
 }
 
 /* ---- memory on a stream ---- */
 
-/* Fills memory with the byte `value` on the stream.  Uses the caller's CUDA context if the caller has one. */
+/* Fills memory with the byte `value` on the stream, in the caller's CUDA context if there is one. */
 static CUresult guard_fill(const struct weir_harden *h, CUdeviceptr at, size_t bytes,
                            unsigned char value, weir_stream stream) {
     const struct weir_driver *driver = h->device->driver;
     CUresult result = CUDA_SUCCESS;
-    int lent;
+    int pushed;
 
     if (bytes == 0)
         return CUDA_SUCCESS;
-    lent = weir__device_make_context_current(h->device);
+    pushed = weir__device_make_context_current(h->device);
     result = WEIR_RELAXED(driver, driver->cuMemsetD8Async(at, value, bytes, stream));
-    weir__device_restore_context(h->device, lent);
+    weir__device_restore_context(h->device, pushed);
     return result;
 }
 
-/* Waits for the device if the device may still be copying to the buffer.  The caller holds `checking`. */
+/* Waits for the device if it may still be copying to the buffer.  The caller holds `checking`. */
 static CUresult guard_end_copy(struct weir_harden *h) {
     CUresult result = h->is_copying ? weir__device_wait(h->device) : CUDA_SUCCESS;
 
@@ -149,8 +133,8 @@ static CUresult guard_end_copy(struct weir_harden *h) {
     return result;
 }
 
-/* Copies up to WEIR_GUARD_BUFFER bytes of device memory to the buffer on the host, and waits for the stream.  The
- * caller holds `checking`. */
+/* Copies up to WEIR_GUARD_BUFFER bytes of device memory to the buffer, and waits for the stream.  The caller holds
+ * `checking`. */
 static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                            weir_stream stream) {
     const struct weir_driver *driver = h->device->driver;
@@ -168,7 +152,7 @@ static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
 static size_t first_changed(const unsigned char *at, unsigned char value, size_t bytes) {
     size_t i = 0;
 
-    /* compares the bytes with each other; memcmp is faster than a loop */
+    /* memcmp compares each byte with the next, and is faster than a loop */
     if (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0)
         return bytes;
     while (at[i] == value)
@@ -176,11 +160,10 @@ static size_t first_changed(const unsigned char *at, unsigned char value, size_t
     return i;
 }
 
-/* Checks whether all bytes of a range of device memory have the value `value`.  Sets *same to the offset of the first
- * byte that differs, or to `bytes` if there is none. */
+/* Compares device memory with the byte `value`.  Sets *same to the number of bytes before the first that differs. */
 static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                              unsigned char value, weir_stream stream, size_t *same) {
-    int lent = weir__device_make_context_current(h->device);
+    int pushed = weir__device_make_context_current(h->device);
     size_t part, found;
     CUresult result;
 
@@ -196,11 +179,11 @@ static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes
             break;
     }
     pthread_mutex_unlock(&h->checking);
-    weir__device_restore_context(h->device, lent);
+    weir__device_restore_context(h->device, pushed);
     return result;
 }
 
-/* Makes the stream wait on the device for all work so far on the streams in `uses`, which use the block. */
+/* Makes the stream wait on the device for the work of the streams that use the block. */
 static CUresult wait_for_uses(const struct weir_harden *h, weir_stream stream,
                               struct weir_use_list *uses) {
     CUresult result = CUDA_SUCCESS;
@@ -242,12 +225,12 @@ static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
 
 /* ---- held blocks ---- */
 
-/* Keeps a block out of use: puts it at the front of the list `held`, before the blocks on shelves. */
-static void keep_out(struct weir_harden *h, struct weir_guarded *b) {
+/* Adds a block to the front of the list `kept`, out of use. */
+static void add_kept_out(struct weir_harden *h, struct weir_guarded *b) {
     pthread_mutex_lock(&h->lock);
     b->id = 0;
-    b->next = h->held;
-    h->held = b;
+    b->next = h->kept;
+    h->kept = b;
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -266,9 +249,8 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
     return WEIR_OK;
 }
 
-/* Verifies, on `stream`, that a freed block from a shelf was not written to.  The caller has ordered the verification
- * after all other work on the block.  Returns 1 if the block is unchanged.  Otherwise keeps the block out of use and
- * returns 0. */
+/* Verifies, on `stream`, that a freed block from a shelf was not written to.  The caller has ordered `stream` after all
+ * other work on the block.  Returns 1 if it is unchanged.  Otherwise keeps the block out of use and returns 0. */
 static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     size_t same = b->total;
     CUresult result = guard_has(h, WEIR_HARDEN_POISON)
@@ -289,23 +271,23 @@ static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stre
         (void)weir__device_status(h->device, result);
     }
     b->is_damaged = 1;
-    keep_out(h, b);
+    add_kept_out(h, b);
     return 0;
 }
 
-/* Frees a block in the layer below.  If the block was on a shelf, first verifies it.  If the layer below fails to free
- * it, keeps the block out of use. */
-static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
+/* Frees a block in the layer below, after a verification if the block was on a shelf.  On failure keeps the block out
+ * of use. */
+static void free_verified(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     if (b->id && !is_unchanged(h, b, stream))
         return;
     if (free_below(h, b, stream, NULL) != WEIR_OK)
-        keep_out(h, b);
+        add_kept_out(h, b);
 }
 
-/* Removes the oldest freed block of `total` bytes from the shelf of the stream with this id, and returns it.  If
- * `total` is 0, any size will do.  Returns NULL if the shelf has no such block. */
-static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, size_t total) {
-    struct weir_guarded **at = &h->held, *b;
+/* Removes the oldest block of `total` bytes, or of any size if `total` is 0, from the shelf of the stream with this id.
+ * Returns the block, or NULL if there is none. */
+static struct weir_guarded *remove_shelved(struct weir_harden *h, uint64_t id, size_t total) {
+    struct weir_guarded **at = &h->kept, *b;
 
     pthread_mutex_lock(&h->lock);
     while (*at && ((*at)->id != id || (total > 0 && (*at)->total != total)))
@@ -317,16 +299,15 @@ static struct weir_guarded *take_shelved(struct weir_harden *h, uint64_t id, siz
     return b;
 }
 
-/* Waits for the device, and then frees all freed blocks that the guard keeps, in the layer below on `stream`.  Frees
- * blocks that are kept out of use only if `all` is set.  Returns the status of the wait. */
+/* Waits for the device, and then frees all kept blocks in the layer below on `stream`, with those out of use only if
+ * `all` is set.  Returns the status of the wait. */
 static weir_status guard_empty(struct weir_harden *h, int all, weir_stream stream) {
     struct weir_guarded *taken = NULL, **end = &taken, **at, *b;
     weir_status status;
 
-    /* Removes the blocks from the list before the wait, since the wait may not cover work on blocks that other threads
-     * add during the wait. */
+    /* The list is read before the wait, since the wait may not cover work on blocks that are added meanwhile. */
     pthread_mutex_lock(&h->lock);
-    for (at = &h->held; (b = *at);) {
+    for (at = &h->kept; (b = *at);) {
         if (b->is_damaged && !all) {
             at = &b->next;
             continue;
@@ -342,14 +323,14 @@ static weir_status guard_empty(struct weir_harden *h, int all, weir_stream strea
     status = weir__device_status(h->device, weir__device_wait(h->device));
     if (status != WEIR_OK) {
         pthread_mutex_lock(&h->lock);
-        *end = h->held;
-        h->held = taken;
+        *end = h->kept;
+        h->kept = taken;
         pthread_mutex_unlock(&h->lock);
         return status;
     }
     while ((b = taken)) {
         taken = b->next;
-        give_down(h, b, stream);
+        free_verified(h, b, stream);
     }
     return WEIR_OK;
 }
@@ -363,17 +344,15 @@ weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
     pthread_mutex_unlock(&h->lock);
     if (at_end && live > 0)
         return weir__without_driver(WEIR_E_BUSY);
-    status = guard_empty(h, 0, h->quiet);
-    /* The first call may have found blocks with writes after their free, and has kept them out of use.  The second
-     * call frees them. */
+    status = guard_empty(h, 0, h->verify_stream);
+    /* frees the blocks that the first call has found damaged */
     if (at_end && status == WEIR_OK)
-        status = guard_empty(h, 1, h->quiet);
-    /* If the layer below failed to free a block, the block is kept out of use, and the call still succeeds. */
+        status = guard_empty(h, 1, h->verify_stream);
     return status;
 }
 
-/* Puts a freed block on the shelf of the stream with this id, for reuse by this stream.  If the shelf is too full,
- * frees its oldest blocks.  If there are too many shelves, empties all shelves. */
+/* Puts a freed block on the shelf of the stream with this id.  If the shelf is too full, frees its oldest blocks.  If
+ * there are too many shelves, empties all. */
 static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t id,
                          weir_stream stream) {
     struct weir_guarded **at, **end = NULL;
@@ -381,7 +360,7 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
     uint64_t last = 0;
 
     pthread_mutex_lock(&h->lock);
-    for (at = &h->held; *at; at = &(*at)->next) {
+    for (at = &h->kept; *at; at = &(*at)->next) {
         shelves += (*at)->id != last;
         last = (*at)->id;
         if (last == id) {
@@ -397,12 +376,12 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
     *end = b;
     pthread_mutex_unlock(&h->lock);
     for (; count > 1 && (count > WEIR_SHELF_BLOCKS || bytes > WEIR_SHELF_BYTES); count--) {
-        b = take_shelved(h, id, 0);
+        b = remove_shelved(h, id, 0);
         /* unreached: in no test another thread empties the shelf at this moment */
         if (!b)
             break;
         bytes -= b->total;
-        give_down(h, b, stream);
+        free_verified(h, b, stream);
     }
     if (shelves > WEIR_SHELVES)
         (void)guard_empty(h, 0, stream);
@@ -410,8 +389,8 @@ static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t
 
 /* ---- requests ---- */
 
-/* Returns the number of bytes to request from the layer below: the program's bytes and the gaps.  The sum cannot
- * overflow, since no request is larger than the device's memory. */
+/* Returns the size to request from the layer below, with the gaps.  The sum cannot overflow, since no request is larger
+ * than the device's memory. */
 static size_t guarded_total(const struct weir_harden *h, size_t bytes) {
     return guard_has(h, WEIR_HARDEN_GUARD)
                ? weir__size_round_down(bytes + WEIR_GUARD_GAP - 1, WEIR_GUARD_GAP) +
@@ -427,10 +406,9 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes) {
                : 0;
 }
 
-/* Allocates a new block in the layer below, and a record of it.  If memory runs out, OOM recovery in the layer below
- * also frees the blocks on shelves.  On failure returns NULL and sets *status. */
-static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, weir_stream stream,
-                                        weir_status *status) {
+/* Allocates a new block in the layer below, and a record of it.  On failure returns NULL and sets *status. */
+static struct weir_guarded *alloc_guarded(struct weir_harden *h, size_t total, weir_stream stream,
+                                          weir_status *status) {
     struct weir_guarded *b = malloc(sizeof *b);
 
     *status = b ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -442,8 +420,7 @@ static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, wei
         free(b);
         return NULL;
     }
-    /* A block of a graph may once have been at this address.  Without this call, weir would later treat a free of the
-     * address as a free of the graph's block. */
+    /* A block of a graph may once have been at this address; the free must not be taken for the free of that block. */
     weir__graphs_forget(h->below.graphs, b->base);
     pthread_mutex_lock(&h->lock);
     h->blocks++;
@@ -452,7 +429,6 @@ static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, wei
     return b;
 }
 
-/* Fills the gaps around a block, and zeroes the block if the settings require this. */
 static CUresult prepare_guarded(struct weir_harden *h, const struct weir_guarded *b, int is_fresh,
                                 weir_stream stream) {
     CUdeviceptr start = guarded_address(h, b);
@@ -484,7 +460,7 @@ static int add_live(struct weir_harden *h, struct weir_guarded *b) {
     return added;
 }
 
-static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address) {
+static struct weir_guarded *remove_live(struct weir_harden *h, CUdeviceptr address) {
     uintptr_t value = 0;
     struct weir_guarded *b;
 
@@ -499,8 +475,8 @@ static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address
     return b;
 }
 
-/* Allocates a block as a memory node of a graph, without gaps.  Also records the block in the table of graphs' blocks,
- * since the pool engine without caches does not find out that a stream is captured. */
+/* Allocates a block as a memory node of a graph, without gaps, and records it in the table of graphs' blocks, since the
+ * pool engine without caches does not find out that a stream is captured. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -526,11 +502,11 @@ static weir_status guard_alloc(struct weir_harden *h, size_t bytes, uint64_t id,
     weir_status status = WEIR_OK;
     int is_fresh;
 
-    while (id && (b = take_shelved(h, id, total)) && !is_unchanged(h, b, stream))
+    while (id && (b = remove_shelved(h, id, total)) && !is_unchanged(h, b, stream))
         continue;
     is_fresh = !b;
     if (is_fresh)
-        b = guard_fresh(h, total, stream, &status);
+        b = alloc_guarded(h, total, stream, &status);
     if (!b)
         return status;
     atomic_fetch_add(&h->reused, !is_fresh);
@@ -542,7 +518,7 @@ static weir_status guard_alloc(struct weir_harden *h, size_t bytes, uint64_t id,
     if (status == WEIR_OK)
         *block = guarded_address(h, b);
     else
-        give_down(h, b, stream);
+        free_verified(h, b, stream);
     return status;
 }
 
@@ -570,9 +546,9 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 
 /* ---- frees ---- */
 
-/* Checks a block that the program frees: makes the stream wait for the other streams that use the block, verifies the
- * gaps, and poisons the block.  Returns OK and sets *id to the stream's id.  Returns E_CAPTURE if a stream is
- * captured, so that the layer below must free the block without verification.  Returns another status on failure. */
+/* Makes the stream wait for the other streams that use a freed block, verifies the gaps, and poisons the block.
+ * Returns OK and sets *id to the stream's id.  Returns E_CAPTURE if a stream is captured, so that the layer below must
+ * free the block without verification.  Returns another status on failure. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);
@@ -602,21 +578,20 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
         guard_shelve(h, b, id, stream);
         return WEIR_OK;
     }
-    /* If a stream that uses the block is captured, the layer below refuses the free.  After an earlier failure,
-     * `is_copying` is set if the device may still be copying the block; the block must then stay. */
+    /* On E_CAPTURE the layer below decides.  But if the device may still be copying the block, the block must stay. */
     if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
         status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
     else
         weir__device_log_free(h->device, guarded_address(h, b), status);
     if (status != WEIR_OK)
-        /* The map still has room for the block, unless other threads have filled the map since take_live(). */
+        /* The map still has room for the block, unless other threads have filled the map since remove_live(). */
         (void)add_live(h, b);
     return status;
 }
 
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
-    struct weir_guarded *b = take_live(h, block);
+    struct weir_guarded *b = remove_live(h, block);
     weir_status status;
 
     if (b)
@@ -668,8 +643,9 @@ weir_status weir__harden_open(struct weir_device *device, const weir_options *op
         weir__log(options->log, WEIR_LOG_WARNING,
                   "the driver has no stream ids (before 12.0): harden poison is off");
     }
-    result = WEIR_IN_SCOPE(device->driver, device->context,
-                           device->driver->cuStreamCreate(&h->quiet, CU_STREAM_NON_BLOCKING));
+    result =
+        WEIR_IN_SCOPE(device->driver, device->context,
+                      device->driver->cuStreamCreate(&h->verify_stream, CU_STREAM_NON_BLOCKING));
     if (result != CUDA_SUCCESS) {
         free(h);
         return weir__device_status(device, result);
@@ -686,9 +662,9 @@ void weir__harden_close(struct weir_harden *h) {
     if (!h)
         return;
     (void)WEIR_IN_SCOPE(h->device->driver, h->device->context,
-                        h->device->driver->cuStreamDestroy(h->quiet));
-    while ((b = h->held)) {
-        h->held = b->next;
+                        h->device->driver->cuStreamDestroy(h->verify_stream));
+    while ((b = h->kept)) {
+        h->kept = b->next;
         free(b);
     }
     for (size_t i = 0; i < h->live.capacity; i++)
@@ -701,7 +677,7 @@ void weir__harden_close(struct weir_harden *h) {
 
 /* ---- statistics and lists ---- */
 
-void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, size_t bytes),
+void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context) {
     struct weir_harden *h = guard;
     const struct weir_guarded *b;
@@ -711,16 +687,15 @@ void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, si
         if (h->live.slots[i].key != 0) {
             b = (const struct weir_guarded *)h->live.slots[i]
                     .value; /* NOLINT: add_live() stored this pointer */
-            see(context, b->base, b->total);
+            visit(context, b->base, b->total);
         }
-    for (b = h->held; b; b = b->next)
+    for (b = h->kept; b; b = b->next)
         if (b->is_damaged) /* skips the blocks on shelves, since a trim frees them */
-            see(context, b->base, b->total);
+            visit(context, b->base, b->total);
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Corrects the statistics of the layer below.  In that layer, a freed block that the guard keeps is a live block, and
- * the gaps around blocks are requested memory.  For the program, neither is true. */
+/* In the layer below, a freed block that the guard keeps is live, and gaps are requested memory. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t reused = atomic_load(&h->reused), hidden, gone;
 
@@ -739,7 +714,7 @@ void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     out->requested_peak = h->requested_peak > out->requested ? h->requested_peak : out->requested;
     out->late_writes = atomic_load(&h->late_writes);
     out->overruns = atomic_load(&h->overruns);
-    for (const struct weir_guarded *b = h->held; b; b = b->next)
+    for (const struct weir_guarded *b = h->kept; b; b = b->next)
         out->kept_out += b->id == 0 ? b->total : 0;
     out->host_bytes += sizeof *h + h->blocks * sizeof(struct weir_guarded) +
                        h->live.capacity * sizeof *h->live.slots;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* guard.h: the guard, a layer that finds writes of GPU work outside live blocks, and that clears memory.
  *
- * The guard lies between the public functions and the part that serves requests without hardening.  The guard exists
- * only if options.harden asks for hardening; otherwise no request calls the guard (slow_path.h).  The guard has its
- * own record of every block.
+ * The guard lies between the public functions and the per-stream caches.  It exists only if options.harden asks for
+ * hardening, and has its own record of every block.
  *
  * This file must not depend on the public API, on names of settings, or on how the layer below places blocks.
  */
@@ -24,43 +23,36 @@ struct weir_harden_below {
     struct weir_graph_table *graphs;
 };
 
-/* Opens the guard, the layer that finds writes outside live blocks and clears memory.  The device and the options must
- * outlive the guard.  Returns OK, E_HOST_MEMORY, or the status of a failed driver call. */
+/* Opens the guard.  The device and the options must outlive it.  Returns OK or the status of the failure. */
 weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
                               const struct weir_harden_below *below, struct weir_harden **out);
 /* Frees the guard's host memory, but no block.  `h` may be NULL. */
 void weir__harden_close(struct weir_harden *h);
 
-/* These functions allocate and free a block with the guard's checks, for weir_alloc and weir_free.  `bytes` is above
- * 0. */
+/* Allocate and free a block with the guard's checks, for weir_alloc and weir_free.  `bytes` is above 0. */
 weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream stream,
                                CUdeviceptr *block);
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
 
-/* Returns the size of the largest request for which the guard, with its gaps around the block, requests at most
- * `bytes` bytes from the layer below. */
+/* Returns the size of the largest request that needs at most `bytes` bytes with the gaps around its block. */
 size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
 /* Returns 1 if a live block, or a block that is a memory node of a graph, starts at the address `block`; else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
-/* Finds the program's live block inside a larger block of the layer below, which starts at `base` and includes the
- * gaps.  Sets *block to the program's address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is
- * no such block. */
+/* Finds the live block inside a block of the layer below, which starts at `base` and includes the gaps.  Sets *block to
+ * the program's address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is no such block. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
-/* Calls `see` for each live block of the program and for each block that is kept out of use, under the guard's lock.
- * `base` and `bytes` are those of the block in the layer below, with the gaps.  Skips freed blocks that the guard
- * keeps for reuse, since a trim frees them. */
-void weir__harden_live(void *guard, void (*see)(void *context, uint64_t base, size_t bytes),
+/* Calls `visit` for each live block and each block that is kept out of use, under the guard's lock.  `base` and `bytes`
+ * are those of the block in the layer below, with the gaps.  Skips blocks on shelves, since a trim frees them. */
+void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context);
 
 /* Waits for the device, verifies all freed blocks that the guard keeps for reuse, and frees them in the layer below.
- * If `at_end` is set, also frees the blocks that are kept out of use because the program wrote to them after their
- * free.  If `at_end` is set and there is a live block, returns E_BUSY without a wait. */
+ * If `at_end` is set, also frees the blocks out of use, but returns E_BUSY without a wait if there is a live block. */
 weir_status weir__harden_empty(struct weir_harden *h, int at_end);
 
-/* Corrects the statistics in *out, which the layers below have filled in, for the guard's gaps and for freed blocks
- * that the guard keeps. */
+/* Corrects the statistics of the layers below, in *out, for the guard's gaps and the freed blocks that it keeps. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out);
 
 #endif

@@ -1,32 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* goal.c: how much memory should be reserved, and how reserved memory is lowered and raised (goal.h).
  *
- * Preallocation.  If several processes start together and each preallocates nine tenths of the free memory, most
- * fail, since all read the same amount of free memory.  So the processes of one user preallocate on a device one
- * after the other, by a lock (turn_lock.h).  Each process computes its amount again once it has the lock.  If there
- * is no lock, or another process keeps the lock for too long, the process logs a warning and preallocates without
- * the lock.  A preallocation fails only if less than prealloc_min is reserved; weir then releases its memory.
+ * Growth holds the driver's lock, so grow-ahead makes short steps.  A step takes a tenth of a millisecond, and the
+ * pause after a step is ten times as long, or shorter if fewer than `low' bytes are idle.
  *
- * Idle memory.  For the thread of grow-ahead, reserved memory outside live blocks of the engine is idle; memory in
- * per-stream caches is live to the engine.  Some idle memory may be of no use to a request: pieces that are too
- * small, or pieces that other streams may still use.  Then requests themselves grow the reserved memory.
- *
- * Pauses.  Growth holds the driver's lock, so the pauses between steps decide how long calls of other threads can
- * take.  A step takes a tenth of a millisecond, and the pause after it is ten times as long; below `low' the pause
- * is shorter.
- *
- * Waking.  A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and signals the thread, so that only
- * one request signals.  The thread sets `mark' before it reads the idle bytes for the last time, so that the thread
+ * A request that leaves fewer than `mark' bytes idle sets `mark' to 0 and wakes the thread of grow-ahead, so that only
+ * one request wakes the thread.  The thread sets `mark' before it reads the idle bytes for the last time, so that it
  * misses no request (tests/spin/ahead.pml).
  *
- * Device model.  On the device model time is virtual, and a real thread would make figures depend on the scheduler.
- * So there is no thread.  The first request after the planned time makes the thread's turns, without virtual time,
- * before the request itself grows.
+ * On the device model time is virtual, and a real thread would make figures depend on the scheduler.  So requests make
+ * the thread's steps there, in no virtual time.
  *
- * Exit.  At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `stepping' in
- * each turn.  exit() stops new turns, and waits up to a second for the current turn.
- *
- * Locks, outermost first: `turning', `stepping', the locks of a growth, `lock'.
+ * Locks, outermost first: `step_lock', `process_step_lock', the locks of a growth, `lock'.
  *
  * This file must not depend on a particular engine, on names of settings or on the public API.
  */
@@ -52,17 +37,17 @@
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
 
-/* If at most LEAST bytes are not needed, decay releases all of them, instead of half of them. */
+/* Decay releases half of the memory that is not needed, or all of it if it is at most LEAST. */
 #define LEAST ((uint64_t)64 << 20)
-/* After 64 halvings nothing is left of an amount, so the loop over windows without requests can stop. */
+/* After 64 halvings nothing is left, so the loop over windows without requests can stop. */
 enum { MOST_WINDOWS = 64 };
 
-/* The first and the longest pause between two checks whether to release memory.  Pauses double.  A signal of
- * weir_low_memory ends after the longest pause, about a second after the first check. */
+/* The pauses between two checks whether to release memory double.  A call of weir_low_memory ends after the longest
+ * pause, about a second after the first check. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a finite release threshold, memory from new growth is kept for a while, so that a program that needs its memory
- * again and again spends at most a 16th of its time on growth. */
+/* With a finite release threshold, requests keep memory for 16 times as long as its growth took, so that a program that
+ * needs the memory again and again spends at most a 16th of its time on growth. */
 #define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -72,7 +57,7 @@ void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor,
     g->idle = idle;
     atomic_store(&g->floor, floor);
     atomic_store(&g->decay.ends, half_life_ns);
-    g->decay.aim = UINT64_MAX;
+    g->decay.target = UINT64_MAX;
 }
 
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
@@ -102,27 +87,28 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates g->decay.each, the reserved bytes that one byte in use needs, at the end of a window.  `peak' is the peak of
- * bytes in use.  If reserved memory grew in the window, the program needed all of it, so the function stores the value
- * of this window.  Otherwise it keeps the smaller of the old value and the window's value. */
+/* Updates g->decay.reserved_per_used at the end of a window with at most `peak' bytes in use.  If reserved memory grew
+ * in the window, the program needed all of it.  Otherwise the smallest ratio so far is the need. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
-    double *each = &g->decay.each, now = peak > 0 ? (double)needed / (double)peak : *each;
+    double *ratio = &g->decay.reserved_per_used,
+           now = peak > 0 ? (double)needed / (double)peak : *ratio;
 
-    if (grew || *each == 0 || now < *each)
-        *each = now;
+    if (grew || *ratio == 0 || now < *ratio)
+        *ratio = now;
 }
 
-/* Lowers g->decay.aim, the reserved bytes to keep, at the end of a window in which at most `peak' bytes were in use.
- * The caller holds the lock of decay. */
-static void lower_aim(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
-    double needed = (double)peak * (g->decay.each > 0 ? g->decay.each : 1);
-    uint64_t aim = weir__size_smaller(g->decay.aim, reserved), need = reserved, more;
+/* Lowers g->decay.target at the end of a window in which at most `peak' bytes were in use.  If physical allocations are
+ * larger than the amount to release, the amount grows with the next windows.  The caller holds the lock of decay. */
+static void lower_decay_target(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
+    double needed =
+        (double)peak * (g->decay.reserved_per_used > 0 ? g->decay.reserved_per_used : 1);
+    uint64_t target = weir__size_smaller(g->decay.target, reserved), need = reserved, more;
 
     if (needed < (double)reserved)
         need = weir__size_smaller(weir__goal_target(g, 0, (uint64_t)(needed + 0.5), 0), reserved);
-    more = weir__size_subtract(aim, need);
-    g->decay.aim = more > LEAST ? aim - more / 2 : need;
+    more = weir__size_subtract(target, need);
+    g->decay.target = more > LEAST ? target - more / 2 : need;
 }
 
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
@@ -140,12 +126,12 @@ uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_us
         grew = atomic_exchange_explicit(&d->grew, 0, memory_order_relaxed);
         learn_need(g, reserved, peak, grew);
         if (grew || pause > g->half_life_ns)
-            d->aim = reserved;
+            d->target = reserved;
         else
-            lower_aim(g, reserved, peak);
+            lower_decay_target(g, reserved, peak);
         for (uint64_t i = 1; i < windows && i < MOST_WINDOWS; i++)
-            lower_aim(g, reserved, in_use); /* a window without requests */
-        keep = d->aim;
+            lower_decay_target(g, reserved, in_use); /* a window without requests */
+        keep = d->target;
         atomic_store_explicit(&d->ends, now + g->half_life_ns, memory_order_relaxed);
     }
     weir__lock_give(&d->lock);
@@ -159,82 +145,78 @@ void weir__goal_signal(struct weir_goal *g, uint64_t bytes) {
     atomic_store(&g->pressure.due, 0);
 }
 
-void weir__goal_want_less(struct weir_goal *g, uint64_t wanted, uint64_t rest) {
+void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest) {
     (void)atomic_compare_exchange_strong_explicit(&g->pressure.wanted, &wanted, rest,
                                                   memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Returns the nanoseconds that growth of reserved memory has taken since the allocator was created. */
 static uint64_t growth_ns(const struct weir_reserve *v) {
     return atomic_load_explicit(&v->events.counters->stall_ns, memory_order_relaxed);
 }
 
-size_t weir__goal_settle(struct weir_reserve *v) {
+size_t weir__goal_release_surplus(struct weir_reserve *v) {
     struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .cause = WEIR_EVENT_DECAY};
     weir_statistics figures = {.size = sizeof figures};
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(&v->goal, figures.reserved, figures.in_use, UINT64_MAX);
-    /* Releases nothing while more memory is reserved than a lowered limit allows, since weir could not reserve the
-     * released memory again.  The report of a failed request may have promised this memory to the next request. */
+    /* Above a lowered limit nothing is released, since weir could not reserve the memory again, and an OOM report may
+     * have promised the memory to the next request. */
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
         (void)v->engine->ops->trim(v->engine, &trim);
-    atomic_store_explicit(&v->goal.pressure.grown, growth_ns(v), memory_order_relaxed);
+    atomic_store_explicit(&v->goal.pressure.old_growth, growth_ns(v), memory_order_relaxed);
     return trim.released;
 }
 
-/* Returns the number of bytes that requests should release because of weir_low_memory, or 0. */
-static uint64_t wanted_of(const struct weir_goal *g) {
+/* Returns the bytes that requests should release because of weir_low_memory, or 0. */
+static uint64_t bytes_wanted(const struct weir_goal *g) {
     return g->in_requests ? atomic_load_explicit(&g->pressure.wanted, memory_order_acquire) : 0;
 }
 
-/* Returns 1 if weir should release memory at the time `now' because of weir_low_memory or the release threshold, else
- * 0. */
+/* Returns 1 if weir_low_memory or the release threshold requires a release at the time `now', else 0. */
 static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     const struct weir_goal *g = &v->goal;
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
     uint64_t in_use = atomic_load_explicit(&v->engine->seen.in_use, memory_order_relaxed);
 
-    if (wanted_of(g) == 0 &&
+    if (bytes_wanted(g) == 0 &&
         (!g->has_threshold || reserved <= weir__goal_target(g, reserved, in_use, UINT64_MAX)))
         return 0;
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
 /* Sets the time of the next check whether to release memory, and the bytes that are still to be released.  The last
- * check was due at `due', took place at `now' and released `got' bytes.  Pauses double.  A new call of weir_low_memory
- * resets the pause; with a finite release threshold, growth and releases reset it, too.  With a finite threshold the
- * first check ends a signal of weir_low_memory, since it releases all idle memory. */
+ * check was due at `due', took place at `now' and released `got' bytes.  The pause doubles, but begins again after a
+ * call of weir_low_memory.  With a finite release threshold, growth and releases begin it again, too, and the first
+ * check ends a call of weir_low_memory, since it releases all idle memory. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
     uint64_t rest = wanted == UINT64_MAX ? wanted : weir__size_subtract(wanted, got);
 
-    if (due == 0 || (g->has_threshold && atomic_load(&p->grown) != growth_ns(v)))
+    if (due == 0 || (g->has_threshold && atomic_load(&p->old_growth) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
-    atomic_store_explicit(&p->grown, growth_ns(v), memory_order_relaxed);
-    /* If the program has called weir_low_memory since the check, `due' has changed, and the next check takes place at
-     * once. */
+    atomic_store_explicit(&p->old_growth, growth_ns(v), memory_order_relaxed);
+    /* Fails if the program has called weir_low_memory since the check; the next check then takes place at once. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
     if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
         rest = 0;
-    weir__goal_want_less(g, wanted, rest);
+    weir__goal_lower_signal(g, wanted, rest);
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory without a wait, at the time `now'.  If a window of decay is over, releases the memory that
- * the program did not need.  Also releases memory for weir_low_memory and the release threshold.  `pause' is the time
- * between the last two requests.  The caller has set `is_looking'.  The function is not inlined, since setting the
- * public statistics to zero takes as long as the rest of a request. */
+/* Lowers reserved memory without a wait: because a window of decay is over, if `is_over' is set, and because of
+ * weir_low_memory and the release threshold.  `pause' is the time between the last two requests.  Not inlined, since
+ * setting the public statistics to zero takes as long as the rest of a request. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
     struct weir_goal *g = &v->goal;
-    uint64_t wanted = wanted_of(g), due = atomic_load(&g->pressure.due);
+    uint64_t wanted = bytes_wanted(g), due = atomic_load(&g->pressure.due);
     struct weir_trim trim = {.mode = WEIR_TRIM_DONE,
                              .stream = r->stream,
                              .id = r->id,
@@ -259,8 +241,7 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
         schedule_check(v, now, due, wanted, trim.released);
 }
 
-/* With a finite release threshold, a request that has grown the reserved memory delays the next release: the function
- * moves p->due, the time of the next check. */
+/* With a finite release threshold, a request that has grown the reserved memory delays the next release. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r) {
     struct weir_goal *g = &v->goal;
     struct weir_pressure *p = &g->pressure;
@@ -271,39 +252,37 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
     now = weir__device_elapsed_ns(v->device, v->device->created_ticks);
     if (g->half_life_ns > 0)
         is_over = weir__goal_record_use(g, now, in_use, &pause) && g->in_requests;
-    if (g->has_threshold && r->grew && wanted_of(g) == 0)
+    if (g->has_threshold && r->grew && bytes_wanted(g) == 0)
         (void)atomic_compare_exchange_strong(
             &p->due, &due,
-            now + GROWTH_PART * weir__size_subtract(growth_ns(v), atomic_load(&p->grown)));
+            now + GROWTH_PART * weir__size_subtract(growth_ns(v), atomic_load(&p->old_growth)));
     if ((!is_over && !is_release_due(v, now)) ||
-        atomic_exchange_explicit(&p->is_looking, 1, memory_order_acquire))
+        atomic_exchange_explicit(&p->is_release_running, 1, memory_order_acquire))
         return;
     lower_now(v, r, now, is_over, pause);
-    atomic_store_explicit(&p->is_looking, 0, memory_order_release);
+    atomic_store_explicit(&p->is_release_running, 0, memory_order_release);
 }
 
 /* The size of a page of device memory: mapped memory and cuMemAlloc use whole pages. */
 #define PAGE ((uint64_t)2 << 20)
 
-/* ---- preallocation: the lock ------------------------------------------------------------------- */
+/* ---- preallocation ---------------------------------------------------------------------------- */
 
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The longest time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* SHARE_NS is the time in which other processes can reply to a request for memory.  weir stops waiting earlier if the
- * free memory has not grown for STILL_NS.  A process needs 0.2 s to release all memory of an H200. */
+/* SHARE_NS is the time in which other processes should reply to a request for memory.  weir stops waiting if the free
+ * memory has not grown for STILL_NS, since a process needs 0.2 s to release all memory of an H200. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
-/* Returns the number of bytes of the device that shares leave free.  Returns 0 if the preallocation is no share of the
- * device. */
-static uint64_t apart_of(const struct weir_reserve *v) {
-    return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.apart : 0;
+/* Returns the bytes that shares of the device leave free, or 0 if the preallocation is no share. */
+static uint64_t share_margin_of(const struct weir_reserve *v) {
+    return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.share_margin : 0;
 }
 
 /* Computes the target of the preallocation again, since other processes may have changed the free memory.  This
- * allocator's reserved memory is treated as free.  If the preallocation is a share of the device, it does not use
- * memory that belongs to other processes' shares. */
+ * allocator's reserved memory counts as free.  A share of the device uses no memory of other processes' shares. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -317,7 +296,8 @@ static void refresh_target(struct weir_reserve *v) {
     memory.free = weir__device_free(v->device);
     if (memory.free == UINT64_MAX)
         return;
-    memory.free = weir__size_subtract(memory.free, apart_of(v)) + weir__engine_reserve(v->engine);
+    memory.free =
+        weir__size_subtract(memory.free, share_margin_of(v)) + weir__engine_reserve(v->engine);
     if (is_share) {
         p->target = weir__size_smaller(p->target, weir__size_larger(memory.free, p->least));
         return;
@@ -326,16 +306,17 @@ static void refresh_target(struct weir_reserve *v) {
     p->target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Waits for at most LONGEST_WAIT_NS until no other process preallocates on this device. */
-static void wait_for_turn(struct weir_reserve *v) {
+/* Takes the lock by which the processes of a user preallocate on a device one after the other.  Without it, processes
+ * that start together would all read the same amount of free memory, and most of them would fail.  After
+ * LONGEST_WAIT_NS, or if there is no lock, the preallocation continues without the lock. */
+static void lock_preallocation(struct weir_reserve *v) {
     struct weir_process_lock *lock = &v->goal.preallocation.lock;
     uint64_t began = weir__clock_ns(), waited;
     struct timespec pause = {0, 1000000};
     char name[WEIR_UUID_BYTES] = "";
     int got;
 
-    /* The lock is a file.  Its name contains the device's UUID, since the number of a device differs between
-     * processes. */
+    /* The lock is a file with the device's UUID in its name, since a device's number differs between processes. */
     if (!weir__kept_is(&lock->file))
         (void)weir__driver_uuid(v->device->driver, v->device->ordinal, name);
     while ((got = weir__process_lock_try(lock, name)) == 0 &&
@@ -355,11 +336,12 @@ static void wait_for_turn(struct weir_reserve *v) {
     atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
 }
 
-/* Waits until other processes have released memory above their shares of the device.  Stops if all processes have
- * replied, or if the free memory no longer grows. */
-static void wait_for_others(struct weir_reserve *v) {
+/* Waits until other processes have released memory above their shares of the device, until all have replied, or until
+ * the free memory no longer grows. */
+static void wait_for_other_shares(struct weir_reserve *v) {
     uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
-    uint64_t lacks = weir__size_subtract(target, weir__engine_reserve(v->engine)) + v->limit.apart;
+    uint64_t lacks =
+        weir__size_subtract(target, weir__engine_reserve(v->engine)) + v->limit.share_margin;
     uint64_t began = weir__clock_ns(), now = began, moved = began;
     struct weir_answers answers;
 
@@ -381,13 +363,11 @@ static void wait_for_others(struct weir_reserve *v) {
     atomic_fetch_add(&v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
 }
 
-/* ---- preallocation: messages ------------------------------------------------------------------- */
-
 enum { CAUSE_BYTES = 80 };
 
-/* Writes the reason why a preallocation has reserved only `reserved' bytes.  If it is a share of the device, shares
- * leave `apart' bytes free. */
-static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_t apart,
+/* Writes the reason why a preallocation has reserved only `reserved' bytes.  Shares of the device leave `share_margin'
+ * bytes free. */
+static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_t share_margin,
                         char text[CAUSE_BYTES]) {
     size_t least = v->engine->least_limit;
     uint64_t limit = v->limit.bytes, unit = least ? least : PAGE, device_free;
@@ -405,34 +385,33 @@ static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_
     device_free = weir__device_free(v->device);
     if (device_free == UINT64_MAX || device_free < unit)
         return;
-    if (weir__size_subtract(device_free, apart) < unit)
-        snprintf(text, CAUSE_BYTES, "a share leaves %s of the device", WEIR_SHOWN(apart));
+    if (weir__size_subtract(device_free, share_margin) < unit)
+        snprintf(text, CAUSE_BYTES, "a share leaves %s of the device", WEIR_SHOWN(share_margin));
     else /* enough memory is free, but the driver could not allocate one region of this size */
         snprintf(text, CAUSE_BYTES, "the driver refused more, with %s free",
                  WEIR_SHOWN(device_free));
 }
 
 void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
-                                  uint64_t apart) {
+                                  uint64_t share_margin) {
     char cause[CAUSE_BYTES];
 
-    write_cause(v, reserved, apart, cause);
+    write_cause(v, reserved, share_margin, cause);
     weir__log(v->options->log, WEIR_LOG_WARNING, "preallocation: requested %s, got and kept %s; %s",
               WEIR_SHOWN(asked), WEIR_SHOWN(reserved), cause);
 }
 
-/* Fails a preallocation that has reserved fewer bytes than prealloc_min: releases its memory and writes the reason to
- * `text'.  Updates *figures, the engine's figures. */
+/* Fails a preallocation that has reserved fewer bytes than prealloc_min: releases its memory, writes the reason to
+ * `text' and reads the engine's figures again. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
     struct weir_preallocation *p = &v->goal.preallocation;
-    /* The text for the case that the device had enough memory, but the preallocation itself is smaller than
-     * prealloc_min. */
+    /* the cause if the preallocation is smaller than prealloc_min, although the device had enough memory */
     char cause[CAUSE_BYTES] = "no more was asked";
     size_t released;
 
     if (weir__is_failure(status))
-        write_cause(v, figures->reserved, apart_of(v), cause);
+        write_cause(v, figures->reserved, share_margin_of(v), cause);
     if (status == WEIR_OK || weir__is_failure(status))
         snprintf(text, text_bytes,
                  "preallocation: requested %s, at least %s, got only %s; %s: set prealloc-min to "
@@ -445,8 +424,6 @@ static weir_status fail_below_least(struct weir_reserve *v, weir_status status, 
     return status;
 }
 
-/* ---- preallocation ----------------------------------------------------------------------------- */
-
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes) {
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
     struct weir_counters *counters = v->events.counters;
@@ -457,8 +434,8 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     int lacks;
 
     text[0] = '\0';
-    wait_for_turn(v);
-    wait_for_others(v);
+    lock_preallocation(v);
+    wait_for_other_shares(v);
     refresh_target(v);
     started = v->device->driver->ticks();
     weir__counters_read(counters, &before);
@@ -477,19 +454,17 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     weir__process_lock_release(&p->lock);
     if (lacks || !weir__is_failure(status))
         return status;
-    weir__goal_log_preallocation(v, p->target, after.reserved, apart_of(v));
-    /* A preallocation that has reserved at least prealloc_min bytes is a success, even if the target is larger. */
+    weir__goal_log_preallocation(v, p->target, after.reserved, share_margin_of(v));
+    /* Less than the target is a success, if it is at least prealloc_min. */
     return after.reserved == 0 ? status : WEIR_OK;
 }
 
-/* ---- grow-ahead: idle memory ------------------------------------------------------------------- */
+/* ---- grow-ahead: steps ------------------------------------------------------------------------- */
 
-/* Returns 1 if the device is the device model, else 0.  Grow-ahead has no thread on the device model. */
-static int is_played(const struct weir_reserve *v) {
+static int is_device_model(const struct weir_reserve *v) {
     return v->device->driver->aside != NULL;
 }
 
-/* Returns the number of reserved bytes that are in no block.  Sets *reserved to the number of reserved bytes. */
 static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -498,28 +473,26 @@ static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
     return weir__size_subtract(figures.reserved, figures.in_use);
 }
 
-/* ---- grow-ahead: a turn ------------------------------------------------------------------------ */
-
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* A value for a pause that lasts until a request wakes the thread of grow-ahead. */
-#define REST UINT64_C(0)
+/* a pause that lasts until a request wakes the thread of grow-ahead */
+#define UNTIL_WOKEN UINT64_C(0)
 enum {
-    /* pauses between steps are this many times shorter while fewer than `low' bytes are idle */
-    HURRY = 4,
-    LEFT_PART = 64 /* grow-ahead leaves a 64th of the device free for requests */
+    LOW_PAUSE_PART =
+        4,         /* pauses are this many times shorter while fewer than `low' bytes are idle */
+    FREE_PART = 64 /* grow-ahead leaves a 64th of the device free for requests */
 };
 
-/* Stops grow-ahead for good, since no later step can succeed.  Returns REST, so that the thread sleeps. */
+/* Stops grow-ahead for good, since no later step can succeed. */
 static uint64_t stop_ahead(struct weir_ahead *a) {
     a->low = 0;
     a->raising = 0;
     atomic_store(&a->mark, 0);
-    return REST;
+    return UNTIL_WOKEN;
 }
 
-/* Grows the reserved memory by one step, and subtracts the growth from *lacks, the idle bytes that are still missing.
+/* Grows the reserved memory by one step, and subtracts the growth from *lacks, the idle bytes that are missing.
  * Returns E_NO_MEMORY if the limit or the device has no room for a step. */
 static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_subtract(v->limit.bytes, reserved), step = v->engine->step_bytes;
@@ -531,14 +504,14 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
         step = weir__size_round_down((size_t)room, PAGE);
     device_free = weir__device_free(v->device);
     if (step == 0 ||
-        (device_free != UINT64_MAX && device_free < step + v->device->total / LEFT_PART))
+        (device_free != UINT64_MAX && device_free < step + v->device->total / FREE_PART))
         return WEIR_E_NO_MEMORY;
     *lacks = weir__size_subtract(*lacks, step);
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* Returns the nanoseconds until the next turn of grow-ahead, or REST if only a request should wake the thread.
- * `status' is the result of the last step.  `lacks' is the number of idle bytes that are still missing. */
+/* Returns the nanoseconds until the next step of grow-ahead, or UNTIL_WOKEN.  `status' is the result of the last step,
+ * after which `lacks' idle bytes are missing. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
     double idle = (double)weir__size_subtract(v->goal.idle, lacks), low = (double)a->low;
@@ -546,7 +519,8 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
 
     if (status == WEIR_OK) {
         a->back_off_ns = FIRST_BACK_OFF_NS;
-        return idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low) : PAUSE_NS;
+        return idle < low ? 1 + (uint64_t)((double)PAUSE_NS / LOW_PAUSE_PART * idle / low)
+                          : PAUSE_NS;
     }
     if (status == WEIR_E_NOT_SUPPORTED)
         weir__log(
@@ -559,9 +533,9 @@ static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t
     return pause;
 }
 
-/* Makes one turn of grow-ahead: one step of growth if too few bytes are idle.  Returns the nanoseconds until the next
- * turn, or REST if only a request should wake the thread.  The caller holds `turning'. */
-static uint64_t make_turn(struct weir_reserve *v) {
+/* Grows the reserved memory by one step if too few bytes are idle.  Returns the nanoseconds until the next step, or
+ * UNTIL_WOKEN.  The caller holds `step_lock'. */
+static uint64_t grow_if_low(struct weir_reserve *v) {
     struct weir_ahead *a = &v->goal.ahead;
     uint64_t reserved, idle, lacks;
     weir_status status;
@@ -573,40 +547,41 @@ static uint64_t make_turn(struct weir_reserve *v) {
     idle = read_idle(v, &reserved);
     a->raising = idle < (a->raising ? v->goal.idle : a->low);
     if (!a->raising)
-        return REST;
+        return UNTIL_WOKEN;
     lacks = v->goal.idle - idle;
-    atomic_store(&a->mark, is_played(v) ? v->goal.idle : 0);
+    atomic_store(&a->mark, is_device_model(v) ? v->goal.idle : 0);
     status = grow_by_step(v, reserved, &lacks);
     return pause_after(v, status, lacks);
 }
 
 /* ---- grow-ahead: the thread -------------------------------------------------------------------- */
 
-static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
+/* A thread holds process_step_lock during each step, so that exit() can wait up to a second for the step: the driver is
+ * unloaded afterwards. */
+static pthread_mutex_t process_step_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* set when the process exits; no turn begins after this */
+static atomic_int exiting; /* set when the process exits; no step begins afterwards */
 
-static void stop_turns_at_exit(void) {
+static void stop_steps_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
     /* unreached: another thread keeps the lock only if the driver hangs */
-    if (weir__thread_lock_at_end(&stepping))
-        pthread_mutex_unlock(&stepping);
+    if (weir__thread_lock_at_end(&process_step_lock))
+        pthread_mutex_unlock(&process_step_lock);
 }
 
 static void register_ahead_exit(void) {
-    (void)atexit(stop_turns_at_exit);
+    (void)atexit(stop_steps_at_exit);
 }
 
-/* Makes the thread of grow-ahead wait for `pause' nanoseconds or, if `pause' is REST, until a request wakes it.  The
- * caller holds `lock'. */
+/* Waits for `pause' nanoseconds, or until a request wakes the thread.  The caller holds `lock'. */
 static void wait_for_wake(struct weir_ahead *a, uint64_t pause) {
     uint64_t ns = weir__clock_ns() + pause;
     struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 
-    if (pause == REST)
-        while (!a->stopped && !a->told)
+    if (pause == UNTIL_WOKEN)
+        while (!a->stopped && !a->wake_requested)
             pthread_cond_wait(&a->woken, &a->lock);
     else
         while (!a->stopped && pthread_cond_timedwait(&a->woken, &a->lock, &until) != ETIMEDOUT)
@@ -621,13 +596,13 @@ static void *run_ahead(void *reserve) {
     weir__thread_begin();
     pthread_mutex_lock(&a->lock);
     while (!a->stopped) {
-        a->told = 0;
+        a->wake_requested = 0;
         pthread_mutex_unlock(&a->lock);
-        pthread_mutex_lock(&a->turning);
-        pthread_mutex_lock(&stepping);
-        pause = atomic_load(&exiting) ? REST : make_turn(v);
-        pthread_mutex_unlock(&stepping);
-        pthread_mutex_unlock(&a->turning);
+        pthread_mutex_lock(&a->step_lock);
+        pthread_mutex_lock(&process_step_lock);
+        pause = atomic_load(&exiting) ? UNTIL_WOKEN : grow_if_low(v);
+        pthread_mutex_unlock(&process_step_lock);
+        pthread_mutex_unlock(&a->step_lock);
         pthread_mutex_lock(&a->lock);
         wait_for_wake(a, pause);
     }
@@ -635,51 +610,49 @@ static void *run_ahead(void *reserve) {
     return NULL;
 }
 
-/* Wakes the thread of grow-ahead, unless another request has already done so. */
 static void wake_thread(struct weir_ahead *a) {
     if (atomic_exchange(&a->mark, 0) == 0)
         return;
     pthread_mutex_lock(&a->lock);
-    a->told = 1;
+    a->wake_requested = 1;
     pthread_cond_signal(&a->woken);
     pthread_mutex_unlock(&a->lock);
 }
 
 /* ---- grow-ahead: device model ------------------------------------------------------------------ */
 
-/* On the device model, the virtual time after which a thread of grow-ahead would make its first step. */
+/* On the device model, the virtual time that a thread of grow-ahead would need to wake. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Makes all turns of grow-ahead that are due on the device model.  They take no virtual time of the caller.  If no
- * turn is planned and `begins' is set, plans a turn. */
-static void play_turns(struct weir_reserve *v, int begins) {
+/* Makes all steps of grow-ahead that are due on the device model, in no virtual time of the caller.  If none is planned
+ * and `begins' is set, plans one. */
+static void run_model_steps(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;
     uint64_t now = driver->ticks(), pause;
 
-    if (pthread_mutex_trylock(&a->turning) != 0)
+    if (pthread_mutex_trylock(&a->step_lock) != 0)
         return;
     if (a->due_ticks == 0 && begins)
         a->due_ticks = now + WAKE_NS;
     while (a->due_ticks != 0 && a->due_ticks <= now) {
         driver->aside(1);
-        pause = make_turn(v);
+        pause = grow_if_low(v);
         a->due_ticks += driver->aside(0) + pause;
-        if (pause == REST)
+        if (pause == UNTIL_WOKEN)
             a->due_ticks = 0;
     }
-    pthread_mutex_unlock(&a->turning);
+    pthread_mutex_unlock(&a->step_lock);
 }
 
-void weir__goal_catch_up(struct weir_reserve *v) {
-    if (is_played(v))
-        play_turns(v, 0);
+void weir__goal_run_due_steps(struct weir_reserve *v) {
+    if (is_device_model(v))
+        run_model_steps(v, 0);
 }
 
 /* ---- grow-ahead: other callers ----------------------------------------------------------------- */
 
-/* Requests call this function often, so it calls no driver function and takes no lock that a thread holds during a
- * step. */
+/* Requests call this function often, so it calls no driver function and takes no lock that is held during a step. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);
@@ -687,30 +660,30 @@ void weir__goal_wake_ahead(struct weir_reserve *v) {
 
     if (weir__size_subtract(reserved, in_use) >= mark)
         return;
-    if (is_played(v))
-        play_turns(v, 1);
+    if (is_device_model(v))
+        run_model_steps(v, 1);
     else
         wake_thread(&v->goal.ahead);
 }
 
-void weir__goal_hold(struct weir_reserve *v) {
+void weir__goal_pause_ahead(struct weir_reserve *v) {
     if (v->goal.ahead.is_on)
-        pthread_mutex_lock(&v->goal.ahead.turning);
+        pthread_mutex_lock(&v->goal.ahead.step_lock);
 }
 
-void weir__goal_go_on(struct weir_reserve *v) {
+void weir__goal_resume_ahead(struct weir_reserve *v) {
     if (v->goal.ahead.is_on)
-        pthread_mutex_unlock(&v->goal.ahead.turning);
+        pthread_mutex_unlock(&v->goal.ahead.step_lock);
 }
 
 static void end_ahead(struct weir_ahead *a) {
     a->is_on = 0;
     pthread_cond_destroy(&a->woken);
     pthread_mutex_destroy(&a->lock);
-    pthread_mutex_destroy(&a->turning);
+    pthread_mutex_destroy(&a->step_lock);
 }
 
-weir_status weir__goal_start(struct weir_reserve *v, uint64_t low) {
+weir_status weir__goal_start_ahead(struct weir_reserve *v, uint64_t low) {
     struct weir_ahead *a = &v->goal.ahead;
     pthread_condattr_t monotonic;
     uint64_t reserved, idle, lacks;
@@ -719,7 +692,7 @@ weir_status weir__goal_start(struct weir_reserve *v, uint64_t low) {
     a->low = low;
     a->back_off_ns = FIRST_BACK_OFF_NS;
     atomic_init(&a->mark, low);
-    pthread_mutex_init(&a->turning, NULL);
+    pthread_mutex_init(&a->step_lock, NULL);
     pthread_mutex_init(&a->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -731,7 +704,7 @@ weir_status weir__goal_start(struct weir_reserve *v, uint64_t low) {
         status = grow_by_step(v, reserved, &lacks);
     }
     a->is_on = 1;
-    if (is_played(v)) {
+    if (is_device_model(v)) {
         a->due_ticks = v->device->driver->ticks() + PAUSE_NS;
         return WEIR_OK;
     }
@@ -748,7 +721,7 @@ void weir__goal_close(struct weir_reserve *v) {
     weir__process_lock_release(&v->goal.preallocation.lock);
     if (!a->is_on)
         return;
-    if (!is_played(v)) {
+    if (!is_device_model(v)) {
         pthread_mutex_lock(&a->lock);
         a->stopped = 1;
         pthread_cond_signal(&a->woken);

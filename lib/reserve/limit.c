@@ -24,9 +24,9 @@ int weir__limit_is_share(const struct weir_reserve *v) {
     return v->options->limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&v->limit.no_share);
 }
 
-uint64_t weir__limit_part(const struct weir_device *device, uint64_t apart, uint64_t weight,
+uint64_t weir__limit_part(const struct weir_device *device, uint64_t share_margin, uint64_t weight,
                           uint64_t weights) {
-    double all = (double)(device->total - apart), part;
+    double all = (double)(device->total - share_margin), part;
 
     part = weights > 0 ? all * (double)weight / (double)weights : 0;
     return weir__size_round_down((size_t)(part < all ? part : all), WEIR_POOL_UNIT);
@@ -44,7 +44,8 @@ uint64_t weir__limit_weights(const struct weir_reserve *v) {
 }
 
 uint64_t weir__limit_own(const struct weir_limit *limit) {
-    return atomic_load_explicit(limit->follows ? &limit->own : &limit->bytes, memory_order_relaxed);
+    return atomic_load_explicit(limit->is_dynamic ? &limit->before_keep_free : &limit->bytes,
+                                memory_order_relaxed);
 }
 
 /* Rounds a limit down to a multiple of the engine's unit. */
@@ -54,17 +55,16 @@ static uint64_t limit_in_units(const struct weir_reserve *v, uint64_t bytes) {
     return bytes != UINT64_MAX && unit ? weir__size_round_down((size_t)bytes, unit) : bytes;
 }
 
-/* Sets the limit to `bytes'.  If another thread has set a lower limit for the program meanwhile, sets that limit. */
+/* Sets the limit to `bytes', or to the program's limit if it is lower. */
 static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_take(&limit->limiting);
-    atomic_store_explicit(&limit->bytes, weir__size_smaller(bytes, atomic_load(&limit->asked)),
+    atomic_store_explicit(&limit->bytes, weir__size_smaller(bytes, atomic_load(&limit->by_program)),
                           memory_order_relaxed);
     weir__lock_give(&limit->limiting);
 }
 
-/* Returns the largest number of reserved bytes with which `keep_free' bytes of the device stay free.  The result needs
- * the reserved memory and the device's free memory at one moment, so if reserved memory changed between the readings,
- * the function reads both again. */
+/* Returns the largest number of reserved bytes with which `keep_free' bytes of the device stay free.  Reads the figures
+ * again if reserved memory has changed meanwhile, since both must belong to one moment. */
 static uint64_t limit_by_device(struct weir_reserve *v) {
     uint64_t before, after = weir__engine_reserve(v->engine), device_free;
 
@@ -80,22 +80,21 @@ static uint64_t limit_by_device(struct weir_reserve *v) {
     return weir__size_smaller(before, after) + weir__size_subtract(device_free, v->limit.keep_free);
 }
 
-/* The new limit is at least the memory in use, since live blocks stay.  weir computes the limit again before it fails
- * a request because of the limit. */
+/* The new limit is at least the memory in use, since live blocks stay. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use) {
     struct weir_limit *limit = &v->limit;
-    uint64_t asked = atomic_load(&limit->asked), bytes = asked, before = limit->bytes;
+    uint64_t asked = atomic_load(&limit->by_program), bytes = asked, before = limit->bytes;
     uint64_t unit = v->engine->least_limit;
 
-    if (!limit->follows)
+    if (!limit->is_dynamic)
         return 0;
     if (weir__limit_is_share(v))
         bytes = weir__limit_part(v->device, limit->keep_free, v->options->limit.value,
                                  v->events.peers ? weir__process_peers_weights(v->events.peers)
                                                  : weir__limit_weight(v->options));
-    bytes = weir__size_larger(limit_in_units(v, weir__size_smaller(bytes, limit->most)),
+    bytes = weir__size_larger(limit_in_units(v, weir__size_smaller(bytes, limit->by_settings)),
                               weir__size_smaller(unit, asked));
-    atomic_store_explicit(&limit->own, bytes, memory_order_relaxed);
+    atomic_store_explicit(&limit->before_keep_free, bytes, memory_order_relaxed);
     if (limit->keep_free > 0)
         bytes = weir__size_smaller(bytes, limit_by_device(v));
     bytes = weir__size_larger(weir__size_larger(bytes, in_use), unit);
@@ -106,21 +105,22 @@ int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use) {
 int weir__limit_refresh(struct weir_reserve *v) {
     weir_statistics figures = {.size = sizeof figures};
 
-    if (!v->limit.follows)
+    if (!v->limit.is_dynamic)
         return 0;
     v->engine->ops->figures(v->engine, &figures);
     return weir__limit_refresh_for(v, figures.in_use);
 }
 
 void weir__limit_begin(struct weir_reserve *v, uint64_t bytes) {
-    v->limit.asked = v->limit.most = limit_in_units(v, bytes);
+    v->limit.by_program = v->limit.by_settings = limit_in_units(v, bytes);
     (void)weir__limit_refresh(v);
 }
 
 void weir__limit_set(struct weir_reserve *v, uint64_t bytes) {
     atomic_store(&v->limit.no_share, 1);
-    atomic_store(&v->limit.asked, limit_in_units(v, weir__size_smaller(bytes, v->limit.most)));
-    if (v->limit.follows)
+    atomic_store(&v->limit.by_program,
+                 limit_in_units(v, weir__size_smaller(bytes, v->limit.by_settings)));
+    if (v->limit.is_dynamic)
         (void)weir__limit_refresh(v);
     else
         apply_limit(&v->limit, UINT64_MAX);
@@ -129,14 +129,14 @@ void weir__limit_set(struct weir_reserve *v, uint64_t bytes) {
 void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights) {
     struct weir_limit *limit = &v->limit;
     const weir_amount *prealloc = &v->options->prealloc;
-    uint64_t most = weir__limit_is_share(v) ? atomic_load(&limit->own) : UINT64_MAX;
+    uint64_t most = weir__limit_is_share(v) ? atomic_load(&limit->before_keep_free) : UINT64_MAX;
 
     if (prealloc->kind == WEIR_AMOUNT_SHARE)
         most = weir__size_smaller(
-            most, weir__limit_part(v->device, limit->apart, prealloc->value, weights));
+            most, weir__limit_part(v->device, limit->share_margin, prealloc->value, weights));
     if (most == UINT64_MAX)
         return;
-    weir__lower_to(&v->goal.floor, weir__size_larger(most, atomic_load(&limit->promised)));
-    /* Another thread may have raised `promised' and then the floor, just before this thread lowered the floor. */
-    weir__raise_to(&v->goal.floor, atomic_load(&limit->promised));
+    weir__lower_to(&v->goal.floor, weir__size_larger(most, atomic_load(&limit->least_floor)));
+    /* Another thread may have raised `least_floor' before this thread lowered the floor. */
+    weir__raise_to(&v->goal.floor, atomic_load(&limit->least_floor));
 }

@@ -1,37 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_recovery.c: tries to free memory for a request before the request fails.
+/* oom_recovery.c: the steps (the table `steps') that free memory for a request before the request fails.
  *
- * The table `steps' lists the steps in order.  weir retries the request after each step that may have freed memory,
- * and stops at the first success.  For a request on a captured stream weir takes no step.  This file has no lock,
- * since the engine has its own.  This file must not depend on a particular engine.
+ * weir retries the request after each step that may have freed memory, and stops at the first success.  This file has
+ * no lock, and must not depend on a particular engine.
  */
-#include "reserve/oom_recovery.h"
+#include "reserve/reserve.h"
 
 #include <time.h>
 
+#include "base/result.h"
 #include "base/size.h"
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The longest time to poll for frees that have no event yet, if a trim will wait for the device afterwards anyway. */
+/* The longest time to poll for frees that have no event, if a trim will wait for the device anyway. */
 #define SILENT_NS UINT64_C(4000000)
-/* The pause between two retries while a process that has device memory is ending.  The driver needs a tenth of a
- * second to end a process. */
+/* The pause between two retries while another process is ending, for which the driver needs a tenth of a second. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
-/* The number of bytes by which an engine may have to grow even for a small request, since engines grow in units. */
+/* The bytes by which an engine may have to grow for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
 /* weir waits for other processes for a tenth of the time that OOM recovery may take. */
 #define PROCESS_PEERS_PART 10
-/* If no other process is left, weir waits for this time, since the driver may still be freeing the memory of processes
+/* If no other process is left, weir still waits for this time, since the driver may be freeing the memory of processes
  * that have just ended. */
 #define ALONE_NS UINT64_C(10000000)
-/* Each time weir asks other processes for memory, they trim their memory.  So weir asks for at least a 64th of the
- * device. */
+/* weir asks other processes for at least a 64th of the device, since they trim for each such request. */
 #define ASKED_PART 64
 
-/* Returns the figures of the allocator and of the device after a request of `bytes' bytes has failed. */
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -47,14 +44,14 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     };
 }
 
-/* Returns the device's free memory without the bytes that weir must leave free (--keep-free).  Returns 0 if the driver
- * does not report free memory, so that weir asks other processes for as many bytes as the whole request needs. */
+/* Returns the device's free memory above --keep-free.  Returns 0 if the driver does not report free memory, so that
+ * weir asks other processes for all bytes of the request. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
     return device_free == UINT64_MAX ? 0 : weir__size_subtract(device_free, v->limit.keep_free);
 }
 
-/* Returns 1 if the device lacks memory for the request, so that other processes can help; else 0.  `why' is the status
- * of the failed request.  A limit with --keep-free also depends on the device's free memory. */
+/* Returns 1 if the device lacks memory, so that other processes can help.  `why' is the status of the failed request;
+ * a limit with --keep-free also depends on the device's free memory. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
@@ -65,11 +62,10 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
 struct recovery {
     struct weir_reserve *v;
     struct weir_request *r;
-    /* the group of processes with a common limit to which this process belongs, or NULL */
-    struct weir_group *group;
+    struct weir_group
+        *group; /* the processes with a common limit to which this process belongs, or NULL */
     uint64_t deadline_ns;     /* the longest time to wait for pending frees, or 0 for no wait */
-    /* the bytes of pending frees in the layer above the allocator, such as a framework */
-    uint64_t above;
+    uint64_t above; /* the bytes of pending frees in the layer above, such as a framework's pool */
     int trim_waits; /* 1 if a trim by this engine waits for the device */
     int tries;
     weir_status status; /* the status of the last attempt to allocate the block */
@@ -80,8 +76,7 @@ static void retry_request(struct recovery *c) {
     c->status = weir__reserve_try(c->v, c->r);
 }
 
-/* Returns 1 if idle memory, pending frees and growth together have enough bytes for the request, else 0.  Pending
- * frees include those of the layer above the allocator.  The growth is restricted by the limit and the device. */
+/* Returns 1 if idle memory, pending frees and growth together have enough bytes for the request, else 0. */
 static int could_fit(const struct recovery *c) {
     weir_failure now = read_failure(c->v, c->r->bytes);
     uint64_t idle = now.reserved - now.in_use + c->above;
@@ -91,15 +86,15 @@ static int could_fit(const struct recovery *c) {
            idle + weir__size_smaller(device, weir__size_subtract(now.limit, now.reserved));
 }
 
-/* Flushes the idle memory of the per-stream caches and of the guard to the engine, after a wait for the device.  Does
- * nothing if the request must not wait, or is larger than the device.  Returns 1 on success, else 0. */
+/* Flushes the per-stream caches and the guard to the engine, after a wait for the device, unless the request must not
+ * wait or is larger than the device.  Returns 1 on success, else 0. */
 static int flush_above(struct recovery *c) {
     return c->v->flush && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
            c->v->flush(c->v->flush_context) == WEIR_OK;
 }
 
-/* Asks the layer above the allocator, such as a framework's pool, to free memory that it does not need.  The freed
- * blocks lie in the per-stream caches until these are flushed.  Returns 1 if the layer has freed memory, else 0. */
+/* Makes the layer above the allocator, such as a framework's pool, free memory that it does not need, and flushes the
+ * freed blocks.  Returns 1 if the layer has freed memory, else 0. */
 static int reclaim_above(struct recovery *c, int may_wait) {
     if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
         return 0;
@@ -107,9 +102,9 @@ static int reclaim_above(struct recovery *c, int may_wait) {
     return 1;
 }
 
-/* Returns the nanoseconds for which weir should poll pending frees.  If a free with an event is pending, weir polls
- * until the deadline of OOM recovery.  `silent' is the number of streams with frees that have no event.  If there are
- * only such frees, and a trim will wait for the device afterwards, weir polls only for SILENT_NS. */
+/* Returns the nanoseconds for which weir should poll pending frees.  `is_pending' is set if frees with an event are
+ * pending.  `silent' is the number of streams with frees that have no event; for these alone, weir polls for SILENT_NS
+ * if a trim will wait for the device afterwards. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || c->v->engine->driver_pool)
         return c->deadline_ns;
@@ -118,9 +113,8 @@ static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t sil
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Waits for pending frees of the layer above the allocator and of the engine, by polling with growing pauses until the
- * deadline of OOM recovery.  Does not block in a driver call for a stream, since the stream's work may itself wait for
- * the calling thread. */
+/* Polls pending frees with growing pauses.  Does not block in a driver call for a stream, since the stream's work may
+ * itself wait for the calling thread. */
 static void poll_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     uint64_t started, pause = FIRST_PAUSE_NS;
@@ -145,16 +139,15 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the idle memory of the per-stream caches and of the guard to the engine, and trims all idle memory.  Only
- * flushes if the trim would wait for the device and the request must not wait.  If the request exceeds the limit, a
- * trim would be useless, since the request could not allocate the released memory again; the trim then only waits for
- * pending frees. */
+/* Flushes the per-stream caches and the guard, and trims all idle memory, unless the trim would wait and the request
+ * must not.  If the request exceeds the limit, the trim only waits for pending frees, since the request could not
+ * allocate the released memory again. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
     uint64_t keep;
 
-    /* The statistics do not report this attempt as a retry, since it is the first one with all idle memory. */
+    /* The first attempt with all idle memory is no retry for the statistics. */
     if (flush_above(c))
         c->status = weir__reserve_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
@@ -170,15 +163,14 @@ static void flush_and_trim(struct recovery *c) {
 
 /* ---- steps outside the allocator ---------------------------------------------------------------- */
 
-/* Retries the request after other allocators or other processes have released memory.  The limit may have risen, too.
- * */
+/* Retries the request after others have released memory, which may have raised the limit, too. */
 static void try_with_more(struct recovery *c) {
     (void)weir__limit_refresh(c->v);
     retry_request(c);
 }
 
-/* Makes other allocators of this process release idle memory on the device: first as many bytes as the request needs,
- * and, if the request still fails, all idle memory. */
+/* Makes other allocators of this process release idle memory: first as many bytes as the request needs, and, if the
+ * request still fails, all. */
 static void ask_allocators(struct recovery *c) {
     struct weir_reserve *v = c->v;
     weir_failure now;
@@ -202,14 +194,14 @@ static void sleep_between_rounds(uint64_t pause_ns) {
     nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
 }
 
-/* Returns the bytes that the request needs in addition to the allocator's idle memory and the device's free memory. */
+/* Returns the bytes that the request needs beyond idle memory and the device's free memory. */
 static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
     return weir__size_subtract(bytes,
                                now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns the figures of the allocator after a failed request.  The memory in use is the sum of live blocks: the
- * engine's own figure may include weir's internal blocks, and memory that another thread is releasing. */
+/* Returns the figures of a failed request, with the sum of live blocks as memory in use: the engine's own figure may
+ * include internal blocks, and memory that another thread is releasing. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -226,10 +218,10 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_subtract(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir should stop asking other processes, after a round in which none has released memory; else 0.  weir
- * stops if no process will release memory, and the missing memory has not become free in another way.  `before' has
- * the figures from before the round, which began at `began'.  *alone is 0 while another process exists.  Afterwards it
- * is the time until which weir waits for the memory of ended processes. */
+/* Returns 1 if weir should stop asking other processes, since none has released or will release memory, and the
+ * missing memory has not become free in another way; else 0.  `before' has the figures from before the round, which
+ * began at `began'.  *alone is 0 while another process exists, and then the time until which weir waits for the memory
+ * of ended processes. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -239,7 +231,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->kept != UINT64_MAX) {
         *alone = 0;
-        /* The request fits if the other processes release all memory except the `kept' bytes that they have in use. */
+        /* The request fits if other processes release all memory except the `kept' bytes in use. */
         if (weir__size_subtract(most, before->in_use + bytes) >= answers->kept)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
@@ -254,15 +246,13 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
     return lacks == 0 || missing_bytes(v, &now, bytes) > 0;
 }
 
-/* Returns the bytes that other processes of the group must release before the group's common limit allows the request.
- * */
+/* Returns the bytes that the group must release before its common limit allows the request. */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_subtract(bytes + UNIT, weir__group_room(g));
 }
 
-/* Asks the processes of the group for memory until the group's common limit allows the request.  Stops after a tenth
- * of the time that OOM recovery may take, in real time.  Also stops if no process of the group can release memory and
- * none is ending. */
+/* Asks the processes of the group for memory until the group's common limit allows the request, for a tenth of the time
+ * that OOM recovery may take.  Stops early if no process can release memory and none is ending. */
 static void ask_group(struct recovery *c, struct weir_group *g) {
     struct weir_reserve *v = c->v;
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
@@ -298,8 +288,7 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
 }
 
 /* Asks other processes for memory, for a tenth of the time that OOM recovery may take, or for all of it while a killed
- * process is ending.  If this process belongs to a group with a common limit, asks the processes of the group first,
- * and the other processes only after the group's limit allows the request. */
+ * process is ending.  A group with a common limit comes first. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -330,7 +319,7 @@ static void ask_processes(struct recovery *c) {
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
                               figures.reserved);
-        /* A process that was ending may have freed its memory since the last attempt, so weir retries. */
+        /* The ended process may have freed its memory since the last attempt, so weir retries. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
             break;
@@ -340,8 +329,7 @@ static void ask_processes(struct recovery *c) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        /* Other processes have released memory, but the request has still failed: the memory was too little,
-         * fragmented, or used by another process.  weir asks for twice as much. */
+        /* The released memory was too little, fragmented, or used by another process. */
         if (answers.given > 0)
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
@@ -351,20 +339,18 @@ static void ask_processes(struct recovery *c) {
     }
 }
 
-/* Calls the driver even though the device reports too little free memory, since the device may have more memory than
- * it reports.  Does nothing if the engine has already called the driver for this request. */
+/* Calls the driver even though the device reports too little free memory, since the device may have more than it
+ * reports.  Does nothing if the engine has already called the driver for this request. */
 static void insist(struct recovery *c) {
     if (!c->r->foretold)
         return;
     c->r->flags |= WEIR_REQUEST_INSISTS;
-    /* The statistics do not report this attempt as a retry, since weir has not called the driver for the request
-     * before. */
+    /* The first driver call for the request is no retry for the statistics. */
     c->status = weir__reserve_try(c->v, c->r);
 }
 
 /* ---- OOM recovery ------------------------------------------------------------------------------ */
 
-/* All steps of OOM recovery, in order. */
 static void (*const steps[])(struct recovery *c) = {
     poll_frees, flush_and_trim, ask_allocators, ask_processes, insist,
 };
@@ -397,8 +383,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (weir__is_failure(c.status) && r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
         weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
         r->flags |= WEIR_REQUEST_CAPTURED;
-    /* On a captured stream weir takes no step.  The block would be a memory node of a graph, which cannot use the
-     * engine's idle memory, and a free on the captured stream would become part of the graph. */
+    /* On a captured stream the block would be a memory node of a graph, which cannot use the engine's idle memory. */
     for (size_t i = 0; i < sizeof steps / sizeof *steps && weir__is_failure(c.status) &&
                        !(r->flags & WEIR_REQUEST_CAPTURED);
          i++)
@@ -406,7 +391,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_elapsed_ns(v->device, started);
-    /* The wait included growth of reserved memory, which has already added its own time to stall_ns. */
+    /* Growth during the wait has already added its time to stall_ns. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_subtract(waited, counted),
                               memory_order_relaxed);

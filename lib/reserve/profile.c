@@ -30,8 +30,7 @@ uint64_t weir__profile_hash(const void *bytes, size_t count) {
 
 /* ---- the target ------------------------------------------------------------------------------ */
 
-/* Returns the run of the profile with the largest need of reserved memory.  If there is no run, the returned run has
- * only zeros. */
+/* Returns the run with the largest need of reserved memory, or a run of zeros if the profile has none. */
 static const struct weir_profile_run *largest_run(const struct weir_profile *profile) {
     const struct weir_profile_run *largest = profile->last;
 
@@ -49,8 +48,8 @@ static int is_within_a_16th(uint64_t a, uint64_t b) {
     return (a > b ? a - b : b - a) <= b / 16;
 }
 
-/* Sets the need of a run without growth to what weir expects.  In such a run, reserved memory may be larger than the
- * need, because it was preallocated.  `target' is the run with the largest need. */
+/* Sets the need of a run without growth to what weir expects, since preallocated memory may be larger than the need.
+ * `target' is the run with the largest need. */
 static void set_expected(struct weir_profile_run *run, const struct weir_profile_run *target) {
     double each = target->in_use > 0 ? (double)target->reserved / (double)target->in_use : 1.125;
 
@@ -98,7 +97,7 @@ size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                                      weir__profile_hash(text, length));
 }
 
-/* Returns the next number in a text, and skips all characters before the number.  Moves *at behind the number. */
+/* Returns the next number in a text, and moves *at behind it. */
 static uint64_t next_number(const char **at) {
     char *end;
     uint64_t number = strtoull(*at + strcspn(*at, "0123456789"), &end, 10);
@@ -107,12 +106,12 @@ static uint64_t next_number(const char **at) {
     return number;
 }
 
-/* Reads the lines of a profile after the lines for the device and the settings, without checks.  The caller then
- * writes the result as text again, and accepts it only if both texts are equal. */
+/* Reads the lines of a profile after the line `settings', without checks: weir writes the result as text again, and
+ * accepts the profile only if both texts are equal. */
 static struct weir_profile read_lines(const char *at) {
     struct weir_profile profile = {0};
 
-    /* Skips the line with the target, since weir computes the target from the other lines. */
+    /* skips the target, which weir computes from the runs */
     at += strcspn(at, "\n");
     profile.runs = next_number(&at);
     for (size_t i = 0; i < WEIR_PROFILE_RUNS && i < profile.runs; i++) {

@@ -9,20 +9,15 @@
  *     run 1764422723123456789 8589934592 8000000000
  *     checksum 89abcdef01234567
  *
- * The file has a line `run` for each of the last four runs.  weir accepts a file only if weir itself would write the
- * file's numbers as exactly the same bytes.  The checksum, FNV-1a of 64 bits, detects accidents, not attacks.
+ * The file has a line `run` for each of the last four runs: id, needed bytes, bytes in use.  The checksum, FNV-1a of 64
+ * bits, detects accidents, not attacks.  The target, the memory to preallocate, is the largest need of these runs.
  *
- * The target is the largest need of the last four runs.  The need of a run is computed as follows.
+ * A run in which reserved memory grew needed all of its reserved memory.  For a run without growth weir expects that
+ * each byte in use needs as much reserved memory as in the run with the largest need, or an eighth more than the memory
+ * in use if there is no such run.  An expected need that is at most an eighth below the target becomes the target.
  *
- * With growth.  A run in which reserved memory grew needed all of its reserved memory.
- *
- * Without growth.  weir expects that each byte in use needs as much reserved memory as in the run with the largest
- * need.  If there is no such run, weir expects a need of an eighth more than the memory in use.  An expected need that
- * is at most an eighth below the target counts as the target.
- *
- * Little growth.  Blocks have other addresses in preallocated memory, so each run of a program may grow a little above
- * the target.  The target must not rise each time.  So a run with growth counts as a run without growth if its peaks
- * are within a 16th of the peaks of the run with the largest need.
+ * Blocks have other addresses in preallocated memory, so each run may grow a little above the target, and the target
+ * would rise each time.  So growth does not count if the run's peaks are within a 16th of those of the largest run.
  *
  * This file must not depend on drivers, engines, settings or allocators.
  */
@@ -40,30 +35,27 @@ enum {
     WEIR_PROFILE_MOST_BYTES = 2048, /* larger than the text of any profile, with its final byte 0 */
 };
 
-/* The peaks of one run of a program, in bytes.  In a profile, `reserved' is the reserved memory that the run needed,
- * and `in_use' is the memory in use for which it was needed. */
+/* One run of a program: its id, which is never 0, the reserved bytes that it needed, and its peak of bytes in use. */
 struct weir_profile_run {
-    uint64_t id; /* the run's id, which differs from the ids of all other runs and is never 0 */
+    uint64_t id;
     uint64_t reserved, in_use;
 };
 
 /* The contents of a profile.  A profile without runs has only zeros. */
 struct weir_profile {
     uint64_t runs; /* the number of runs that were ever added */
-    /* The last runs.  Run number N is at the index N % WEIR_PROFILE_RUNS. */
+    /* The last runs: run number N is at the index N % WEIR_PROFILE_RUNS. */
     struct weir_profile_run last[WEIR_PROFILE_RUNS];
 };
 
-/* Returns the FNV-1a hash of `count' bytes, which is the checksum of a profile. */
+/* Returns the FNV-1a hash of `count' bytes. */
 uint64_t weir__profile_hash(const void *bytes, size_t count);
-/* Adds a run to the profile.  If the profile already has a run with this id, replaces it.  `grew' is 1 if the run
- * needed more reserved memory than was preallocated. */
+/* Adds a run, or replaces the run that has its id.  `grew' is 1 if the run needed more than was preallocated. */
 void weir__profile_add(struct weir_profile *profile, struct weir_profile_run run, int grew);
 /* Returns the number of bytes to preallocate in the next run, or 0 if the profile has no run. */
 uint64_t weir__profile_target(const struct weir_profile *profile);
 
-/* Writes a profile as text.  `key' is the text of the two lines that name the device and the settings.  Returns the
- * length of the text. */
+/* Writes a profile as text.  `key' has the lines `device' and `settings'.  Returns the length of the text. */
 size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                            char text[WEIR_PROFILE_MOST_BYTES]);
 
@@ -72,24 +64,20 @@ enum weir_profile_found {
     WEIR_PROFILE_NONE, /* the file does not exist */
     /* The file is empty, or a profile that weir cannot use, for example of another device.  weir may replace it. */
     WEIR_PROFILE_USELESS,
-    /* The file is no profile, or cannot be read.  weir must not change it. */
-    WEIR_PROFILE_FOREIGN,
+    WEIR_PROFILE_FOREIGN, /* the file is no profile, or cannot be read, so weir must not change it */
 };
 
-/* Reads a profile from a text of `bytes` characters, which is followed by a byte 0.  `key' is the text of the two
- * lines that must name the device and the settings.  On WEIR_PROFILE_READ fills *profile.  Otherwise leaves *profile
- * unchanged and writes the reason to *problem. */
+/* These functions read a profile from a text of `bytes` characters and a byte 0, or from the file `path'.  `key' has
+ * the lines `device' and `settings' that the profile must contain.  On WEIR_PROFILE_READ they fill *profile.  Otherwise
+ * they leave *profile unchanged and write the reason to *problem. */
 enum weir_profile_found weir__profile_parse(const char *text, size_t bytes, const char *key,
                                             struct weir_profile *profile,
                                             struct weir_problem *problem);
-/* Reads a profile from the file `path'.  `key' is the text of the two lines that must name the device and the
- * settings.  On WEIR_PROFILE_READ fills *profile.  Otherwise leaves *profile unchanged and writes the reason to
- * *problem. */
 enum weir_profile_found weir__profile_load(const char *path, const char *key,
                                            struct weir_profile *profile,
                                            struct weir_problem *problem);
-/* Writes a profile to the file `path' and replaces an earlier file.  Only the owner can read the file.  Returns 1 on
- * success.  On failure returns 0 and writes the reason to *problem. */
+/* Writes a profile to the file `path', which only the owner can read.  Returns 1 on success.  On failure returns 0 and
+ * writes the reason to *problem. */
 int weir__profile_store(const char *path, const char *key, const struct weir_profile *profile,
                         struct weir_problem *problem);
 

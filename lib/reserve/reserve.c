@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* reserve.c: serves a request that the caches could not serve, and adjusts reserved memory afterwards.
- *
- * The engine serves a request from idle memory or by growth.  If the engine has too little memory for r->bytes, weir
- * retries with the smaller size r->least, and then runs OOM recovery.
- */
+/* reserve.c: serves a request that the caches could not serve, and adjusts reserved memory afterwards. */
 #include "reserve/reserve.h"
 
 #include "base/result.h"
-#include "reserve/oom_recovery.h"
 
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending) {
     weir__reclaim_fn *reclaim = atomic_load_explicit(&v->reclaim, memory_order_acquire);
@@ -33,7 +28,7 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
 }
 
 /* Retries a request after the engine has failed: with r->least bytes if the caller accepts a smaller block, and then
- * by OOM recovery.  A request at a fixed address is not retried. */
+ * by OOM recovery. */
 static weir_status serve_after_failure(struct weir_reserve *v, struct weir_request *r,
                                        weir_status status) {
     r->result = weir__driver_result;
@@ -46,8 +41,8 @@ static weir_status serve_after_failure(struct weir_reserve *v, struct weir_reque
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
 
-/* Records a block that is a memory node of a graph, so that weir later recognizes a free of the block.  If there is no
- * host memory, returns the block to the driver, which owns the memory of graphs, and fails with E_HOST_MEMORY. */
+/* Records a block that is a memory node of a graph, so that weir recognizes its free.  If there is no host memory, the
+ * driver frees the block, since it owns the memory of graphs. */
 static weir_status record_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_note(&v->graphs, r->block))
         return WEIR_OK;
@@ -56,13 +51,12 @@ static weir_status record_node(struct weir_reserve *v, const struct weir_request
 }
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) {
-    /* The engine may be the first to find out that the stream is captured.  weir then still adjusts reserved memory.
-     * */
+    /* Read first, since the engine sets the flag if it finds out that the stream is captured. */
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 
     if (!is_graphs && v->goal.ahead.is_on)
-        weir__goal_catch_up(v);
+        weir__goal_run_due_steps(v);
     status = v->engine->ops->alloc(v->engine, r);
     if (status != WEIR_OK)
         status = serve_after_failure(v, r, status);

@@ -73,7 +73,7 @@ TEST_EACH(WORLDS, a_free_from_another_context_is_behind_its_work) {
             CU(weir__model_use(A, (uintptr_t)block, sizes[i], ++owner, MS));
             CU(driver->cuStreamSynchronize(A));
             CU(weir__model_use((CUstream)(void *)far, (uintptr_t)block, sizes[i], owner, 5 * MS));
-            OK(weir__drop_in_free_behind(a, block, (CUstream)(void *)far, B));
+            OK(weir__drop_in_free_after(a, block, (CUstream)(void *)far, B));
             for (int j = 0; j < 2; j++) {
                 CUstream stream = j ? B : A;
 
@@ -103,10 +103,10 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody)
     busy(A, 50 * MS);
     reserve = stats_of(a).reserved;
     for (int i = 0; i < 4; i++)
-        OK(weir__drop_in_free_done(a, block[i]));
+        OK(weir__drop_in_free_completed(a, block[i]));
     MUST_EQ(stats_of(a).blocks, 0);
     for (int i = 0; i < 4; i++) {
-        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, block[i]));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_completed(a, block[i]));
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
     }
     again = alloc_in_world(9 * MIB, B);
@@ -123,7 +123,7 @@ TEST_EACH(WORLDS, a_slot_that_is_done_comes_home) {
     make_drop_in(_i);
     for (int i = 0; i < 64; i++)
         block[i] = alloc_in_world(2000, A);
-    OK(weir__drop_in_free_done(a, block[20]));
+    OK(weir__drop_in_free_completed(a, block[20]));
     for (int i = 0; i < 64 && !found; i++) {
         unsigned char *more = alloc_in_world(2000, A);
 
@@ -325,13 +325,13 @@ TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
     young = alloc_in_world(3000, B); /* B has no cache */
     free_in_world(young, B);
     if (world_has_caches(_i)) {
-        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, young));
-        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, &host));
-        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, small + 512));
-        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, large + 512));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_completed(a, young));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_completed(a, &host));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_completed(a, small + 512));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_completed(a, large + 512));
     }
-    OK(weir__drop_in_free_done(a, small));
-    OK(weir__drop_in_free_done(a, large));
+    OK(weir__drop_in_free_completed(a, small));
+    OK(weir__drop_in_free_completed(a, large));
 }
 
 /* weir queries no stream, so that only the call about the stream's end tells the handle's next stream apart. */
@@ -521,15 +521,15 @@ TEST_EACH(WORLDS, a_context_goes) {
 
     make_drop_in(_i);
     block = alloc_in_world(5000, A);
-    weir__drop_in_lose(a);
+    weir__drop_in_mark_lost(a);
     count_from_here();
     EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 1000, A, &none));
     EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 9 * MIB, NULL, &none));
     EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, block, A));
-    EXPECT(WEIR_E_DEVICE_LOST, weir__drop_in_free_done(a, block));
+    EXPECT(WEIR_E_DEVICE_LOST, weir__drop_in_free_completed(a, block));
     EXPECT(WEIR_E_DEVICE_LOST, weir_block_range(a, block, NULL, NULL));
     weir__drop_in_stream_ends(a, A);
-    (void)weir__drop_in_holds(a, (uintptr_t)block);
+    (void)weir__drop_in_contains(a, (uintptr_t)block);
     EXPECT_CALLS({WEIR_ENTRY_cuMemFree, 0});
     MUST(none == NULL);
     MUST_EQ(lines(), 0);
@@ -545,10 +545,10 @@ TEST_EACH(WORLDS, addresses_of_its_memory_are_recognised) {
 
     make_drop_in(_i);
     block = alloc_in_world(5000, A);
-    MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts || worlds[_i].kind == KIND_DIRECT);
+    MUST_EQ(weir__drop_in_contains(a, (uintptr_t)block), cuts || worlds[_i].kind == KIND_DIRECT);
     free_in_world(block, A);
-    MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts);
-    MUST(!weir__drop_in_holds(a, (uintptr_t)&host));
+    MUST_EQ(weir__drop_in_contains(a, (uintptr_t)block), cuts);
+    MUST(!weir__drop_in_contains(a, (uintptr_t)&host));
     MUST_EQ(weir__drop_in_keeps_addresses(a), worlds[_i].kind == KIND_MAPPED);
 }
 

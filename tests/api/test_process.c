@@ -204,7 +204,7 @@ TEST(a_trim_of_the_process_is_one_of_all_devices) {
     MUST_EQ(memory.released, used - used_on(0) - used_on(1));
     MUST_LE(3 * GIB, memory.released);
     MUST_LE(memory.reserved, 2 * live + 128 * MIB);
-    weir__drop_in_lose(of(1));
+    weir__drop_in_mark_lost(of(1));
     OK(weir_process_trim(&memory)); /* lost memory does not count */
     MUST_EQ(memory.in_use, live);
     MUST_EQ(memory.released, 0);

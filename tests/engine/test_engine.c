@@ -250,7 +250,7 @@ TEST(the_largest_signal_counts) {
     weir__goal_signal(&v.goal, 300);
     weir__goal_signal(&v.goal, 200);
     MUST_EQ(atomic_load(&pressure->wanted), 300);
-    atomic_store(&pressure->is_looking, 1);
+    atomic_store(&pressure->is_release_running, 1);
     weir__goal_lower_in_request(&v, &(struct weir_request){.bytes = 1});
     MUST_EQ(atomic_load(&pressure->wanted), 300);
 }

@@ -347,9 +347,9 @@ TEST(a_context_asks_for_all_once) {
     own = join_registry(driver, 0);
     comes(0, 10, 0);
     ANSWERS(0, pthread_create(&thread, NULL, act_as_member, (void *)(uintptr_t)&way));
-    MUST(weir__allocator_admit(own, &admission));
+    MUST(weir__allocator_ask_for_context(own, &admission));
     ANSWERS(0, pthread_join(thread, NULL));
-    MUST(!weir__allocator_admit(own, &admission));
+    MUST(!weir__allocator_ask_for_context(own, &admission));
     leave_registry(own);
 }
 
@@ -518,11 +518,11 @@ TEST(a_context_waits_for_who_has_not_answered) {
 
     own = join_registry(driver, 0);
     comes(0, 10, 0);
-    while (weir__allocator_admit(own, &admission))
+    while (weir__allocator_ask_for_context(own, &admission))
         ;
     MUST_LE(1000 * MS, weir__registry_now() - began);
     admission = (struct weir_admission){0};
-    MUST(!weir__allocator_admit(own, &admission)); /* a silent process is not asked */
+    MUST(!weir__allocator_ask_for_context(own, &admission)); /* a silent process is not asked */
     leave_registry(own);
 }
 

@@ -177,11 +177,11 @@ TEST_EACH(WAYS, whoever_finds_a_turn_goes_on) {
     weir_allocator *a = make_ahead(driver, _i, GIB);
     uint64_t steps = stats_of(a).ahead_steps;
 
-    weir__goal_hold(&a->reserve);
+    weir__goal_pause_ahead(&a->reserve);
     weir__model_advance(5 * MS);
     OK(weir_free(a, alloc_block_from(a, 100 * MIB, A), A));
     MUST_EQ(stats_of(a).ahead_steps, steps);
-    weir__goal_go_on(&a->reserve);
+    weir__goal_resume_ahead(&a->reserve);
     OK(weir_free(a, alloc_block_from(a, 101 * MIB, A), A));
     MUST_LE(steps + 1, stats_of(a).ahead_steps);
     destroy_and_check(a);
@@ -191,10 +191,10 @@ TEST_EACH(WAYS, a_lost_device_is_left_alone) {
     weir_options options = ahead_options(_i, 6 * GIB);
     weir_allocator *a = create_on(&real, &options);
     AWAIT(stats_of(a).ahead_steps > 0);
-    weir__goal_hold(&a->reserve);
+    weir__goal_pause_ahead(&a->reserve);
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
     uint64_t steps = stats_of(a).ahead_steps;
-    weir__goal_go_on(&a->reserve);
+    weir__goal_resume_ahead(&a->reserve);
     sleep_for_ms(20);
     MUST_EQ(stats_of(a).ahead_steps, steps);
     OK(weir_allocator_destroy(a));

@@ -166,7 +166,7 @@ static void write_profile_of(const weir_options *options, uint64_t need) {
 
     weir__profile_add(&profile, (struct weir_profile_run){1, need, need}, 1);
     OK(weir_allocator_create(options, &a));
-    MUST(weir__profile_store(options->profile, a->learn->key, &profile, &problem));
+    MUST(weir__profile_store(options->profile, a->run_profile->key, &profile, &problem));
     OK(weir_allocator_destroy(a));
 }
 
@@ -328,7 +328,7 @@ TEST(one_run_is_noted_once) {
     weir_allocator *a;
     OK(weir_allocator_create(&options, &a));
     char key[WEIR_PROFILE_KEY_BYTES];
-    memcpy(key, a->learn->key, sizeof key);
+    memcpy(key, a->run_profile->key, sizeof key);
     for (int i = 1; i <= 3; i++) {
         request_rounds(a, 10 * i);
         OK(weir_profile_save(a, NULL));
@@ -475,7 +475,7 @@ TEST(threads_may_save_at_once) {
     weir_allocator *a;
     OK(weir_allocator_create(&options, &a));
     char key[WEIR_PROFILE_KEY_BYTES];
-    memcpy(key, a->learn->key, sizeof key);
+    memcpy(key, a->run_profile->key, sizeof key);
     request_rounds(a, 10);
     for (int i = 0; i < SAVERS; i++)
         ANSWERS(0, pthread_create(&thread[i], NULL, save_from_thread, a));

@@ -14,10 +14,11 @@
  * ends the thread, and nothing touches the allocator after it; no step is made after the driver has gone; neither a
  * thread nor a forked child waits for ever.
  *
- * Mistakes to be found: ARM_LATE (the thread arms the mark after it has looked); TOLD_LATE (the thread clears `told`
- * after its turn); NO_LOCK (`told` is set without the lock); ONE_TRY (a request that fails does not wait for the step) and NO_HOLD (destruction looks beside a step),
- * with POOL; NO_JOIN; NOT_SIGNALLED (the thread is not woken to end); NO_STEPPING (a turn does not look whether the
- * process ends); CHILD_EXITS (a child runs what its parent had for its exit). */
+ * Mistakes to be found: ARM_LATE (the thread arms the mark after it has looked); TOLD_LATE (the thread clears
+ * `wake_requested` after its turn); NO_LOCK (`wake_requested` is set without the lock); ONE_TRY (a request that fails
+ * does not wait for the step) and NO_HOLD (destruction looks beside a step), with POOL; NO_JOIN; NOT_SIGNALLED (the
+ * thread is not woken to end); NO_STEPPING (a turn does not look whether the process ends); CHILD_EXITS (a child runs
+ * what its parent had for its exit). */
 #define LOW 1
 #define HIGH 2
 #define LIMIT 3
@@ -26,8 +27,8 @@ byte reserve, in_use, probing;
 bit growing;
 /* the thread's */
 byte mark = LOW;
-bit turning, stepping, lock_;
-bool told, stopped, exiting;
+bit step_lock, process_step_lock, lock_;
+bool wake_requested, stopped, exiting;
 bool asleep;               /* until the signal */
 #ifdef DEAF
 bool is_deaf;              /* steps have been given up */
@@ -121,24 +122,24 @@ proctype thread() {
     :: stopped -> break
     :: else ->
 #ifndef TOLD_LATE
-        told = false;
+        wake_requested = false;
 #endif
         give(lock_);
-        take(turning);
-        take(stepping);
+        take(step_lock);
+        take(process_step_lock);
         if
 #ifndef NO_STEPPING
         :: exiting -> pauses = false
 #endif
         :: else -> take_turn()
         fi;
-        atomic { give(stepping); give(turning) }
+        atomic { give(process_step_lock); give(step_lock) }
         take(lock_);
 #ifdef TOLD_LATE
-        told = false;
+        wake_requested = false;
 #endif
         do
-        :: stopped || told || pauses -> break
+        :: stopped || wake_requested || pauses -> break
         :: else ->
             atomic { asleep = true; give(lock_) }
 end:        !asleep;
@@ -158,11 +159,11 @@ end:        !asleep;
 
 inline tell() {
 #ifdef NO_LOCK
-    told = true;
+    wake_requested = true;
     asleep = false
 #else
     take(lock_);
-    told = true;
+    wake_requested = true;
     asleep = false;
     give(lock_)
 #endif
@@ -171,7 +172,7 @@ inline tell() {
 /* ---- requests ---- */
 
 /* One unit, for which the reserve may have to grow. */
-inline ask_engine() {
+inline alloc_from_engine() {
     atomic {
         got = true;
         if
@@ -184,10 +185,10 @@ inline ask_engine() {
 }
 
 inline allocate() {
-    ask_engine();
+    alloc_from_engine();
 #if defined(POOL) && !defined(ONE_TRY)
     if
-    :: !got -> take(growing); ask_engine(); give(growing) /* a trim, and once more */
+    :: !got -> take(growing); alloc_from_engine(); give(growing) /* a trim, and once more */
     :: else
     fi;
 #endif
@@ -232,11 +233,11 @@ proctype requester(byte left) {
 
 inline destroy() {
 #ifndef NO_HOLD
-    take(turning);
+    take(step_lock);
 #endif
     assert(in_use + probing == 0);
 #ifndef NO_HOLD
-    give(turning);
+    give(step_lock);
 #endif
     take(lock_);
     stopped = true;
@@ -251,9 +252,9 @@ inline destroy() {
 }
 
 inline end_process() {
-    take(stepping);
+    take(process_step_lock);
     exiting = true;
-    give(stepping)
+    give(process_step_lock)
 }
 
 proctype program() {
@@ -269,10 +270,10 @@ proctype program() {
 /* At any time; it has no thread, and what its parent's held it holds for ever. */
 proctype child() {
 #ifdef CHILD_EXITS
-    bit stepping_then;
+    bit process_step_lock_then;
 
-    stepping_then = stepping;
-    stepping_then == 0
+    process_step_lock_then = process_step_lock;
+    process_step_lock_then == 0
 #else
     skip /* public calls end where they begin */
 #endif

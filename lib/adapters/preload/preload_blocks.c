@@ -28,7 +28,7 @@ static uint64_t last_block_id; /* guarded by `lock` */
 static int find_of_served(struct weir_served *s, CUdeviceptr address, struct weir_found *found) {
     void *base;
 
-    if (!weir__drop_in_may_have(s->allocator, address) ||
+    if (!weir__drop_in_may_contain(s->allocator, address) ||
         weir_block_range(s->allocator, (const void *)(uintptr_t)address, &base, &found->bytes) !=
             WEIR_OK)
         return 0;
@@ -73,7 +73,7 @@ struct weir_served *weir__allocator_at(CUdeviceptr address) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
-        if (weir__drop_in_holds(s->allocator, address))
+        if (weir__drop_in_contains(s->allocator, address))
             return s;
     }
     return NULL;

@@ -10,7 +10,7 @@
 static weir_status free_on_foreign_stream(struct weir_served *s, void *block, CUstream stream) {
     CUstream private_stream = weir__served_private_stream(s);
 
-    return private_stream ? weir__drop_in_free_behind(s->allocator, block, stream, private_stream)
+    return private_stream ? weir__drop_in_free_after(s->allocator, block, stream, private_stream)
                           : WEIR_E_STREAM;
 }
 
@@ -49,7 +49,7 @@ static int is_served_lost(const struct weir_served *s) {
 static int is_in_allocator(CUdeviceptr block) {
     for (unsigned i = 0; i < weir__served_known(); i++)
         if (!is_served_lost(weir__served_at(i)) &&
-            weir__drop_in_holds(weir__served_at(i)->allocator, block))
+            weir__drop_in_contains(weir__served_at(i)->allocator, block))
             return 1;
     return 0;
 }
@@ -105,7 +105,7 @@ static inline int free_common_case(CUdeviceptr block, CUstream stream) {
     if (is_any_captured() || !has_no_block_records() ||
         atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LIVE ||
         is_of_other_context(s, stream) ||
-        !weir__drop_in_free_own(s->allocator, (void *)(uintptr_t)block, stream))
+        !weir__drop_in_free_to_cache(s->allocator, (void *)(uintptr_t)block, stream))
         return 0;
     weir__served_freed(s);
     return 1;
@@ -169,7 +169,8 @@ static CUresult free_synchronously(const struct weir_found *found) {
     if (result != CUDA_SUCCESS)
         return result;
     weir__block_end(found);
-    result = weir__result_of(weir__drop_in_free_done(s->allocator, (void *)(uintptr_t)found->base));
+    result =
+        weir__result_of(weir__drop_in_free_completed(s->allocator, (void *)(uintptr_t)found->base));
     after_free(found, result == CUDA_SUCCESS);
     return result;
 }

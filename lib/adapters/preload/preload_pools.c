@@ -759,7 +759,7 @@ void weir__served_mark_lost(int device) {
         if (!was_released && is_on_device(s, (void *)(intptr_t)device))
             atomic_store_explicit(&s->is_stuck, 1, memory_order_relaxed);
         atomic_store_explicit(&s->state, WEIR_SERVED_LOST, memory_order_release);
-        weir__drop_in_lose(s->allocator);
+        weir__drop_in_mark_lost(s->allocator);
     }
     if (is_held)
         weir__show_resume();

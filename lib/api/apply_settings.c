@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* hold_settings.c: checks the settings of a new allocator against its device, and converts amounts to bytes.
+/* apply_settings.c: checks the settings of a new allocator against its device, and converts amounts to bytes.
  *
  * This file must not depend on how an engine places blocks. */
 #include "config.h"
@@ -15,12 +15,11 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* If processes preallocate shares of the device, 1/APART_PART of the device's memory stays free for contexts and for
- * the code that programs load. */
-enum { APART_PART = 64 };
+/* If processes preallocate shares, 1/SHARE_MARGIN_PART of the device's memory stays free for contexts and code. */
+enum { SHARE_MARGIN_PART = 64 };
 
-/* Sets the limit and the preallocation in bytes if an option makes them this process's share of the device ("share").
- * Also converts the option keep_free to bytes, because it makes the shares smaller. */
+/* Sets the limit and the preallocation in bytes if an option makes them this process's share of the device.  Also
+ * converts the option keep_free, which makes shares smaller. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *o = &a->options;
@@ -35,7 +34,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
             "keep-free '%s' is above the device's %s: nothing could be allocated; keep less free",
             asked, WEIR_SHOWN(memory->total));
     }
-    limit->follows =
+    limit->is_dynamic =
         o->engine != WEIR_ENGINE_BFC_FIXED && (limit->keep_free > 0 || weir__limit_has_share(o));
     if (!weir__limit_has_share(o))
         return WEIR_OK;
@@ -50,20 +49,22 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
             a, weir__without_driver(WEIR_E_INVALID),
             "the weights of all processes on the device sum to 0: give one of them a "
             "share above 0");
-    limit->apart = limit->keep_free > 0 ? limit->keep_free : memory->total / APART_PART;
+    limit->share_margin =
+        limit->keep_free > 0 ? limit->keep_free : memory->total / SHARE_MARGIN_PART;
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
         limit->bytes = weir__limit_part(&a->device, limit->keep_free, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE)
-        /* The share is smaller while other processes use the device, but may grow up to the whole device. */
+        /* Without other processes, the share is the whole device. */
         limit->bytes = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(
-            weir__limit_part(&a->device, limit->apart, o->prealloc.value, weights), limit->bytes);
+            weir__limit_part(&a->device, limit->share_margin, o->prealloc.value, weights),
+            limit->bytes);
     return WEIR_OK;
 }
 
-/* Lowers the preallocation to the limit, and logs a warning.  Only for a preallocation that a framework's environment
- * variable requests, because a user of weir gets an error instead. */
+/* Lowers a preallocation that a framework's environment variable requests to the limit, with a warning.  A user of weir
+ * gets an error instead. */
 static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -74,8 +75,8 @@ static void cap_prealloc(weir_allocator *a, const char *asked) {
                       : a->reserve.limit.bytes / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
 }
 
-/* Checks that the option prealloc-min is not larger than prealloc, now that the device's memory is known.  Percentages
- * of free memory and shares of the device are not compared, because their values change. */
+/* Checks that prealloc-min is not larger than prealloc.  Percentages of free memory and shares are not compared,
+ * because their values change. */
 static weir_status check_prealloc_min(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
     const char *of_another = weir__foreign_prealloc(o);
@@ -93,8 +94,7 @@ static weir_status check_prealloc_min(const weir_allocator *a, const char *asked
         of_another ? of_another : "prealloc", prealloc, asked);
 }
 
-/* Converts the amounts in the options (such as "75%") to bytes, and compares the amounts with each other and with the
- * device's memory. */
+/* Converts the amounts in the options (such as "75%") to bytes, and compares them with each other. */
 static weir_status set_budget(weir_allocator *a) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *options = &a->options;
@@ -114,7 +114,6 @@ static weir_status set_budget(weir_allocator *a) {
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->grow_ahead, &memory, 0);
     twice.value = twice.value > UINT64_MAX / 2 ? UINT64_MAX : 2 * twice.value;
-    /* If twice the grow-ahead is above 100%, weir__budget_bytes() returns 100% of the memory. */
     a->high = weir__budget_bytes(&twice, &memory, 0);
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     status = set_shares(a, &memory);
@@ -152,15 +151,15 @@ static weir_status set_budget(weir_allocator *a) {
             "a limit of %s leaves the engine nothing: its memory grows by %s",
             WEIR_SHOWN(limit->bytes), WEIR_SHOWN(least_limit));
 
-    atomic_init(&limit->promised,
+    atomic_init(&limit->least_floor,
                 weir__size_larger(a->threshold < memory.total ? a->threshold : 0, a->prealloc_min));
     if (a->threshold < a->prealloc)
         a->threshold = a->prealloc;
     return WEIR_OK;
 }
 
-/* Warns if grow-ahead is larger than the memory that can be reserved.  Also warns if the release threshold is so low
- * that the driver releases the additional memory at the next synchronisation. */
+/* Warns if grow-ahead is larger than the memory that can be reserved, or if the release threshold is so low that the
+ * driver releases the additional memory at the next synchronisation. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
@@ -209,8 +208,7 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the engine cannot release memory when its share of the device becomes smaller.  The share becomes smaller
- * when other processes join. */
+/* Warns if the engine cannot release memory when its share of the device becomes smaller as other processes join. */
 static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 
@@ -222,7 +220,7 @@ static void warn_of_kept_share(const weir_allocator *a) {
                   "engine mapped or pool to have it fall");
     else if (o->engine == WEIR_ENGINE_BFC && a->prealloc > 0 &&
              (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
-              /* Divides by 2, because another process of equal weight halves the share. */
+              /* another process of equal weight halves the share */
               a->prealloc > weir__limit_part(&a->device, a->reserve.limit.keep_free, o->limit.value,
                                              weir__limit_weights(&a->reserve)) /
                                 2))
@@ -231,7 +229,7 @@ static void warn_of_kept_share(const weir_allocator *a) {
                   "above its share as others come; choose engine mapped or pool");
 }
 
-/* Logs a warning for each setting that the user has set and that has no effect with the chosen engine. */
+/* Warns of each setting of the user that has no effect with the chosen engine. */
 static void warn_of_unused(const weir_allocator *a) {
     const weir_options *o = &a->options, *given = &a->creation->given;
     int direct = o->engine == WEIR_ENGINE_DIRECT;
@@ -247,7 +245,7 @@ static void warn_of_unused(const weir_allocator *a) {
         {!cuts, WEIR_SETTING_INTERNAL_DEPENDENCIES},
         {direct || fixed, WEIR_SETTING_GROW_AHEAD},
         {direct || fixed, WEIR_SETTING_PREALLOC_MIN},
-        {!weir__learn_can(o), WEIR_SETTING_PROFILE},
+        {!weir__run_profile_is_possible(o), WEIR_SETTING_PROFILE},
         {direct || fixed, WEIR_SETTING_DECAY},
     };
     char engine[WEIR_SHOW_BYTES];
@@ -260,7 +258,7 @@ static void warn_of_unused(const weir_allocator *a) {
                       fixed ? ": its size is the limit" : "");
 }
 
-weir_status weir__hold_settings(weir_allocator *a) {
+weir_status weir__apply_settings(weir_allocator *a) {
     weir_status status = set_budget(a);
 
     if (status == WEIR_OK)
