@@ -17,8 +17,8 @@
 enum { WEIR_DRIVER_OLDEST = 11020 };
 
 /* The capabilities that a driver may lack: X(name, word in output, first driver version).  A driver has POOL_FIGURES
- * and POOL_MAX_SIZE from this version on.  A driver has any other capability if it exports all calls of the group of this
- * name in WEIR_DRIVER_ENTRIES.
+ * and POOL_MAX_SIZE from this version on.  A driver has any other capability if it exports all calls of the group of
+ * this name in WEIR_DRIVER_ENTRIES.
  *   STREAM_ID      cuStreamGetId
  *   POOL_FIGURES   pool attributes 5 to 8 (CUDA programming guide, "Querying the memory pool")
  *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool; a driver before 12.2 requires zero in these bytes
