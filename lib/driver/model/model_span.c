@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* model_span.c: the spans and units of a pool's address range; model_span.h has the rules R1 to R7 of placement.
  *
- * weir__model_range_allocate_spares allocates all structs that an operation may need.  An operation maps memory first,
- * and only this step may fail, so no operation fails halfway.  The node of a used span is in the caller's tree of
- * blocks, sorted by address.  The node of a free span is in a tree of free spans, and the node of a pending span is in
- * the tree of its queue.  Both trees are sorted by (size, turn).
- *
- * This file must not depend on devices, costs or pool attributes.  Of a stream it uses only the id.
+ * An operation first maps memory, the only step that may fail; weir__model_range_allocate_spares has allocated all
+ * structs before.  So no operation fails halfway.
  */
 #include "driver/model/model_span.h"
 
@@ -109,8 +105,8 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
-/* Changes the protection of memory by mapping it again.  (After mprotect, Valgrind would examine the memory byte by
- * byte.)  Returns 0 on success, else -1. */
+/* Changes the protection of memory by mapping it again; after mprotect, Valgrind would examine each byte.  Returns 0 on
+ * success, else -1. */
 static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
     int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     off_t place = range->file >= 0 ? (off_t)(base - range->mapping) : 0;
@@ -214,8 +210,8 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* Inserts `rest`, which was cut off from `span`, into the stream's queue at the place of `span`, because it was freed
- * at the same time. */
+/* Inserts `rest`, which was cut off from `span`, into the stream's queue at the place of `span`: both were freed at one
+ * time. */
 static void requeue(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
@@ -260,7 +256,7 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
             continue;
         if (bytes == wanted)
             break;
-        /* The process has a limit for its address space (ulimit -v).  The range uses only half of what is available. */
+        /* If the process has a limit for its address space (ulimit -v), the range uses half of what is available. */
         wanted = bytes / 2 / unit * unit;
         wanted = wanted < unit ? unit : wanted;
         munmap(mapping, bytes + unit);
@@ -443,8 +439,7 @@ static void note_memory(struct model_range *range, uint64_t from, uint64_t to) {
 }
 
 /* First maps memory for the block, because only this step can fail.  Then cuts off the rest of the span, so that memory
- * of the rest can move to the block, too.  To move memory, the function discards the memory of other free units.
- * Afterwards all units of the rest may have memory, which changes its tree. */
+ * of the rest can move to the block, too.  A move discards the memory of other free units. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved) {
     uint64_t lacks = weir__model_range_missing_units(range, span, bytes),
@@ -467,7 +462,7 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
     return span;
 }
 
-/* The span still lacks memory afterwards, so it stays in the tree of spans that lack memory. */
+/* The span still lacks memory afterwards, so it stays in the tree of such spans. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units) {
     struct model_span *span = weir__model_range_fit(range->partial, bytes);
     uint64_t end, left = units;
@@ -486,12 +481,11 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
 
 /* ---- Freeing ---- */
 
-/* Returns 1 if two adjacent spans must be merged, else 0. */
 static int must_merge(const struct model_span *a, const struct model_span *b) {
     return a->kind == b->kind && (a->kind != SPAN_PENDING || a->queue == b->queue);
 }
 
-/* Merges the span `from` into the adjacent span `span`.  The caller has removed `span` from its tree. */
+/* Merges the span `from` into the adjacent span `span`, which the caller has removed from its tree. */
 static void merge_span(struct model_range *range, struct model_span *span,
                        struct model_span *from) {
     remove_from_span_tree(range, from);
@@ -505,7 +499,7 @@ static void merge_span(struct model_range *range, struct model_span *span,
     free_span_struct(range, from);
 }
 
-/* Merges a span, whose kind has changed, with adjacent spans of its new kind, and adds the result to the tree of this
+/* Merges a span whose kind has changed with adjacent spans of the new kind, and adds the result to the tree of this
  * kind. */
 static void merge_and_add(struct model_range *range, struct model_span *span) {
     if (span->next && must_merge(span, span->next))
@@ -553,8 +547,7 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
         queue->begun = seq;
 }
 
-/* Makes `span` and all older spans of a stream's queue free for every stream.  Begins with the newest, as a real
- * driver does. */
+/* Makes `span` and all older spans of a stream's queue free for every stream, newest first, as a real driver does. */
 static void free_pending_from(struct model_range *range, struct model_queue *queue,
                               struct model_span *span) {
     while (span) {
