@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* process_peers.c: asks other processes for memory, and answers the requests of other processes.
+/* process_peers.c: requests memory from other processes, and answers their requests.
  *
- * A request for memory has two steps.  First the asking process rings the bell, a futex word in the registry, and all
- * processes publish their present memory.  (Cache hits change the memory in use, but do not publish it.)  Then the
- * asking process writes into its own entry of the registry how many bytes each asked process should free, and rings
- * again.  An asked process frees memory, writes its answer into its own entry, and rings.  Only the asking process
- * waits, in several rounds; a round takes at most a quarter of the time until the deadline.  If a process has not
- * answered by the end of a round, no request asks this process for a while.  A request waits for ending processes until
- * its deadline; later requests do not wait for these processes.
+ * A request has two steps.  First the process rings the bell, a futex word in the registry, and all processes publish
+ * their present memory (cache hits do not publish it).  Then the process writes into its own entry how many bytes each
+ * other process should free, and rings again.  An asked process frees memory, writes its answer into its own entry, and
+ * rings.  Only the requesting process waits, in rounds of at most a quarter of the time until its deadline.  A process
+ * that has not answered by the end of a round gets no requests for a while.  A request waits until its deadline for
+ * ending processes; later requests do not.
  *
- * At exit the driver is unloaded, while the thread that answers requests may be about to call the driver.  So this
- * thread holds `stepping` while it works, and does no more work once exit has begun.  Exit waits for `stepping` at most
- * one second, since the thread may be in a call that never returns.  A child of fork() does not have the thread, and
- * its public calls return before they would need the thread.
+ * At exit the driver is unloaded, while the thread that answers requests may call it.  So this thread works under
+ * `stepping`, and not after exit has begun; exit waits for `stepping` at most a second, since a call may never return.
+ * A child of fork() has no such thread and needs none.
  *
- * Locks: `joining` guards the list of structs, and is held while a struct is created or removed.  A thread that asks
- * other processes holds `asking`, under which it takes `lock` and the lock of the group.  The thread of the struct
- * frees memory under `stepping`, and takes the locks of the allocators.  Under `lock`, only the locks of the registry
- * and of the group are taken.
+ * Locks: `joining` guards the list of structs and their creation and removal.  `asking` is held during a request;
+ * `lock` and the lock of the group are taken under it.  Under `stepping` the thread takes the locks of allocators.
+ * Under `lock` only the locks of the registry and of the group are taken.
  */
 #include "ipc/process_peers.h"
 
@@ -42,20 +39,18 @@
 /* The time for which weir requests no memory from a process that has left a request unanswered. */
 #define SILENCE_NS (2000 * MILLISECOND)
 /* ENDING_NS is the longest time for which requests wait for the memory of one killed or exiting process.
- * BESIDE_RESERVE is an estimate of the memory that such a process has besides its reserved bytes, such as its
- * context. */
+ * BESIDE_RESERVE is an estimate of its memory besides its reserved bytes, such as its context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* The times of the thread that answers requests, in ms.  REFRESH_MS is the time for which a request waits for other
- * processes to publish their memory.  The thread wakes up at least every LONG_TICK_MS, because a killed process
- * cannot wake it.  If the limit of an allocator is a share of the device, it wakes up every TICK_MS. */
+/* In ms.  A request waits REFRESH_MS for other processes to publish their memory.  The thread that answers requests
+ * wakes up at least every LONG_TICK_MS, because a killed process cannot wake it, and every TICK_MS if the limit of an
+ * allocator is a share of the device. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* The last process of a slot that left a request unanswered (`silent`), and the last process of a slot that was
- * killed or exiting (`ending`).  `start` is the start time of the process, which distinguishes it from a later owner
- * of the slot. */
+/* The last process of a slot that left a request unanswered (`silent`), and the last one that was killed or exiting
+ * (`ending`).  `start` distinguishes it from a later owner of the slot. */
 struct silent {
     uint64_t start, as_of_ns, until_ns;
 };
@@ -67,16 +62,14 @@ struct ending {
 enum { REFRESHES = 8 };
 
 struct weir_process_peers {
-    struct weir_process_peers *next; /* the next struct in the list `first`; guarded by `joining` */
-    /* The key with which this file finds the allocators on the device: weir__local_peers_next() compares their device
-     * with it. */
+    struct weir_process_peers *next; /* guarded by `joining` */
+    /* For weir__local_peers_next(), which compares devices with it. */
     struct weir_local_peer own;
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    /* The numbers of the last answered requests, so that no request is answered twice.  Only the thread of this
-     * struct uses `seen` and `answers`. */
+    /* The numbers of the last answered requests, so that no request is answered twice.  Only the thread uses them. */
     uint64_t seen[WEIR_REGISTRY_ANSWERS];
     unsigned answers;
 
@@ -86,26 +79,24 @@ struct weir_process_peers {
     /* Counts calls of weir__process_peers_publish_reserved(), so that refresh() detects a change. */
     uint64_t notes;
 
-    /* Held while this process requests memory from others; guards all fields below. */
+    /* Held while this process requests memory; guards all fields below. */
     pthread_mutex_t asking;
     struct silent silent[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* For each slot, the part of weir_answers.kept (bytes that a request cannot get) that belongs to its process. */
+    /* For each slot, its process's part of weir_answers.kept, the bytes that a request cannot get. */
     uint64_t kept[WEIR_SLOTS];
-    /* The group to whose processes the current request is limited, or NULL if it goes to all processes. */
-    const struct weir_group *group;
+    const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
     struct weir_group_member member[WEIR_GROUP_SLOTS];
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
-/* The list of all structs of this process.  `joining` guards `first` and `has_failed`. */
+/* All structs of this process.  `joining` guards `first` and `has_failed`. */
 static struct weir_process_peers *first;
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-/* Set when the process exits; after that the thread begins no more work. */
-static atomic_int exiting;
+static atomic_int exiting; /* set when the process exits; then the thread begins no more work */
 
 /* ---- registries of all devices, which this process may not have joined ---- */
 
@@ -126,7 +117,7 @@ static uint64_t sum_of_weights(struct weir_slot_file *registry, uint64_t most) {
     return sum;
 }
 
-/* Opens the registry of a device for reading only.  Returns 1 on success, 0 if the registry does not exist. */
+/* Opens the registry of a device for reading only.  Returns 1 on success, 0 if it does not exist. */
 static int look_up_registry(struct weir_slot_file *registry, const struct weir_driver *driver,
                             CUdevice device) {
     char name[WEIR_UUID_BYTES];
@@ -163,8 +154,7 @@ uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUd
 
 /* ---- the entry of this process ------------------------------------------------------------------- */
 
-/* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is at least one allocator,
- * else 0. */
+/* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is at least one, else 0. */
 static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     struct weir_local_peer *s = NULL;
     struct weir_holding h;
@@ -174,7 +164,7 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
-        /* From now on weir__process_peers_publish_reserved() adds only later changes to the published bytes. */
+        /* from now on weir__process_peers_publish_reserved() adds only later changes */
         if (h.shown)
             atomic_store_explicit(h.shown, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
@@ -188,8 +178,8 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     return any;
 }
 
-/* Publishes the memory of all allocators of this process in the registry of the device.  `as_of_ns` is the time when
- * the caller last set the limits that are shares of the device. */
+/* Publishes the memory of all allocators of this process.  `as_of_ns` is when the caller last set the limits that are
+ * shares of the device. */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_holding sum;
@@ -219,7 +209,6 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Returns 1 if this process publishes the largest priority and the largest weight of all its allocators, else 0. */
 static WEIR_ASSERT_ONLY int are_claims_valid(const struct weir_process_peers *n) {
     uint64_t priority = 0, weight = 0;
 
@@ -230,7 +219,7 @@ static WEIR_ASSERT_ONLY int are_claims_valid(const struct weir_process_peers *n)
     return n->entry.priority == priority && n->entry.weight == weight;
 }
 
-/* Publishes the largest priority and the largest weight of all allocators of this process.  The caller holds `lock`. */
+/* Publishes the largest priority and weight of all allocators of this process.  The caller holds `lock`. */
 static void publish_claims(struct weir_process_peers *n) {
     int shares = 0;
 
@@ -254,7 +243,7 @@ static void add_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     weir__registry_ring(&n->registry);
 }
 
-/* Removes the priority and the weight of one allocator from the list.  Returns 1 if the list is then empty, else 0. */
+/* Removes the claim of one allocator from the list.  Returns 1 if the list is then empty, else 0. */
 static int remove_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     struct weir_claim **at = &n->claims;
     int was_last;
@@ -277,7 +266,7 @@ void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic 
     pthread_mutex_lock(&n->lock);
     before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
     n->notes++;
-    /* The unsigned arithmetic gives the correct sum even if `reserve` is less than `before`. */
+    /* unsigned arithmetic, correct even if `reserve` is less than `before` */
     n->entry.reserved += reserve - before;
     if ((int64_t)n->entry.reserved < 0)
         n->entry.reserved = reserve;
@@ -328,8 +317,8 @@ static void answer_request(struct weir_process_peers *n, uint64_t sequence, uint
     weir__registry_ring(&n->registry);
 }
 
-/* Returns the bytes that another process requests from this process; `entry` is the other process's entry in the
- * registry.  Returns 0 if it requests none, or if this process has already answered the request. */
+/* Returns the bytes that the owner of `entry` requests from this process; 0 if it requests none, or if this process has
+ * answered already. */
 static uint64_t requested_bytes(const struct weir_process_peers *n,
                                 const struct weir_registry_entry *entry, uint64_t own_slot) {
     if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
@@ -341,8 +330,8 @@ static uint64_t requested_bytes(const struct weir_process_peers *n,
     return 0;
 }
 
-/* Sets the limits of all allocators whose limit is a share of the device, by the weights of the processes that use
- * the device now.  Returns the time at which the function began to read these weights. */
+/* Sets all limits that are shares of the device, by the weights of the processes that use it now.  Returns the time at
+ * which it began to read the weights. */
 static uint64_t fit_shares(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
@@ -353,8 +342,7 @@ static uint64_t fit_shares(struct weir_process_peers *n) {
     return now;
 }
 
-/* Publishes the memory of this process, and answers all open requests of other processes.  The caller holds
- * `stepping`. */
+/* Publishes the memory of this process, and answers all open requests.  The caller holds `stepping`. */
 static void answer_all(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
     uint64_t bytes;
@@ -366,8 +354,7 @@ static void answer_all(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        /* Adapts limits that are shares of the device again, since a process that has just started may have made the
-         * request. */
+        /* Adapts limits that are shares of the device again, since the requesting process may just have started. */
         if (bytes > 0)
             answer_request(n, entry.sequence, bytes, fit_shares(n));
     }
@@ -400,8 +387,8 @@ struct candidate {
     int is_asked;
 };
 
-/* Returns the time until which requests skip a process because it left an earlier request unanswered.  `entry` is the
- * entry of the process in the registry.  Returns 0 if requests need not skip the process. */
+/* Returns the time until which requests skip the process of `entry`, because it left an earlier request unanswered; 0
+ * if they need not skip it. */
 static uint64_t silent_until(const struct weir_process_peers *n, int slot,
                              const struct weir_registry_entry *entry) {
     const struct silent *s = &n->silent[slot];
@@ -424,9 +411,8 @@ static int compare_candidates(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* Returns the turn in which a request goes to a process, the lowest turn first: 1 for a member of the group above its
- * part of the limit, 2 for any other process.  Returns 0 for a process outside of the group to which the request is
- * limited. */
+/* Returns when a request goes to a process: 1 (first) for a member of the group above its part of the limit, 2 for any
+ * other process, 0 (never) for a process outside of the group to which the request is limited. */
 static int turn_of_process(const struct weir_process_peers *n,
                            const struct weir_registry_entry *entry) {
     for (size_t i = 0; i < n->member_count; i++) {
@@ -438,9 +424,8 @@ static int turn_of_process(const struct weir_process_peers *n,
     return n->group ? 0 : 2;
 }
 
-/* Lists the other processes in the order in which this request goes to them.  Sets *missing to the number of listed
- * processes that have not published their memory since the time `since`.  Adds to *answers what is known before any
- * process answers. */
+/* Lists the other processes in the order in which this request goes to them.  Sets *missing to the number of those that
+ * have not published their memory since `since`.  Adds what is known before any answer to *answers. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                               struct weir_ask ask, size_t *missing, struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
@@ -487,8 +472,8 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
     return count;
 }
 
-/* Makes all processes publish their memory, waits a short time for this, and lists the processes in the order in
- * which the request goes to them. */
+/* Makes all processes publish their memory, waits a short time for this, and lists them in the order in which the
+ * request goes to them. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out, struct weir_ask ask,
                      struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
@@ -496,7 +481,7 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, struct
 
     until = weir__size_smaller(ask.deadline_ns, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
-    /* This call also creates the registry again if its file was lost. */
+    /* also creates the registry again if its file was lost */
     weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
@@ -509,8 +494,8 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, struct
     }
 }
 
-/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that it has
- * freed; a process that has ended has freed its idle memory. */
+/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that it has freed:
+ * on its end, its idle memory. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -537,8 +522,8 @@ static void publish_request(struct weir_process_peers *n, const struct weir_regi
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Requests memory from `count` processes, and waits for their answers until the time `until`.  Adds the freed bytes
- * to *answers, and sets its flags `heard` and `late`. */
+/* Requests memory from `count` processes, and waits for answers until `until`.  Adds the freed bytes to *answers, and
+ * sets its flags `heard` and `late`. */
 static void ask_some(struct weir_process_peers *n, struct candidate **some, size_t count,
                      const struct weir_registry_ask *asks, uint64_t until,
                      struct weir_answers *answers) {
@@ -576,8 +561,8 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     answers->late |= open > 0;
 }
 
-/* Selects the next processes to which the request goes; together they should free `bytes` bytes.  Writes the
- * processes into `some` and the bytes for each into `asks`.  Returns the number of selected processes. */
+/* Selects the next processes for the request, which together should free `bytes` bytes, and the bytes for each.
+ * Returns their number. */
 static size_t pick_candidates(struct candidate *all, size_t count, uint64_t bytes,
                               struct candidate **some, struct weir_registry_ask *asks) {
     size_t picked = 0;
@@ -601,8 +586,8 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Adds the memory of a killed or exiting process to the answers of a request, since the memory may soon be free.
- * Ignores a process that has been ending for longer than ENDING_NS, because its driver may hang. */
+/* Adds the memory of a killed or exiting process to the answers, since it may soon be free.  Ignores a process that has
+ * been ending for longer than ENDING_NS, because its driver may hang. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
@@ -636,8 +621,7 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct
         if (picked == 0)
             break;
         now = weir__registry_now();
-        /* Another thread's request may have taken all the time until the deadline. */
-        if (now >= ask.deadline_ns) {
+        if (now >= ask.deadline_ns) { /* another thread's request may have taken all the time */
             answers.is_incomplete = 1;
             break;
         }
@@ -726,8 +710,7 @@ static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* Without the lock, the function does nothing.  Other processes find out from the kernel that this process has
-     * ended. */
+    /* Does nothing without the lock: other processes learn from the kernel that this process has ended. */
     if (!weir__thread_lock_at_end(&stepping))
         return;
     pthread_mutex_unlock(&stepping);
@@ -803,7 +786,7 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
             break;
     if (!n) {
         n = create_peers(driver, device, calls, name, why, why_bytes);
-        if (has_failed) /* writes no reason, since an earlier call has written it */
+        if (has_failed) /* no reason, since an earlier call has written it */
             why[0] = '\0';
         has_failed |= !n;
     }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* turn_lock.c: takes and releases a lock between the processes of one user.
+/* turn_lock.c: a lock between the processes of one user: flock(2) on an empty file (runfile.h), which the kernel
+ * releases when the holder ends.
  *
- * The lock is flock(2) on an empty file (runfile.h), so the kernel releases the lock when its process ends.  A child of
- * fork() shares the open file.  If the parent releases the lock, the child does not hold the lock either.  Only the
- * process that holds the lock removes the file, and does so before it releases the lock.  If another process then gets
- * the lock of the file without a name, it opens or makes another file.  If the holder is killed, the file stays, and
- * the next process uses the file.  weir uses only a plain file of this user.
+ * A child of fork() shares the open file, so it loses the lock when its parent releases it.  Only the holder removes
+ * the file, before it releases the lock.  A process that gets the lock of a file without a name opens or makes another
+ * file.  If the holder is killed, the next process uses its file.
  */
 #include "ipc/turn_lock.h"
 
@@ -27,7 +26,7 @@ static int open_lock_file(struct weir_process_lock *lock, const char *name) {
     if (file < 0)
         return -1;
     if (weir__runfile_is_own(file, &is) && weir__kept_set(&lock->file, file) == 0) {
-        (void)fchmod(file, 0600); /* sets the mode exactly, since the umask may have removed bits */
+        (void)fchmod(file, 0600); /* the umask may have removed bits */
         return 0;
     }
     close(file);
@@ -52,7 +51,7 @@ int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
 
 void weir__process_lock_release(struct weir_process_lock *lock) {
     if (lock->held && weir__kept_is(&lock->file)) {
-        /* If another process has replaced the file meanwhile, weir__runfile_unname() does not remove the new file. */
+        /* does not remove a file with which another process has replaced this one */
         (void)weir__runfile_unname(lock->file.number, lock->path);
         /* Unlocks explicitly, since closing the file does not unlock while a child of fork() has the file open. */
         (void)flock(lock->file.number, LOCK_UN);

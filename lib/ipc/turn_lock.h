@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* turn_lock.h: a lock between the processes of one user.  At most one process holds the lock at a time.
- *
- * This file must not depend on what the lock is used for.
- */
+/* turn_lock.h: a lock that at most one process of a user holds at a time. */
 #ifndef WEIR_TURN_LOCK_H
 #define WEIR_TURN_LOCK_H
 
@@ -14,16 +11,16 @@ enum { WEIR_PROCESS_LOCK_PATH = 256 };
 struct weir_process_lock {
     struct weir_kept file;
     int held;
-    char path[WEIR_PROCESS_LOCK_PATH]; /* the path of the lock file */
+    char path[WEIR_PROCESS_LOCK_PATH];
 };
 
 #define WEIR_PROCESS_LOCK_NONE                                                                     \
     { WEIR_KEPT_NONE, 0, "" }
 
-/* Tries to lock, without waiting.  `name` identifies the lock; it becomes a part of a file name.  Returns 1 on
- * success, 0 if another process or another struct of this process holds the lock, -1 with errno on failure. */
+/* Tries to lock, without waiting.  `name` becomes a part of a file name.  Returns 1 on success, 0 if another process or
+ * another struct of this process holds the lock, -1 with errno on failure. */
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name);
-/* Unlocks if this struct holds the lock.  Does nothing otherwise. */
+/* Unlocks if this struct holds the lock. */
 void weir__process_lock_release(struct weir_process_lock *lock);
 
 #endif
