@@ -17,8 +17,8 @@
  *
  * weir uses read(2) and write(2), since another process may truncate the file, and an access to truncated mapped memory
  * raises a signal.  The kernel makes the loads and stores in the order of the thread's calls, and the fences order
- * them.  It may copy the sequence number byte by byte, so a reader may get a mixture of two numbers while the lowest byte
- * overflows.  Such a mixture is odd, or older, or 2^15 publications ahead, so it equals no valid number.
+ * them.  It may copy the sequence number byte by byte, so a reader may get a mixture of two numbers while the lowest
+ * byte overflows.  Such a mixture is odd, or older, or 2^15 publications ahead, so it equals no valid number.
  *
  * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  Both access
  * its mapped page only by the futex system call, which returns an error if the page is gone.

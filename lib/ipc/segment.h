@@ -4,8 +4,8 @@
  * The file of a segment is
  *     FOLDER/weir-UID-KIND-NAMESPACE-PID-START
  * with mode 0600.  runfile.h defines FOLDER; readers search all folders.  KIND is a name with a version and a size of
- * the data.  NAMESPACE is the inode of the process's pid namespace; weir ignores files of other namespaces.  START is the
- * start time of the process in ticks of the kernel, which distinguishes it from a process that reuses the pid.
+ * the data.  NAMESPACE is the inode of the process's pid namespace; weir ignores files of other namespaces.  START is
+ * the start time of the process in ticks of the kernel, which distinguishes it from a process that reuses the pid.
  *
  * Glossary
  *   body      the published data, a struct of 64-bit words; readers get only a whole body
