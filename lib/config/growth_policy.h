@@ -17,7 +17,7 @@ struct weir_growth_cursor {
 };
 
 /* Returns how many bytes to add to the reserved memory, and updates the cursor.  The result is a multiple of `unit`, a
- * power of two, at least the request, and within the limit.  A result above the request is also within the free memory of
+ * power of two, at least the request, and within the limit.  A larger result is also within the free memory of
  * the device.  Policy BFC differs, as in TensorFlow: near the limit it rounds to 256 bytes, and it ignores the free
  * memory.
  *
