@@ -70,14 +70,14 @@ void holders_set_usage(struct holders *h, const char *device, uint64_t total, ui
     d->used_by_others = used;
 }
 
-static int is_silent(const struct holders_device *d, const struct weir_registry_entry *e) {
+static int is_unresponsive(const struct holders_device *d, const struct weir_registry_entry *e) {
     return e->as_of_ns < d->requested_ns;
 }
 
 /* Returns 1 if the process answers, so that all its figures are current; else 0.  For a process that does not
  * answer, only its limit and its reserved memory are current, because it writes these figures at each change. */
 static int are_figures_current(const struct holders_device *d, const struct holders_process *p) {
-    return !p->is_stopped && !is_silent(d, &p->entry);
+    return !p->is_stopped && !is_unresponsive(d, &p->entry);
 }
 
 static void store_member_group(struct holders_device *d, const struct weir_group_member *m,
@@ -128,7 +128,7 @@ static int read_entries(struct holders_device *d, uint64_t requested_ns) {
         d->processes[d->count].is_stopped = weir__registry_is_stopped(&registry, e);
         jsonfile_plain(e->command);
         d->count++;
-        have_all_answered &= !is_silent(d, e);
+        have_all_answered &= !is_unresponsive(d, e);
         reserve += e->reserved;
         if (e->device_total == 0 || e->as_of_ns < latest)
             continue;
@@ -183,9 +183,9 @@ static void print_process(FILE *file, const struct holders_device *d,
             e->command, p->group[0] ? ", group " : "", p->group);
     if (e->priority != USUAL_PRIORITY)
         fprintf(file, ", priority %" PRIu64, e->priority);
-    fputs(p->is_stopped     ? " (stopped, does not answer)\n"
-          : is_silent(d, e) ? " (does not answer)\n"
-                            : "\n",
+    fputs(p->is_stopped           ? " (stopped, does not answer)\n"
+          : is_unresponsive(d, e) ? " (does not answer)\n"
+                                  : "\n",
           file);
 }
 

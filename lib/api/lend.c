@@ -201,13 +201,13 @@ uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wa
 
 /* ---- other processes ---------------------------------------------------------------------------- */
 
-static void read_holding(void *allocator, struct weir_holding *out) {
+static void read_holding(void *allocator, struct weir_allocator_memory *out) {
     weir_allocator *a = allocator;
     weir_statistics figures;
     uint64_t above, idle = reclaimable_bytes(a, 1, &above);
 
     weir__stats_read(a, &figures);
-    *out = (struct weir_holding){
+    *out = (struct weir_allocator_memory){
         .reserved = figures.reserved,
         .in_use = weir__size_subtract(figures.in_use, above),
         .idle = idle,
@@ -260,9 +260,9 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
         admission->began_ns = now;
     if (!n || admission->is_over || now - admission->began_ns >= CONTEXT_NS)
         return 0;
-    answers = weir__group_ask_peers(
-        n, (struct weir_ask){CONTEXT_BYTES, .began_ns = admission->began_ns,
-                             .deadline_ns = admission->began_ns + CONTEXT_NS});
+    answers = weir__group_request_memory(
+        n, (struct weir_memory_request){CONTEXT_BYTES, .began_ns = admission->began_ns,
+                                        .deadline_ns = admission->began_ns + CONTEXT_NS});
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.is_incomplete;
     /* weir asks a process again only after the process has answered.  So if the processes cannot be asked, the function
      * pauses, and processes may free memory in the meantime. */

@@ -51,7 +51,7 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
-const char *weir__foreign_prealloc(const weir_options *options) {
+const char *weir__framework_prealloc(const weir_options *options) {
     unsigned number = (unsigned)options->prealloc.kind >> VARIABLE_SHIFT;
 
     return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
@@ -261,7 +261,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
     char key[160];
 
-    *asks_pools = reading->place == WEIR_PLACE_TELLS;
+    *asks_pools = reading->place == WEIR_PLACE_RUN;
     if (!value)
         return WEIR_OK;
     for (; words->word; words++)
@@ -455,7 +455,7 @@ static int is_listed(const char *list, const char *name, size_t length) {
 
 /* Records that no program reads this variable, so that child processes do not warn about it again.  Returns 1 if this
  * process shall warn about it, else 0. */
-static int note_unknown(struct reading *reading, const char *name, size_t length) {
+static int record_unknown_variable(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;
     size_t used = strlen(unknown);
@@ -467,7 +467,8 @@ static int note_unknown(struct reading *reading, const char *name, size_t length
 }
 
 /* Warns about a variable that weir does not know, if its name begins with WEIR_ or is probably misspelt. */
-static void warn_unread(struct reading *reading, const char *name, size_t length, int is_own) {
+static void warn_unknown_variable(struct reading *reading, const char *name, size_t length,
+                                  int is_own) {
     struct likeness likeness = {NULL, 0, 0, 0};
     int is_near;
 
@@ -478,7 +479,8 @@ static void warn_unread(struct reading *reading, const char *name, size_t length
     for (int i = 0; is_own && i < WEIR_SETTING_COUNT; i++)
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
     is_near = is_misspelt(&likeness, is_own ? OWN_START : 0, length);
-    if (likeness.is_known || !(is_near || is_own) || !note_unknown(reading, name, length))
+    if (likeness.is_known || !(is_near || is_own) ||
+        !record_unknown_variable(reading, name, length))
         return;
     if (is_near)
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
@@ -491,7 +493,7 @@ static void warn_unread(struct reading *reading, const char *name, size_t length
                   name);
 }
 
-static void warn_unknown(struct reading *reading, int compat_on) {
+static void warn_unknown_variables(struct reading *reading, int compat_on) {
     char name[LONGEST_NAME + 1];
 
     reading->sources.unknown[0] = '\0';
@@ -505,7 +507,7 @@ static void warn_unknown(struct reading *reading, int compat_on) {
         name[length] = '\0';
         is_own = strncmp(name, "WEIR_", OWN_START) == 0;
         if ((is_own || compat_on) && strncmp(name, TEST_PREFIX, strlen(TEST_PREFIX)) != 0)
-            warn_unread(reading, name, length, is_own);
+            warn_unknown_variable(reading, name, length, is_own);
     }
 }
 
@@ -535,7 +537,7 @@ static weir_status read_environment_variables(struct reading *reading) {
         return status;
     apply_compat(reading, &compat);
     if (reading->warn)
-        warn_unknown(reading, compat_on);
+        warn_unknown_variables(reading, compat_on);
     return WEIR_OK;
 }
 

@@ -437,7 +437,7 @@ static int share_valid(const weir_amount *amount, int percent, struct weir_probl
 
 static int amount_valid(const struct weir_option_row *row, const weir_amount *amount,
                         const weir_options *options, struct weir_problem *problem) {
-    int has_origin = row->kind == &weir__option_part && weir__foreign_prealloc(options);
+    int has_origin = row->kind == &weir__option_part && weir__framework_prealloc(options);
 
     switch (has_origin ? amount->kind & WEIR_AMOUNT_KIND : amount->kind) {
     case WEIR_AMOUNT_DEFAULT:

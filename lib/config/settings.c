@@ -16,9 +16,9 @@
 
 /* Writes a message that an option does not accept a text, and returns the status.  `label` is the option as the user
  * typed it, or NULL for its name in the option table. */
-static weir_status no_parse(const struct weir_option_row *row, const char *label, const char *text,
-                            const struct weir_problem *problem,
-                            const struct weir_message *message) {
+static weir_status refuse_option_text(const struct weir_option_row *row, const char *label,
+                                      const char *text, const struct weir_problem *problem,
+                                      const struct weir_message *message) {
     char quoted[80];
 
     weir__quote(text, quoted, sizeof quoted);
@@ -121,7 +121,7 @@ int weir__options_suballocate(const weir_options *o) {
            o->engine == WEIR_ENGINE_BFC_FIXED;
 }
 
-int weir__options_can_open(const weir_options *o) {
+int weir__options_allow_peer_access(const weir_options *o) {
     return o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
 }
 
@@ -194,7 +194,7 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
 
     copy_options(options, &work);
     if (!row->kind->read(row, text, &work, &problem))
-        return no_parse(row, label, text, &problem, &to);
+        return refuse_option_text(row, label, text, &problem, &to);
     weir__options_copy_out(&work, options);
     return WEIR_OK;
 }
@@ -238,7 +238,8 @@ weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message
 
     return weir__option_peers_scan(text, devices, &problem)
                ? WEIR_OK
-               : no_parse(&weir__option_rows[WEIR_SETTING_PEERS], NULL, text, &problem, &to);
+               : refuse_option_text(&weir__option_rows[WEIR_SETTING_PEERS], NULL, text, &problem,
+                                    &to);
 }
 
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
@@ -248,7 +249,8 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 
     return weir__option_device_scan(text ? text : "cuda", driver, ordinal, &problem)
                ? WEIR_OK
-               : no_parse(&weir__option_rows[WEIR_SETTING_DEVICE], NULL, text, &problem, &to);
+               : refuse_option_text(&weir__option_rows[WEIR_SETTING_DEVICE], NULL, text, &problem,
+                                    &to);
 }
 
 /* ---- completion ---- */
@@ -260,7 +262,7 @@ static weir_status check_prealloc_limit(const weir_options *filled,
                                         const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
-    if (weir__foreign_prealloc(filled) || filled->prealloc.kind != filled->limit.kind ||
+    if (weir__framework_prealloc(filled) || filled->prealloc.kind != filled->limit.kind ||
         filled->limit.kind == WEIR_AMOUNT_MAX || filled->prealloc.value <= filled->limit.value)
         return WEIR_OK;
     weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);
@@ -275,7 +277,7 @@ static weir_status check_prealloc_limit(const weir_options *filled,
 static weir_status check_min_of_kind(const weir_options *filled,
                                      const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
-    const char *of_another = weir__foreign_prealloc(filled);
+    const char *of_another = weir__framework_prealloc(filled);
     char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
 
     if (all->kind == WEIR_AMOUNT_MAX ||
@@ -296,13 +298,13 @@ static weir_status check_peers(const weir_options *filled, const struct weir_mes
     const char *driver;
     int own = 0;
 
-    if (weir__options_can_open(filled) ||
+    if (weir__options_allow_peer_access(filled) ||
         weir__peers_parse(filled->peers, &devices, NULL, 0) != WEIR_OK ||
         weir__device_parse(filled->device, &driver, &own, NULL, 0) != WEIR_OK ||
         (devices != UINT64_MAX && (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) == 0))
         return WEIR_OK;
     return weir__refuse(WEIR_E_NOT_SUPPORTED, message, "peers '%s': %s", filled->peers,
-                        WEIR_NOT_OPENED);
+                        WEIR_NO_PEER_ACCESS);
 }
 
 static weir_status check_option(const struct weir_option_row *row, const weir_options *options,

@@ -75,9 +75,9 @@ enum weir_place {
     /* An unmodified program under `weir run`.  Variables of frameworks do not choose the engine.  Their preallocation
      * has an effect only if a variable makes the framework use CUDA's memory pools; otherwise the framework
      * preallocates by itself. */
-    WEIR_PLACE_USER,
+    WEIR_PLACE_UNMODIFIED,
     /* The command `weir run` itself, which will make the framework use CUDA's memory pools. */
-    WEIR_PLACE_TELLS
+    WEIR_PLACE_RUN
 };
 
 /* Reads options from the environment, as weir_options_from_env does, and records in *sources, which may be NULL, where
@@ -87,7 +87,7 @@ weir_status weir__options_from_env(weir_options *options, struct weir_sources *s
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
 /* Returns the name of the variable of TensorFlow, XLA or JAX that has set the preallocation, or NULL. */
-const char *weir__foreign_prealloc(const weir_options *options);
+const char *weir__framework_prealloc(const weir_options *options);
 
 /* Options for JAX's client.  If they name an allocator, JAX ignores XLA_PYTHON_CLIENT_ALLOCATOR. */
 #define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"
@@ -130,8 +130,8 @@ weir_status weir__limit_check(const weir_amount *limit, char *message, size_t me
 /* Returns 1 if the engine of these options divides large regions into blocks (mapped, bfc, bfc-fixed); else 0. */
 int weir__options_suballocate(const weir_options *options);
 /* Returns 1 if the engine of these complete options can allow other devices (peers) to use its memory, else 0. */
-int weir__options_can_open(const weir_options *options);
-#define WEIR_NOT_OPENED                                                                            \
+int weir__options_allow_peer_access(const weir_options *options);
+#define WEIR_NO_PEER_ACCESS                                                                        \
     "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \
     "choose engine mapped or pool"
 

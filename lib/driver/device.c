@@ -12,8 +12,8 @@
 _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
 _Atomic uint64_t weir__device_age;
-_Atomic unsigned weir__device_own_streams;
-_Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
+_Atomic unsigned weir__device_per_thread_ids;
+_Thread_local unsigned weir__device_has_per_thread_id WEIR_FAST_TLS;
 
 int weir__device_make_context_current(const struct weir_device *device) {
     CUcontext current = NULL;
@@ -207,9 +207,9 @@ void weir__device_store_default_id(const struct weir_device *device, weir_stream
     if (known->context != current || known->age != age)
         *known = (struct weir_default_ids){.context = current, .age = age};
     known->id[(uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE] = id;
-    if ((uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE && !weir__device_has_own) {
-        weir__device_has_own = 1;
-        atomic_fetch_add_explicit(&weir__device_own_streams, 1, memory_order_relaxed);
+    if ((uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE && !weir__device_has_per_thread_id) {
+        weir__device_has_per_thread_id = 1;
+        atomic_fetch_add_explicit(&weir__device_per_thread_ids, 1, memory_order_relaxed);
     }
 }
 

@@ -132,10 +132,10 @@ struct weir_default_ids {
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
 /* Incremented at the creation of each allocator, to invalidate the cached stream ids. */
 extern _Atomic uint64_t weir__device_age;
-/* The number of threads whose per-thread default stream has a cached id.  weir__device_has_own is set in these
+/* The number of threads whose per-thread default stream has a cached id.  weir__device_has_per_thread_id is set in these
  * threads. */
-extern _Atomic unsigned weir__device_own_streams;
-extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
+extern _Atomic unsigned weir__device_per_thread_ids;
+extern _Thread_local unsigned weir__device_has_per_thread_id WEIR_FAST_TLS;
 
 /* Sets *id to the cached id of a default stream, without a driver call.  Returns 1 on success, 0 if the id is not
  * cached.  Does not check whether the stream is being captured, so only callers that see each begin of a capture (`weir

@@ -37,7 +37,7 @@ static _Atomic unsigned char known[WEIR_MOST_PEERS][WAYS];
 static atomic_int proving;
 static _Atomic uint64_t ended_ns;
 
-static _Atomic unsigned char *known_of(const struct weir_device *device, enum way way) {
+static _Atomic unsigned char *call_waits_of(const struct weir_device *device, enum way way) {
     return &known[(unsigned)device->ordinal % WEIR_MOST_PEERS][way];
 }
 
@@ -53,7 +53,7 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
 
-    if (atomic_load_explicit(known_of(device, way), memory_order_relaxed) != UNKNOWN ||
+    if (atomic_load_explicit(call_waits_of(device, way), memory_order_relaxed) != UNKNOWN ||
         atomic_exchange_explicit(&proving, 1, memory_order_acquire))
         return NULL;
     if (driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
@@ -78,9 +78,9 @@ static CUresult end_proof(struct weir_device *device, enum way way, CUstream pro
         is = result == CUDA_SUCCESS ? driver->cuStreamQuery(proof) : CUDA_ERROR_UNKNOWN;
         if (is == CUDA_SUCCESS &&
             now - atomic_load_explicit(&ended_ns, memory_order_relaxed) < SOON_NS) {
-            atomic_store_explicit(known_of(device, way), WAITS, memory_order_relaxed);
+            atomic_store_explicit(call_waits_of(device, way), WAITS, memory_order_relaxed);
         } else if (is == CUDA_ERROR_NOT_READY) {
-            atomic_store_explicit(known_of(device, way), DOES_NOT, memory_order_relaxed);
+            atomic_store_explicit(call_waits_of(device, way), DOES_NOT, memory_order_relaxed);
             weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), WEIR_LOG_WARNING,
                       "this driver's %s does not wait for the device: weir calls "
                       "cuCtxSynchronize instead, which breaks stream captures that are under "
@@ -91,7 +91,7 @@ static CUresult end_proof(struct weir_device *device, enum way way, CUstream pro
         atomic_store_explicit(&proving, 0, memory_order_release);
     }
     if (result == CUDA_SUCCESS &&
-        atomic_load_explicit(known_of(device, way), memory_order_relaxed) == DOES_NOT)
+        atomic_load_explicit(call_waits_of(device, way), memory_order_relaxed) == DOES_NOT)
         result = driver->cuCtxSynchronize();
     return result;
 }

@@ -172,14 +172,14 @@ static uint64_t recover_ended(struct weir_group *g) {
 
         if (owner.pid == 0 && bytes_of_slot(slot) == 0)
             continue;
-        if (weir__slot_lives(&g->shared, i)) {
+        if (weir__slot_is_process_running(&g->shared, i)) {
             ending +=
                 i != g->shared.slot && was_killed_with_child(g, &owner) ? bytes_of_slot(slot) : 0;
         } else if (weir__slot_is_ending(&g->shared, &owner)) {
             ending += bytes_of_slot(slot);
-        } else if (weir__slot_hold(&g->shared, i)) {
+        } else if (weir__slot_lock(&g->shared, i)) {
             empty_slot(file, i);
-            weir__slot_release(&g->shared, i);
+            weir__slot_unlock(&g->shared, i);
         }
     }
     return ending;
@@ -302,7 +302,7 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
 }
 
 /* Removes the shared file of a group whose last members were killed. */
-static void remove_if_left(const char *name, void *device) {
+static void remove_group_without_members(const char *name, void *device) {
     struct weir_group g;
 
     if (weir__group_view(&g, name, device) == 0)
@@ -318,7 +318,7 @@ static int renew_limit(const char *name, const char *device, uint64_t limit) {
 
     if (weir__group_view(&old, name, device) != 0)
         return 1;
-    is_unused = weir__slot_hold_all(&old.shared);
+    is_unused = weir__slot_lock_all(&old.shared);
     if (is_unused && limit != 0)
         group_map(&old)->head.limit = limit;
     weir__group_leave(&old);
@@ -341,7 +341,7 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
         has = weir__group_limit(g);
         if (has != 0 && (limit == 0 || limit == has)) {
             g->shared.limit = has;
-            weir__group_each_on(device, remove_if_left, (void *)(uintptr_t)device);
+            weir__group_each_on(device, remove_group_without_members, (void *)(uintptr_t)device);
             return 0;
         }
         weir__group_leave(g);
@@ -470,8 +470,8 @@ int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t
     return is_taken;
 }
 
-static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
-                         uint64_t less) {
+static void count_unlimited(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
+                            uint64_t less) {
     if (more == less)
         return;
     lock_in_named_file(g);
@@ -480,11 +480,11 @@ static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64
 }
 
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
-    count_anyway(g, kind, 0, bytes);
+    count_unlimited(g, kind, 0, bytes);
 }
 
-void weir__group_charge_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
-    count_anyway(g, kind, bytes, 0);
+void weir__group_charge_unlimited(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
+    count_unlimited(g, kind, bytes, 0);
 }
 
 void weir__group_publish_idle(struct weir_group *g, uint64_t bytes) {
@@ -526,8 +526,8 @@ static int read_member(struct weir_group *g, int at, struct weir_group_member *o
         words[i] = atomic_load(&slot->command[i]);
     memcpy(out->command, words, sizeof out->command);
     out->command[sizeof out->command - 1] = '\0';
-    return pid != 0 && weir__slot_lives(&g->shared, at) && atomic_load(&slot->pid) == pid &&
-           atomic_load(&slot->start) == out->start;
+    return pid != 0 && weir__slot_is_process_running(&g->shared, at) &&
+           atomic_load(&slot->pid) == pid && atomic_load(&slot->start) == out->start;
 }
 
 static int compare_members(const void *one, const void *other) {

@@ -100,7 +100,7 @@ int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t
 /* Subtracts freed bytes of this kind from the group's counter, at most the bytes that the process has added. */
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Adds bytes that the driver has already allocated to the group's counter, even above the limit. */
-void weir__group_charge_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
+void weir__group_charge_unlimited(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Publishes how many idle bytes this process could free, so that other members can request them. */
 void weir__group_publish_idle(struct weir_group *g, uint64_t bytes);
 

@@ -7,7 +7,7 @@
  * charges whole units, and afterwards corrects the charge.  A cuMemAllocAsync during a stream capture is not charged,
  * since the driver allocates the memory only when the graph is launched.
  *
- * Locks: `settling`, then `lock`, which guards the maps, then the lock of the group.
+ * Locks: `correcting_count`, then `lock`, which guards the maps, then the lock of the group.
  */
 #include "ipc/group_process.h"
 
@@ -220,11 +220,11 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
                                uint64_t took) {
     /* Held from the query of the reserved bytes until they are stored, so that no thread stores older bytes over newer
      * ones. */
-    static pthread_mutex_t settling = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_mutex_t correcting_count = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;
 
-    pthread_mutex_lock(&settling);
+    pthread_mutex_lock(&correcting_count);
     has = read_pool_reserved(pool);
     pthread_mutex_lock(&lock);
     (void)weir__map_get(&pools, (uintptr_t)pool, &word);
@@ -234,11 +234,11 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
     if (!weir__map_put(&pools, (uintptr_t)pool, pack_record(has, counted_on(word))))
         has = counted; /* unreached: weir__map_put() replaces a value, which cannot fail */
     if (has > counted + before)
-        weir__group_charge_anyway(g, WEIR_GROUP_RESERVE, has - counted - before);
+        weir__group_charge_unlimited(g, WEIR_GROUP_RESERVE, has - counted - before);
     else
         weir__group_uncharge(g, WEIR_GROUP_RESERVE, counted + before - has);
     pthread_mutex_unlock(&lock);
-    pthread_mutex_unlock(&settling);
+    pthread_mutex_unlock(&correcting_count);
 }
 
 /* Polls the stream for at most a second.  Returns 1 if all its work is completed and the host has synchronised with it,

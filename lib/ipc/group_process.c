@@ -136,11 +136,11 @@ int weir__group_settings(struct weir_group_settings *out, char *message, size_t 
 
 /* ---- joining ------------------------------------------------------------------------------------- */
 
-void weir__group_counts_here(void) {
+void weir__group_set_charged_by_preload(void) {
     atomic_store(&is_preload, 1);
 }
 
-static void forget_all(void) {
+static void clear_groups_in_child(void) {
     for (int i = 0; i < DRIVERS; i++)
         for (int k = 0; k < MOST_DEVICES; k++)
             if (atomic_exchange(&groups[i][k], NULL))
@@ -148,7 +148,7 @@ static void forget_all(void) {
 }
 
 static void watch_forks(void) {
-    (void)pthread_atfork(NULL, NULL, forget_all);
+    (void)pthread_atfork(NULL, NULL, clear_groups_in_child);
 }
 
 __attribute__((destructor)) void weir__group_process_ends(void) {
@@ -250,11 +250,12 @@ uint64_t weir__group_room(struct weir_group *g) {
     return weir__size_subtract(weir__group_limit(g), weir__group_used(g));
 }
 
-struct weir_answers weir__group_ask_peers(struct weir_process_peers *n, struct weir_ask ask) {
+struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
+                                               struct weir_memory_request ask) {
     struct weir_group *g = weir__process_peers_group(n);
     int is_limited = g && weir__group_room(g) < ask.bytes;
 
-    return weir__process_peers_ask(n, ask, is_limited ? g : NULL);
+    return weir__process_peers_request(n, ask, is_limited ? g : NULL);
 }
 
 /* ---- reports ------------------------------------------------------------------------------------- */

@@ -38,7 +38,7 @@ int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_gr
 
 /* Records that libweir-preload.so charges this process's memory to the group, so that no other code charges it again.
  * libweir-preload.so calls the function when it is loaded. */
-void weir__group_counts_here(void);
+void weir__group_set_charged_by_preload(void);
 
 /* Records in all groups of this process that it begins to exit.  A destructor calls the function; a process that ends
  * without destructors must call it. */
@@ -65,7 +65,8 @@ uint64_t weir__group_room(struct weir_group *g);
 
 /* Requests idle memory from the other processes that use the device.  If the group's limit forbids the request, asks
  * only members of the group, since other memory would not help. */
-struct weir_answers weir__group_ask_peers(struct weir_process_peers *n, struct weir_ask ask);
+struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
+                                               struct weir_memory_request ask);
 
 /* Writes one line about the group, and one for each member with its bytes, its part of the limit and its idle
  * memory. */

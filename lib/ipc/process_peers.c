@@ -118,8 +118,8 @@ static uint64_t sum_of_weights(struct weir_slot_file *registry, uint64_t most) {
 }
 
 /* Opens the registry of a device for reading only.  Returns 1 on success, 0 if it does not exist. */
-static int look_up_registry(struct weir_slot_file *registry, const struct weir_driver *driver,
-                            CUdevice device) {
+static int open_registry_for_reading(struct weir_slot_file *registry,
+                                     const struct weir_driver *driver, CUdevice device) {
     char name[WEIR_UUID_BYTES];
 
     return weir__process_peers_device(driver, device, name) &&
@@ -131,7 +131,7 @@ uint64_t weir__process_peers_read_weights(const struct weir_driver *driver, CUde
     struct weir_slot_file registry;
     uint64_t sum;
 
-    if (!look_up_registry(&registry, driver, device))
+    if (!open_registry_for_reading(&registry, driver, device))
         return 0;
     sum = sum_of_weights(&registry, most);
     weir__registry_close(&registry);
@@ -143,7 +143,7 @@ uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUd
     struct weir_slot_file registry;
     uint64_t sum = 0;
 
-    if (!look_up_registry(&registry, driver, device))
+    if (!open_registry_for_reading(&registry, driver, device))
         return 0;
     for (int slot = 0; slot < WEIR_SLOTS; slot++)
         if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)getpid())
@@ -155,9 +155,9 @@ uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUd
 /* ---- the entry of this process ------------------------------------------------------------------- */
 
 /* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is at least one, else 0. */
-static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
+static int sum_allocator_memory(struct weir_process_peers *n, struct weir_allocator_memory *sum) {
     struct weir_local_peer *s = NULL;
-    struct weir_holding h;
+    struct weir_allocator_memory h;
     int any = 0;
 
     memset(sum, 0, sizeof *sum);
@@ -182,7 +182,7 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
  * shares of the device. */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
-    struct weir_holding sum;
+    struct weir_allocator_memory sum;
     uint64_t notes;
     int any, tries = 0;
 
@@ -190,7 +190,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     do { /* repeats the sum if an allocator has changed its memory meanwhile */
         notes = n->notes;
         pthread_mutex_unlock(&n->lock);
-        any = sum_up(n, &sum);
+        any = sum_allocator_memory(n, &sum);
         pthread_mutex_lock(&n->lock);
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.as_of_ns = as_of_ns;
@@ -332,7 +332,7 @@ static uint64_t requested_bytes(const struct weir_process_peers *n,
 
 /* Sets all limits that are shares of the device, by the weights of the processes that use it now.  Returns the time at
  * which it began to read the weights. */
-static uint64_t fit_shares(struct weir_process_peers *n) {
+static uint64_t set_share_limits(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
     struct weir_local_peer *s = NULL;
@@ -348,7 +348,7 @@ static void answer_all(struct weir_process_peers *n) {
     uint64_t bytes;
     int own;
 
-    refresh(n, fit_shares(n));
+    refresh(n, set_share_limits(n));
     own = weir__registry_slot(&n->registry);
     for (int slot = 0; slot < WEIR_SLOTS; slot++) {
         if (!weir__registry_read(&n->registry, slot, &entry))
@@ -356,7 +356,7 @@ static void answer_all(struct weir_process_peers *n) {
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
         /* Adapts limits that are shares of the device again, since the requesting process may just have started. */
         if (bytes > 0)
-            answer_request(n, entry.sequence, bytes, fit_shares(n));
+            answer_request(n, entry.sequence, bytes, set_share_limits(n));
     }
 }
 
@@ -389,8 +389,8 @@ struct candidate {
 
 /* Returns the time until which requests skip the process of `entry`, because it left an earlier request unanswered; 0
  * if they need not skip it. */
-static uint64_t silent_until(const struct weir_process_peers *n, int slot,
-                             const struct weir_registry_entry *entry) {
+static uint64_t unresponsive_until(const struct weir_process_peers *n, int slot,
+                                   const struct weir_registry_entry *entry) {
     const struct silent *s = &n->silent[slot];
 
     return s->start == entry->start && s->as_of_ns == entry->as_of_ns &&
@@ -427,7 +427,8 @@ static int turn_of_process(const struct weir_process_peers *n,
 /* Lists the other processes in the order in which this request goes to them.  Sets *missing to the number of those that
  * have not published their memory since `since`.  Adds what is known before any answer to *answers. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
-                              struct weir_ask ask, size_t *missing, struct weir_answers *answers) {
+                              struct weir_memory_request ask, size_t *missing,
+                              struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
     uint64_t silent;
@@ -454,7 +455,7 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
                                 .as_of_ns = entry.as_of_ns,
                                 .is_late = entry.as_of_ns < since};
         answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
-        silent = silent_until(n, slot, &entry);
+        silent = unresponsive_until(n, slot, &entry);
         if (silent && silent - SILENCE_NS >= ask.began_ns) {
             answers->is_incomplete = 1;
             continue;
@@ -474,8 +475,8 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
 
 /* Makes all processes publish their memory, waits a short time for this, and lists them in the order in which the
  * request goes to them. */
-static size_t survey(struct weir_process_peers *n, struct candidate *out, struct weir_ask ask,
-                     struct weir_answers *answers) {
+static size_t survey(struct weir_process_peers *n, struct candidate *out,
+                     struct weir_memory_request ask, struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
     size_t count, missing;
 
@@ -512,7 +513,7 @@ static int is_answered(struct weir_process_peers *n, const struct candidate *c, 
     return 0;
 }
 
-static void publish_request(struct weir_process_peers *n, const struct weir_registry_ask *asks,
+static void publish_request(struct weir_process_peers *n, const struct weir_registry_request *asks,
                             uint64_t sequence, uint64_t until) {
     pthread_mutex_lock(&n->lock);
     memcpy(n->entry.ask, asks, sizeof n->entry.ask);
@@ -524,10 +525,10 @@ static void publish_request(struct weir_process_peers *n, const struct weir_regi
 
 /* Requests memory from `count` processes, and waits for answers until `until`.  Adds the freed bytes to *answers, and
  * sets its flags `heard` and `late`. */
-static void ask_some(struct weir_process_peers *n, struct candidate **some, size_t count,
-                     const struct weir_registry_ask *asks, uint64_t until,
-                     struct weir_answers *answers) {
-    static const struct weir_registry_ask nothing[WEIR_REGISTRY_ASKS];
+static void request_from_some(struct weir_process_peers *n, struct candidate **some, size_t count,
+                              const struct weir_registry_request *asks, uint64_t until,
+                              struct weir_answers *answers) {
+    static const struct weir_registry_request nothing[WEIR_REGISTRY_ASKS];
     uint64_t sequence = weir__registry_now(), now, given, bytes;
     size_t open;
 
@@ -563,8 +564,8 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
 
 /* Selects the next processes for the request, which together should free `bytes` bytes, and the bytes for each.
  * Returns their number. */
-static size_t pick_candidates(struct candidate *all, size_t count, uint64_t bytes,
-                              struct candidate **some, struct weir_registry_ask *asks) {
+static size_t select_candidates(struct candidate *all, size_t count, uint64_t bytes,
+                                struct candidate **some, struct weir_registry_request *asks) {
     size_t picked = 0;
 
     for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_REGISTRY_ASKS; i++) {
@@ -574,7 +575,7 @@ static size_t pick_candidates(struct candidate *all, size_t count, uint64_t byte
             continue;
         all[i].is_asked = 1;
         some[picked] = &all[i];
-        asks[picked++] = (struct weir_registry_ask){all[i].slot, all[i].start, part};
+        asks[picked++] = (struct weir_registry_request){all[i].slot, all[i].start, part};
         bytes -= all[i].is_late ? 0 : part;
     }
     return picked;
@@ -602,8 +603,9 @@ static void add_ending(int slot, const struct weir_registry_entry *entry, void *
         sum->answers->kept -= sum->n->kept[slot];
 }
 
-struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct weir_ask ask,
-                                            struct weir_group *group) {
+struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
+                                                struct weir_memory_request ask,
+                                                struct weir_group *group) {
     struct candidate all[WEIR_SLOTS], *some[WEIR_REGISTRY_ASKS];
     uint64_t now = weir__registry_now(), part;
     struct weir_answers answers;
@@ -615,9 +617,9 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct
     part = ask.deadline_ns > now ? (ask.deadline_ns - now) / 4 + 1 : 0;
     count = survey(n, all, ask, &answers);
     while (answers.given < ask.bytes) {
-        struct weir_registry_ask asks[WEIR_REGISTRY_ASKS] = {{0}};
+        struct weir_registry_request asks[WEIR_REGISTRY_ASKS] = {{0}};
 
-        picked = pick_candidates(all, count, ask.bytes - answers.given, some, asks);
+        picked = select_candidates(all, count, ask.bytes - answers.given, some, asks);
         if (picked == 0)
             break;
         now = weir__registry_now();
@@ -625,12 +627,13 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct
             answers.is_incomplete = 1;
             break;
         }
-        ask_some(n, some, picked, asks, weir__size_smaller(ask.deadline_ns, now + part), &answers);
+        request_from_some(n, some, picked, asks, weir__size_smaller(ask.deadline_ns, now + part),
+                          &answers);
     }
     /* Adds killed and exiting processes, whose memory may become free soon. */
     if (answers.given < ask.bytes)
-        weir__registry_ending(&n->registry, add_ending,
-                              &(struct ending_sum){n, &answers, weir__registry_now()});
+        weir__registry_each_ending(&n->registry, add_ending,
+                                   &(struct ending_sum){n, &answers, weir__registry_now()});
     answers.is_incomplete |= answers.late || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += ask.bytes;
@@ -664,7 +667,7 @@ static size_t read_holders(struct weir_process_peers *n, struct weir_holder *all
                                   .reserved = entry.reserved,
                                   .idle = entry.idle,
                                   .is_stopped = weir__registry_is_stopped(&n->registry, &entry)};
-        h->is_silent = h->is_stopped || silent_until(n, slot, &entry);
+        h->is_unresponsive = h->is_stopped || unresponsive_until(n, slot, &entry);
         memcpy(h->command, entry.command, sizeof entry.command);
         count++;
     }
@@ -678,7 +681,7 @@ void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holde
 
     *out = (struct weir_holders){.count = read_holders(n, all)};
     for (size_t i = out->count; i-- > 0;) {
-        *(all[i].is_silent ? &out->silent : &out->heard) = all[i];
+        *(all[i].is_unresponsive ? &out->silent : &out->heard) = all[i];
         if (i < WEIR_MOST_HOLDERS)
             out->most[i] = all[i];
     }
@@ -696,9 +699,9 @@ void weir__process_peers_describe(struct weir_process_peers *n,
         weir__quote(all[i].command, name, sizeof name);
         weir__put(&out, "%sprocess %ju %s has %s, could release %s%s", i ? "; " : "",
                   (uintmax_t)all[i].pid, name, WEIR_SHOWN(all[i].reserved), WEIR_SHOWN(all[i].idle),
-                  all[i].is_stopped  ? ", is stopped"
-                  : all[i].is_silent ? ", does not answer"
-                                     : "");
+                  all[i].is_stopped        ? ", is stopped"
+                  : all[i].is_unresponsive ? ", does not answer"
+                                           : "");
     }
 }
 

@@ -21,7 +21,7 @@ struct weir_process_peers;
 struct weir_group;
 
 /* The device memory of one allocator, in bytes. */
-struct weir_holding {
+struct weir_allocator_memory {
     uint64_t reserved, in_use, idle; /* `idle` is the part that the allocator could free */
     uint64_t limit;                  /* UINT64_MAX if there is none */
     uint64_t device_total, device_free;
@@ -42,7 +42,7 @@ struct weir_claim {
 /* The functions of an allocator that the thread calls.  `owner` is the allocator's pointer in its struct
  * weir_local_peer. */
 struct weir_process_peers_calls {
-    void (*holding)(void *owner, struct weir_holding *out);
+    void (*holding)(void *owner, struct weir_allocator_memory *out);
     /* Frees up to `bytes` bytes of the allocator's idle memory.  Returns the freed bytes. */
     uint64_t (*give)(void *owner, uint64_t bytes);
     /* Sets the limit of an allocator whose limit is a share of the device.  `weights` is the sum of the weights of all
@@ -86,7 +86,7 @@ struct weir_answers {
 };
 
 /* A request to other processes for idle memory.  All times are of CLOCK_MONOTONIC. */
-struct weir_ask {
+struct weir_memory_request {
     uint64_t bytes;
     /* The start of the program's allocation, which may request memory several times. */
     uint64_t began_ns;
@@ -102,8 +102,9 @@ struct weir_admission {
 /* Requests idle memory from other processes, and waits for their answers.  If `group` is not NULL, asks only members of
  * this group.  The order is: members above their part of the group's limit, then processes with a lower priority, then
  * processes with more idle memory. */
-struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct weir_ask ask,
-                                            struct weir_group *group);
+struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
+                                                struct weir_memory_request ask,
+                                                struct weir_group *group);
 
 /* Returns the group that this process has joined on the device, or NULL. */
 struct weir_group *weir__process_peers_group(const struct weir_process_peers *n);
@@ -114,7 +115,7 @@ struct weir_holder {
     /* bytes, as last published; `idle` is the part that the process could free */
     uint64_t reserved, idle;
     int is_stopped;
-    int is_silent; /* set if the process is stopped, or has left a request unanswered */
+    int is_unresponsive; /* set if the process is stopped, or has left a request unanswered */
     char command[WEIR_REGISTRY_COMMAND];
 };
 

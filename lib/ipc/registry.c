@@ -209,10 +209,10 @@ int weir__registry_read(struct weir_slot_file *f, int number, struct weir_regist
     return 1;
 }
 
-void weir__registry_ending(struct weir_slot_file *f,
-                           void (*visit)(int slot, const struct weir_registry_entry *entry,
-                                         void *context),
-                           void *context) {
+void weir__registry_each_ending(struct weir_slot_file *f,
+                                void (*visit)(int slot, const struct weir_registry_entry *entry,
+                                              void *context),
+                                void *context) {
     struct weir_slot_owner owner;
     struct slot slot;
 

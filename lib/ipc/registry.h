@@ -26,7 +26,7 @@ enum {
     WEIR_REGISTRY_DEVICE = 64 /* with the NUL */
 };
 
-struct weir_registry_ask {
+struct weir_registry_request {
     uint64_t slot, start; /* identify the process that is asked to free memory */
     uint64_t bytes;       /* 0 if the array element is unused */
 };
@@ -56,7 +56,7 @@ struct weir_registry_entry {
     uint64_t asked, got, given;
     uint64_t sequence; /* the number of the process's last request for memory; 0: none yet */
     uint64_t until_ns; /* until when the process waits for answers to its request, or 0 */
-    struct weir_registry_ask ask[WEIR_REGISTRY_ASKS];
+    struct weir_registry_request ask[WEIR_REGISTRY_ASKS];
     struct weir_registry_answer answer[WEIR_REGISTRY_ANSWERS];
     char command[WEIR_REGISTRY_COMMAND];
 };
@@ -83,10 +83,10 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
 int weir__registry_read(struct weir_slot_file *f, int slot, struct weir_registry_entry *out);
 /* Calls `visit` for the entry of each process that is exiting or was killed, and whose device memory may not be free
  * yet.  Skips processes of other pid namespaces.  Holds the lock of the file during the calls. */
-void weir__registry_ending(struct weir_slot_file *f,
-                           void (*visit)(int slot, const struct weir_registry_entry *entry,
-                                         void *context),
-                           void *context);
+void weir__registry_each_ending(struct weir_slot_file *f,
+                                void (*visit)(int slot, const struct weir_registry_entry *entry,
+                                              void *context),
+                                void *context);
 /* Returns 1 if the process of the entry is stopped (SIGSTOP) and its pid is valid in this pid namespace, else 0. */
 int weir__registry_is_stopped(const struct weir_slot_file *f,
                               const struct weir_registry_entry *entry);

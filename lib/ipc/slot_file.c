@@ -65,7 +65,7 @@ static struct weir_slot_head head_of(const struct weir_slot_file *f) {
 }
 
 /* Returns 1 if the file belongs to this user, is complete and valid, and still has its name in the folder; else 0. */
-static int is_sound(const struct weir_slot_file *f, int file) {
+static int is_slot_file_valid(const struct weir_slot_file *f, int file) {
     const struct weir_slot_head head = head_of(f);
 
     return weir__runfile_is_sound(file, file_bytes(f), &head,
@@ -75,7 +75,7 @@ static int is_sound(const struct weir_slot_file *f, int file) {
 /* Returns 1 if open() has failed with `error` because the name belongs to something other than a plain file of this
  * user, such as a link; weir then removes the name.  Returns 0 otherwise, and for EPERM, since weir could not remove
  * the name. */
-static int is_in_the_way(int error) {
+static int is_not_plain_file(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
@@ -87,14 +87,14 @@ static int find_file(const struct weir_slot_file *f) {
 
     for (int i = 0; i < TRIES; i++) {
         file = weir__runfile_open(f->path, O_RDWR);
-        if (file >= 0 && is_sound(f, file))
+        if (file >= 0 && is_slot_file_valid(f, file))
             return file;
         if (file >= 0) {
             error = weir__runfile_unname(file, f->path) == 0 ? ENOENT : errno;
             close(file);
         } else { /* the name may belong to a link; weir removes the link and never follows it */
             error = errno;
-            if (is_in_the_way(error))
+            if (is_not_plain_file(error))
                 error = unlink(f->path) == 0 ? ENOENT : errno;
         }
         errno = error;
@@ -169,19 +169,19 @@ static int has_life(int file, int slot) {
            lock.l_type != F_UNLCK;
 }
 
-int weir__slot_lives(const struct weir_slot_file *f, int slot) {
+int weir__slot_is_process_running(const struct weir_slot_file *f, int slot) {
     return slot == f->slot || !weir__kept_is(&f->file) || has_life(f->file.number, slot);
 }
 
-int weir__slot_hold(const struct weir_slot_file *f, int slot) {
+int weir__slot_lock(const struct weir_slot_file *f, int slot) {
     return lock_life(f->file.number, slot, F_WRLCK) == 0;
 }
 
-void weir__slot_release(const struct weir_slot_file *f, int slot) {
+void weir__slot_unlock(const struct weir_slot_file *f, int slot) {
     (void)lock_life(f->file.number, slot, F_UNLCK);
 }
 
-int weir__slot_hold_all(const struct weir_slot_file *f) {
+int weir__slot_lock_all(const struct weir_slot_file *f) {
     return lock_slots(f, f->file.number, 0, WEIR_SLOTS) == 0;
 }
 
@@ -293,7 +293,7 @@ static int attach_slot_file(struct weir_slot_file *f) {
         if (file < 0)
             return -1;
         slot = claim_slot(f, file);
-        if (slot >= 0 && is_sound(f, file) && weir__kept_set(&kept, file) == 0) {
+        if (slot >= 0 && is_slot_file_valid(f, file) && weir__kept_set(&kept, file) == 0) {
             /* If the file is unchanged, this process now has two slots in it.  Clears the old one, so that other
              * processes do not read two entries of this process. */
             if (f->slot >= 0 && weir__kept_are_same(&f->file, &kept))
@@ -350,7 +350,8 @@ int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *
     file = weir__runfile_open(f->path, O_RDWR);
     if (file < 0)
         return -1;
-    if (!is_sound(f, file) || weir__kept_set(&f->file, file) != 0 || map_slot_file(f, file) != 0) {
+    if (!is_slot_file_valid(f, file) || weir__kept_set(&f->file, file) != 0 ||
+        map_slot_file(f, file) != 0) {
         close(file);
         return -1;
     }
@@ -397,7 +398,7 @@ int weir__slot_file_is_lost(struct weir_slot_file *f) {
     if (f->slot < 0 || (now - f->checked_ns <= FILE_CHECK_NS && weir__kept_is(&f->file)))
         return 0;
     f->checked_ns = now;
-    return !weir__slot_file_has(f) || !is_sound(f, f->file.number);
+    return !weir__slot_file_has(f) || !is_slot_file_valid(f, f->file.number);
 }
 
 int weir__slot_file_renew(struct weir_slot_file *f) {

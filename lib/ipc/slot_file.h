@@ -114,12 +114,12 @@ int weir__slot_is_in_own_namespace(const struct weir_slot_file *f, uint64_t name
 int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_owner *owner);
 /* Returns 1 if the process that claimed the slot still runs, or if the kernel cannot tell; else 0.  Only for files
  * whose slots count memory. */
-int weir__slot_lives(const struct weir_slot_file *f, int slot);
+int weir__slot_is_process_running(const struct weir_slot_file *f, int slot);
 /* Locks the slot of an ended process, so that no other process changes or claims it.  Returns 1 on success, 0 if
  * another process holds the lock.  Only for files whose slots count memory. */
-int weir__slot_hold(const struct weir_slot_file *f, int slot);
-void weir__slot_release(const struct weir_slot_file *f, int slot);
+int weir__slot_lock(const struct weir_slot_file *f, int slot);
+void weir__slot_unlock(const struct weir_slot_file *f, int slot);
 /* Locks all slots of a file that this process only reads.  Returns 1 on success, 0 if another process has a slot. */
-int weir__slot_hold_all(const struct weir_slot_file *f);
+int weir__slot_lock_all(const struct weir_slot_file *f);
 
 #endif

@@ -366,8 +366,8 @@ static void wait_for_others(struct weir_reserve *v) {
     if (v->options->prealloc.kind != WEIR_AMOUNT_SHARE || !v->events.peers)
         return;
     while ((device_free = weir__device_free(v->device)) < lacks && now - moved <= STILL_NS) {
-        answers = weir__group_ask_peers(v->events.peers,
-                                        (struct weir_ask){lacks - device_free, .began_ns = began,
+        answers = weir__group_request_memory(
+            v->events.peers, (struct weir_memory_request){lacks - device_free, .began_ns = began,
                                                           .deadline_ns = now + SHARE_NS});
         if (!answers.is_incomplete)
             break;

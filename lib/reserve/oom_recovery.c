@@ -276,9 +276,9 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
         if (weir__group_used(g) >= used) {
             began = weir__registry_now();
             if (v->events.peers)
-                answers = weir__process_peers_ask(
+                answers = weir__process_peers_request(
                     v->events.peers,
-                    (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, g);
+                    (struct weir_memory_request){most, .began_ns = first, .deadline_ns = until}, g);
             if (answers.given > 0)
                 weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
                                   weir__registry_now() - began, weir__engine_reserve(v->engine));
@@ -321,8 +321,9 @@ static void ask_processes(struct recovery *c) {
             break;
         missing = weir__size_subtract(bytes, usable_free(v, figures.device_free)) + UNIT;
         most = weir__size_larger(most, weir__size_smaller(missing, total));
-        answers = weir__process_peers_ask(
-            peers, (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, NULL);
+        answers = weir__process_peers_request(
+            peers, (struct weir_memory_request){most, .began_ns = first, .deadline_ns = until},
+            NULL);
         now = weir__registry_now();
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,

@@ -52,7 +52,7 @@ static _Atomic uint64_t last_weights;
 
 static _Atomic uint64_t noted;
 
-static void report_holding(void *owner, struct weir_holding *out) {
+static void report_holding(void *owner, struct weir_allocator_memory *out) {
     void (*call)(void) = atomic_exchange(&in_tell, NULL);
 
     (void)owner;
@@ -167,8 +167,8 @@ static struct weir_registry_entry own_entry(void) {
 }
 
 static uint64_t ask_others(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
-    *said = weir__process_peers_ask(
-        own, (struct weir_ask){bytes, weir__registry_now(), ms_from_now(ms)}, NULL);
+    *said = weir__process_peers_request(
+        own, (struct weir_memory_request){bytes, weir__registry_now(), ms_from_now(ms)}, NULL);
     return said->given;
 }
 
@@ -193,7 +193,7 @@ TEST(nobody_is_there_or_no_time) {
     ANSWERS(0, ask_others(MIB, 1, &said));
     MUST_EQ(said.kept, UINT64_MAX);
     comes(0, 10 * MIB, 0);
-    said = weir__process_peers_ask(own, (struct weir_ask){.bytes = MIB}, NULL);
+    said = weir__process_peers_request(own, (struct weir_memory_request){.bytes = MIB}, NULL);
     MUST_EQ(said.given, 0);
     MUST_EQ(said.kept, 0);
     MUST_EQ(said.late, 0);    /* the other one was not asked */
@@ -207,7 +207,7 @@ enum { ASKING_MS = 400, SILENCE_MS = 2000, LOOKS = 5 };
  * a deadline may have passed before any process was asked, or if a silent process could be asked again. */
 static int ask_the_silent(struct weir_answers said[LOOKS]) {
     uint64_t began = weir__registry_now();
-    struct weir_ask ask;
+    struct weir_memory_request ask;
     int in_time = 1;
 
     for (int i = 0; i < LOOKS; i++) {
@@ -217,8 +217,9 @@ static int ask_the_silent(struct weir_answers said[LOOKS]) {
             other[2].start++;
             publish_idle(2, 40, 3);
         }
-        ask = (struct weir_ask){MIB, i < 2 ? began : weir__registry_now(), ms_from_now(ASKING_MS)};
-        said[i] = weir__process_peers_ask(own, ask, NULL);
+        ask = (struct weir_memory_request){MIB, i < 2 ? began : weir__registry_now(),
+                                           ms_from_now(ASKING_MS)};
+        said[i] = weir__process_peers_request(own, ask, NULL);
         in_time &= weir__registry_now() < ask.deadline_ns;
     }
     return in_time && weir__registry_now() < began + SILENCE_MS * MS;
@@ -409,7 +410,7 @@ TEST(a_check_of_settings_joins_no_registry) {
 static void asks(uint64_t slot, uint64_t start, uint64_t sequence) {
     struct weir_registry_entry entry = {.sequence = sequence, .until_ns = ms_from_now(20000)};
 
-    entry.ask[2] = (struct weir_registry_ask){slot, start, 5};
+    entry.ask[2] = (struct weir_registry_request){slot, start, 5};
     says(0, entry);
     weir__registry_ring(&other[0]);
 }

@@ -81,7 +81,7 @@ void weir__model_physical_free(struct model_device *device, uint64_t bytes) {
 
 /* ---- Pages of small blocks ---- */
 
-static int grain_taken(const struct model_page *page, size_t grain) {
+static int is_grain_used(const struct model_page *page, size_t grain) {
     return (int)(page->taken[grain / 64] >> (grain % 64) & 1);
 }
 
@@ -101,7 +101,7 @@ static size_t find_grains(const struct model_page *page, size_t count, size_t gr
     size_t i, run = 0;
 
     for (i = 0; i < grains; i++) {
-        run = grain_taken(page, i) ? 0 : run + 1;
+        run = is_grain_used(page, i) ? 0 : run + 1;
         if (run == count)
             return i + 1 - count;
     }

@@ -37,7 +37,7 @@ static struct {
     /* The operations whose completion the host has observed, for streams with recorded uses. */
     struct model_orders seen;
     /* For each stream with recorded uses: the number of its device, plus 1. */
-    struct model_orders homes;
+    struct model_orders device_numbers;
     uint64_t uses;
     char fault[1024]; /* the text about the first fault, or "" */
 } oracle;
@@ -73,7 +73,8 @@ static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
 
-    if (oracle.fault[0] || oracle.seen.lost || oracle.homes.lost || (stream && stream->after.lost))
+    if (oracle.fault[0] || oracle.seen.lost || oracle.device_numbers.lost ||
+        (stream && stream->after.lost))
         return;
     append_fault_text(&length, "%s: %" PRIu64 " bytes at %#" PRIx64 " were used by ", what,
                       share->bytes, share->node.key);
@@ -114,7 +115,7 @@ uint64_t weir__model_uses(void) {
 
 /* ---- Work that the host has completed ---- */
 
-static int has_seen(uint64_t id, uint64_t seq) {
+static int has_observed_completion(uint64_t id, uint64_t seq) {
     return weir__model_order(&oracle.seen, id) >= seq;
 }
 
@@ -134,13 +135,13 @@ static struct model_share *share_from(uint64_t address) {
     return first_from(oracle.shares, address);
 }
 
-static void drop_from(struct model_node **tree, struct model_share *share) {
+static void remove_share_from(struct model_node **tree, struct model_share *share) {
     weir__model_tree_remove(tree, &share->node);
     weir__model_orders_clear(&share->uses);
     free(share);
 }
 static void drop_share(struct model_share *share) {
-    drop_from(&oracle.shares, share);
+    remove_share_from(&oracle.shares, share);
 }
 
 /* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault, but
@@ -162,7 +163,7 @@ static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t 
 }
 
 /* Splits the recorded range that contains the bytes before and at `address`, if there is one. */
-static void cut_at(uint64_t address) {
+static void split_share_at(uint64_t address) {
     struct model_share *left, *right;
 
     left = (struct model_share *)(void *)weir__model_tree_floor(oracle.shares, address, 0);
@@ -176,17 +177,18 @@ static void cut_at(uint64_t address) {
 
 /* Returns 1 if the next operation of the stream is ordered after the use, else 0.  If `stream` is NULL, returns 1 if
  * the host has observed the completion of the use, else 0. */
-static int is_behind(const struct model_stream *stream, const struct model_order *use) {
-    return has_seen(use->id, use->seq) ||
+static int is_ordered_after_use(const struct model_stream *stream, const struct model_order *use) {
+    return has_observed_completion(use->id, use->seq) ||
            (stream && (weir__model_stream_id(stream) == use->id ||
                        weir__model_order(&stream->after, use->id) >= use->seq));
 }
 
-static int all_behind(const struct model_stream *stream, const struct model_orders *uses) {
+static int is_ordered_after_all(const struct model_stream *stream,
+                                const struct model_orders *uses) {
     size_t i;
 
     for (i = 0; i < uses->count; i++)
-        if (!is_behind(stream, &uses->item[i]))
+        if (!is_ordered_after_use(stream, &uses->item[i]))
             return 0;
     return 1;
 }
@@ -197,13 +199,13 @@ static void check_other_owners(uint64_t address, uint64_t bytes, const char *wha
                                const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
 
-    cut_at(address);
-    cut_at(address + bytes);
+    split_share_at(address);
+    split_share_at(address + bytes);
     for (share = share_from(address); share && share->node.key < address + bytes; share = next) {
         next = share_from(share->node.key + share->bytes);
         if (share->owner == owner)
             continue;
-        if (!all_behind(stream, &share->uses))
+        if (!is_ordered_after_all(stream, &share->uses))
             store_order_fault(share, what, stream);
         drop_share(share);
     }
@@ -224,7 +226,7 @@ static void check_alias(void *context, uint64_t address, uint64_t bytes) {
         share = share_from(address);
     for (; share && share->node.key < address + bytes;
          share = share_from(share->node.key + share->bytes))
-        if (share->owner != a->owner && !all_behind(a->stream, &share->uses))
+        if (share->owner != a->owner && !is_ordered_after_all(a->stream, &share->uses))
             store_order_fault(share, "use beside another's at another address of the same memory",
                               a->stream);
 }
@@ -251,10 +253,10 @@ static void store_access_fault(const struct model_stream *stream, uint64_t addre
                       device);
 }
 
-static void learn_use(struct model_share *share, const struct model_stream *stream) {
+static void record_operation(struct model_share *share, const struct model_stream *stream) {
     uint64_t id = weir__model_stream_id(stream);
 
-    weir__model_orders_add(&oracle.homes, id, (uint64_t)stream->context->device + 1);
+    weir__model_orders_add(&oracle.device_numbers, id, (uint64_t)stream->context->device + 1);
     weir__model_orders_add(&share->uses, id, stream->seq);
 }
 
@@ -283,7 +285,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
             if (!share)
                 return;
         }
-        learn_use(share, stream);
+        record_operation(share, stream);
         at = share->node.key + share->bytes;
     }
 }
@@ -301,7 +303,7 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
     if (!share || share->node.key != address)
         share = add_to(&oracle.touched, address, bytes, 0);
     if (share)
-        learn_use(share, stream);
+        record_operation(share, stream);
 }
 
 /* Checks that the host has observed the completion of all uses of mappings that become inaccessible, and removes these
@@ -311,9 +313,9 @@ static void check_lost_mappings(uint64_t address, uint64_t bytes, const char *wh
 
     check_other_owners(address, bytes, what, NULL, 0);
     while ((share = first_from(oracle.touched, address)) && share->node.key < address + bytes) {
-        if (!all_behind(NULL, &share->uses))
+        if (!is_ordered_after_all(NULL, &share->uses))
             store_order_fault(share, what, NULL);
-        drop_from(&oracle.touched, share);
+        remove_share_from(&oracle.touched, share);
     }
 }
 
@@ -329,8 +331,8 @@ void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
 void weir__model_oracle_remove(uint64_t address, uint64_t bytes) {
     struct model_share *share;
 
-    cut_at(address);
-    cut_at(address + bytes);
+    split_share_at(address);
+    split_share_at(address + bytes);
     while ((share = share_from(address)) && share->node.key < address + bytes)
         drop_share(share);
 }
@@ -349,8 +351,8 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
         for (size_t i = 0; i < uses->count; i++) {
             struct model_order use = uses->item[i];
 
-            if (has_seen(use.id, use.seq) ||
-                weir__model_order(&oracle.homes, use.id) == (uint64_t)(device + 1))
+            if (has_observed_completion(use.id, use.seq) ||
+                weir__model_order(&oracle.device_numbers, use.id) == (uint64_t)(device + 1))
                 continue;
             uses->item[kept++] = use;
             weir__model_orders_add(named, use.id, use.seq);
@@ -358,21 +360,21 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
         uses->count = kept;
         next = first_from(*tree, share->node.key + 1);
         if (kept == 0)
-            drop_from(tree, share);
+            remove_share_from(tree, share);
     }
 }
 
 /* Removes from both trees all uses whose completion the host has observed, and then the record of these observations,
  * which concern only the removed uses. */
-static void forget_completed(int device, struct model_orders *named) {
+static void remove_completed_uses(int device, struct model_orders *named) {
     drop_completed(&oracle.shares, device, named);
     drop_completed(&oracle.touched, device, named);
     oracle.seen.count = 0;
-    weir__model_orders_keep_streams(&oracle.homes, named);
+    weir__model_orders_keep_streams(&oracle.device_numbers, named);
 }
 
 void weir__model_oracle_collect(struct model_orders *named) {
-    forget_completed(-1, named);
+    remove_completed_uses(-1, named);
 }
 
 /* Also covers work on other devices for which streams of this device have waited. */
@@ -382,7 +384,7 @@ void weir__model_oracle_observe_device(int device) {
 
     for (; stream && (oracle.shares || oracle.touched); stream = stream->next)
         weir__model_orders_add_all(&oracle.seen, &stream->after);
-    forget_completed(device, &named);
+    remove_completed_uses(device, &named);
     weir__model_orders_clear(&named);
 }
 
@@ -390,9 +392,9 @@ void weir__model_oracle_reset(void) {
     while (oracle.shares)
         drop_share(share_from(0));
     while (oracle.touched)
-        drop_from(&oracle.touched, first_from(oracle.touched, 0));
+        remove_share_from(&oracle.touched, first_from(oracle.touched, 0));
     weir__model_orders_clear(&oracle.seen);
-    weir__model_orders_clear(&oracle.homes);
+    weir__model_orders_clear(&oracle.device_numbers);
     oracle.uses = 0;
     oracle.fault[0] = '\0';
 }

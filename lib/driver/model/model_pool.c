@@ -120,7 +120,7 @@ void weir__model_pool_drop(struct model_pool *pool) {
     if (pool->import)
         weir__model_import_close(pool->import);
     MODEL_LIST_REMOVE(weir__model.live_pools, pool);
-    pool->gone_after = weir__model.handles_made + 1;
+    pool->ended_after_allocations = weir__model.handles_made + 1;
     weir__model_slab_free(&weir__model.pools, pool);
 }
 
@@ -150,14 +150,15 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
 /* Ends the process if a real driver would crash because of the handle of a destroyed pool.  A real driver returns an
  * invalid value until it reuses the pool's host memory (measured); the model assumes this as soon as a physical
  * allocation was made after the end of the pool. */
-static void crash_if_gone(CUmemoryPool handle) {
+static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
     const struct model_pool *pool = (const void *)handle;
 
     if (offset >= slab->stride * slab->used || offset % slab->stride != 0 ||
-        atomic_load_explicit(&pool->slot.id, memory_order_relaxed) != 0 || pool->gone_after == 0 ||
-        weir__model.handles_made < pool->gone_after)
+        atomic_load_explicit(&pool->slot.id, memory_order_relaxed) != 0 ||
+        pool->ended_after_allocations == 0 ||
+        weir__model.handles_made < pool->ended_after_allocations)
         return;
     fputs("the device model: a call names a memory pool that is gone, where a driver crashes\n",
           stderr);
@@ -171,7 +172,7 @@ struct model_pool *weir__model_pool_find(CUmemoryPool handle) {
     pool = weir__model_slab_find(&weir__model.pools, handle);
     if (pool && !pool->destroyed)
         return pool;
-    crash_if_gone(handle);
+    crash_if_pool_destroyed(handle);
     weir__model_unlock();
     return NULL;
 }

@@ -35,7 +35,7 @@ struct model_pool {
     struct model_pool *prev, *next; /* links in the list of all pools */
     /* 0 while the pool exists.  Afterwards the number of physical allocations until the end of the pool, plus 1, to
      * detect calls with the handle of an ended pool. */
-    uint64_t gone_after;
+    uint64_t ended_after_allocations;
 };
 
 _Static_assert(sizeof(struct model_pool) <= 1024, "a pool fits its slot");

@@ -20,7 +20,7 @@
 
 /* Makes all memory free for every stream that was freed on some stream whose work is completed.  The driver does so
  * when a request needs memory, but not for a trim. */
-static void settle_all(struct model_pool *pool) {
+static void free_all_completed_spans(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
     for (; queue; queue = next) {
@@ -88,7 +88,7 @@ static uint64_t units_left(const struct model_pool *pool) {
     return device < pool_left ? device : pool_left;
 }
 
-static void note_reserve(struct model_pool *pool) {
+static void update_reserved_high(struct model_pool *pool) {
     if (pool->reserved_high < weir__model_pool_reserved(pool))
         pool->reserved_high = weir__model_pool_reserved(pool);
 }
@@ -96,7 +96,7 @@ static void note_reserve(struct model_pool *pool) {
 static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added) {
     const struct model_profile *profile = &weir__model.profile;
 
-    note_reserve(pool);
+    update_reserved_high(pool);
     weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +
                        weir__model_curve(&profile->pool_grow_ns, added) +
                        (weir__model.pools_grew ? 0 : profile->pool_first_ns));
@@ -179,7 +179,7 @@ static struct model_span *allocate_span(struct model_pool *pool, struct model_st
     if (span)
         return weir__model_range_cut(&pool->range, span, bytes);
     if (pool->opportunistic)
-        settle_all(pool);
+        free_all_completed_spans(pool);
     span = grow(pool, bytes);
     return span ? span : cut_pending_span(pool, stream, bytes);
 }
@@ -200,7 +200,7 @@ static void fail_pool_request(struct model_pool *pool, uint64_t bytes) {
         return;
     if (weir__model_range_add(&pool->range, bytes, units) != 0)
         weir__model_physical_free(pool->device, taken);
-    note_reserve(pool);
+    update_reserved_high(pool);
 }
 
 /* Allocates a block from the pool.  Returns NULL if there is too little memory. */

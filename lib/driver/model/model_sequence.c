@@ -20,7 +20,7 @@ static struct {
     FILE *lines;
 } sequence; /* guarded by the lock of the model */
 
-static void forget_ordinals(const struct model_slab *slab) {
+static void reset_ordinals(const struct model_slab *slab) {
     for (size_t i = 0; i < slab->used; i++)
         ((struct model_slot *)(slab->base + i * slab->stride))->ordinal = 0;
 }
@@ -44,9 +44,9 @@ void weir__model_sequence_start(FILE *lines) {
     sequence.lines = lines;
     for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
         sequence.entries[i] = digest_of(weir__driver_entry_name((enum weir_driver_entry)i));
-    forget_ordinals(&weir__model.streams);
-    forget_ordinals(&weir__model.events);
-    forget_ordinals(&weir__model.pools);
+    reset_ordinals(&weir__model.streams);
+    reset_ordinals(&weir__model.events);
+    reset_ordinals(&weir__model.pools);
     atomic_fetch_or(&weir__model.state, MODEL_SEQUENCED);
     weir__model_unlock();
 }

@@ -86,7 +86,8 @@ static uint64_t count_memory(const struct model_range *range, uint64_t from, uin
     return count;
 }
 
-static uint64_t count_loose(const struct model_range *range, const struct model_span *span) {
+static uint64_t count_movable_units(const struct model_range *range,
+                                    const struct model_span *span) {
     uint64_t first = first_unit_inside(range, span->offset);
     uint64_t end = (span->offset + span->size) / range->unit;
 
@@ -145,13 +146,13 @@ static void add_to_span_tree(struct model_range *range, struct model_span *span)
     span->block.node.tie = ++range->turn;
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
     if (span->kind == SPAN_FREE)
-        range->loose += count_loose(range, span);
+        range->loose += count_movable_units(range, span);
 }
 
 static void remove_from_span_tree(struct model_range *range, struct model_span *span) {
     weir__model_tree_remove(tree_of(range, span), &span->block.node);
     if (span->kind == SPAN_FREE)
-        range->loose -= count_loose(range, span);
+        range->loose -= count_movable_units(range, span);
 }
 
 static struct model_queue *queue_for(struct model_range *range, uint64_t stream_id, int device) {
@@ -176,7 +177,7 @@ void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id,
 static void drop_queue_if_done(struct model_range *range, struct model_queue *queue) {
     struct model_queue **link = &range->queues;
 
-    if (queue->oldest || !queue->is_gone)
+    if (queue->oldest || !queue->is_stream_destroyed)
         return;
     while (*link != queue)
         link = &(*link)->next;
@@ -212,7 +213,7 @@ static void dequeue(struct model_span *span) {
 
 /* Inserts `rest`, which was cut off from `span`, into the stream's queue at the place of `span`: both were freed at one
  * time. */
-static void requeue(struct model_span *rest, const struct model_span *span) {
+static void enqueue_rest(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
     rest->end_ns = span->end_ns;
@@ -324,13 +325,13 @@ static void split_off_rest(struct model_range *range, struct model_span *span, u
     rest->kind = span->kind;
     rest->backed = span->backed || is_backed(range, rest->offset, rest->offset + rest->size);
     if (span->kind == SPAN_PENDING)
-        requeue(rest, span);
+        enqueue_rest(rest, span);
     span->size = bytes;
     link_behind(range, rest, span);
     add_to_span_tree(range, rest);
 }
 
-static void make_used(struct model_range *range, struct model_span *span) {
+static void mark_span_used(struct model_range *range, struct model_span *span) {
     struct model_queue *queue = span->kind == SPAN_PENDING ? span->queue : NULL;
 
     span->kind = SPAN_USED;
@@ -349,7 +350,7 @@ struct model_span *weir__model_range_cut(struct model_range *range, struct model
         cut = part->size < rest ? part->size : rest;
         remove_from_span_tree(range, part);
         split_off_rest(range, part, cut);
-        make_used(range, part);
+        mark_span_used(range, part);
         if (part != span) {
             unlink_span(range, part);
             free_span_struct(range, part);
@@ -370,7 +371,7 @@ uint64_t weir__model_range_missing_units(const struct model_range *range,
 
 uint64_t weir__model_range_movable_units(const struct model_range *range,
                                          const struct model_span *span, uint64_t bytes) {
-    return range->loose - count_loose(range, span) +
+    return range->loose - count_movable_units(range, span) +
            count_memory(range, span->offset + bytes, span->offset + span->size);
 }
 
@@ -403,7 +404,7 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
     uint64_t stripped = 0;
 
     for (span = range->last; span && range->loose > 0 && stripped < units; span = span->prev)
-        if (span->kind == SPAN_FREE && count_loose(range, span) > 0)
+        if (span->kind == SPAN_FREE && count_movable_units(range, span) > 0)
             stripped += unmap_loose_units(range, span, units - stripped);
     range->units -= stripped;
     while (range->top > 0 && !range->has_memory[range->top - 1])
@@ -427,7 +428,7 @@ static int map_missing(struct model_range *range, uint64_t from, uint64_t to) {
     return -1;
 }
 
-static void note_memory(struct model_range *range, uint64_t from, uint64_t to) {
+static void set_units_have_memory(struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit, end = first_unit_inside(range, to);
 
     for (unit = from / range->unit; unit < end; unit++) {
@@ -450,9 +451,9 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
         return NULL;
     remove_from_span_tree(range, span);
     split_off_rest(range, span, bytes);
-    make_used(range, span);
+    mark_span_used(range, span);
     *moved = weir__model_range_shrink(range, lacks);
-    note_memory(range, span->offset, end);
+    set_units_have_memory(range, span->offset, end);
     rest = span->next;
     if (rest && rest->kind == SPAN_FREE) {
         remove_from_span_tree(range, rest);
@@ -473,9 +474,9 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
         left -= end >= range->top || !range->has_memory[end];
     if (map_missing(range, span->offset, end * range->unit) != 0)
         return -1;
-    range->loose -= count_loose(range, span);
-    note_memory(range, span->offset, end * range->unit);
-    range->loose += count_loose(range, span);
+    range->loose -= count_movable_units(range, span);
+    set_units_have_memory(range, span->offset, end * range->unit);
+    range->loose += count_movable_units(range, span);
     return 0;
 }
 
@@ -585,7 +586,7 @@ void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id,
 
     if (queue) {
         weir__model_range_free_completed(range, queue, now_ns);
-        queue->is_gone = 1;
+        queue->is_stream_destroyed = 1;
         drop_queue_if_done(range, queue);
     }
 }
@@ -614,7 +615,7 @@ static const char *check_span(const struct model_range *range, const struct mode
 static const char *check_queue(const struct model_queue *queue) {
     const struct model_span *span;
 
-    if (!queue->oldest && queue->is_gone)
+    if (!queue->oldest && queue->is_stream_destroyed)
         return "an empty queue of a stream that is gone";
     for (span = queue->oldest; span; span = span->newer) {
         if (span->kind != SPAN_PENDING || span->queue != queue)

@@ -61,7 +61,7 @@ struct model_span {
 struct model_queue {
     uint64_t stream_id; /* the stream may be destroyed */
     int device;
-    int is_gone; /* set if the stream was destroyed; the queue is then removed once it is empty */
+    int is_stream_destroyed; /* set if the stream was destroyed; the queue is then removed once it is empty */
     /* The stream's last launch (a kernel, a fill or a copy) whose work has begun. */
     uint64_t begun;
     struct model_node *spans;

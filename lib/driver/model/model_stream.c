@@ -181,7 +181,7 @@ static void record_host_wait(uint64_t id, uint64_t seq, const struct model_order
 }
 
 /* Clears what the streams of a context wait for, because the host has observed the completion of all their work. */
-static void forget_orders(struct model_context *context) {
+static void clear_stream_orders(struct model_context *context) {
     struct model_stream *stream;
 
     for (stream = context->streams; stream; stream = stream->next)
@@ -231,7 +231,7 @@ CUresult weir__model_cuCtxSynchronize(void) {
         weir__model_wait_until(weir__model.devices[context->device].work_end_ns);
         weir__model_pools_observe_device(context->device);
         weir__model_oracle_observe_device(context->device);
-        forget_orders(context);
+        clear_stream_orders(context);
         weir__model_pools_synchronised(context->device);
     }
     return weir__model_unlocked(why);
