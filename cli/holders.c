@@ -179,8 +179,8 @@ static void print_process(FILE *file, const struct holders_device *d,
     fprintf(file, "%7" PRIu64 " %8s %8s %8s %11s %8s %8s  %s%s%s", e->pid,
             e->limit == UINT64_MAX ? "max" : shown_or_dash(e->limit > 0, e->limit).text,
             WEIR_SHOWN(e->reserved), shown_or_dash(has_answered, e->in_use).text,
-            shown_or_dash(has_answered, e->idle).text, WEIR_SHOWN(e->got), WEIR_SHOWN(e->given),
-            e->command, p->group[0] ? ", group " : "", p->group);
+            shown_or_dash(has_answered, e->idle).text, WEIR_SHOWN(e->received),
+            WEIR_SHOWN(e->freed), e->command, p->group[0] ? ", group " : "", p->group);
     if (e->priority != USUAL_PRIORITY)
         fprintf(file, ", priority %" PRIu64, e->priority);
     fputs(p->is_stopped           ? " (stopped, does not answer)\n"
@@ -221,8 +221,8 @@ static json_t *json_process(const struct holders_device *d, const struct holders
                      jsonfile_integer(e->reserved), "in_use",
                      integer_or_null(are_figures_current(d, p), e->in_use), "reclaimable",
                      integer_or_null(are_figures_current(d, p), e->idle), "priority",
-                     jsonfile_integer(e->priority), "received", jsonfile_integer(e->got),
-                     "released", jsonfile_integer(e->given), "stopped", p->is_stopped, "answers",
+                     jsonfile_integer(e->priority), "received", jsonfile_integer(e->received),
+                     "released", jsonfile_integer(e->freed), "stopped", p->is_stopped, "answers",
                      are_figures_current(d, p), "group", p->group[0] ? p->group : NULL);
 }
 

@@ -407,9 +407,9 @@ int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) 
     answers = weir__group_request_memory(
         n,
         (struct weir_memory_request){bytes, .began_ns = began, .deadline_ns = began + MEMORY_NS});
-    if (answers.given == 0 && answers.is_incomplete)
+    if (answers.freed == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
-    return answers.given > 0 || answers.is_incomplete;
+    return answers.freed > 0 || answers.is_incomplete;
 }
 
 void weir__drop_in_log_group(struct weir_group *group, CUdevice device, const char *call,

@@ -263,13 +263,13 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
     answers = weir__group_request_memory(
         n, (struct weir_memory_request){CONTEXT_BYTES, .began_ns = admission->began_ns,
                                         .deadline_ns = admission->began_ns + CONTEXT_NS});
-    admission->is_over = answers.given < CONTEXT_BYTES && !answers.is_incomplete;
+    admission->is_over = answers.freed < CONTEXT_BYTES && !answers.is_incomplete;
     /* weir asks a process again only after the process has answered.  So if the processes cannot be asked, the function
      * pauses, and processes may free memory in the meantime. */
-    if (answers.given == 0 && answers.is_incomplete)
+    if (answers.freed == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
     /* If a process has answered, or may still answer, the caller shall repeat its driver call. */
-    return answers.heard || answers.is_incomplete;
+    return answers.has_answer || answers.is_incomplete;
 }
 
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes) {

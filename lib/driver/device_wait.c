@@ -26,19 +26,19 @@
 /* A call that waits for the device returns at most this long after the end of the work. */
 #define SOON_NS 300000
 
-enum way { BY_BLOCK, BY_HOST_BLOCK, WAYS };
+enum wait_call { BY_BLOCK, BY_HOST_BLOCK, WAIT_CALLS };
 enum { UNKNOWN, WAITS, DOES_NOT };
 
 /* For each device, and for cuMemFree and cuMemFreeHost: whether the call waits for the device (UNKNOWN, WAITS or
  * DOES_NOT). */
-static _Atomic unsigned char known[WEIR_MOST_PEERS][WAYS];
+static _Atomic unsigned char call_waits[WEIR_MOST_PEERS][WAIT_CALLS];
 /* `proving` is set while a thread checks a call; only one thread does so at a time.  `ended_ns` is the time when the
  * work of the latest check ended. */
 static atomic_int proving;
 static _Atomic uint64_t ended_ns;
 
-static _Atomic unsigned char *call_waits_of(const struct weir_device *device, enum way way) {
-    return &known[(unsigned)device->ordinal % WEIR_MOST_PEERS][way];
+static _Atomic unsigned char *call_waits_of(const struct weir_device *device, enum wait_call call) {
+    return &call_waits[(unsigned)device->ordinal % WEIR_MOST_PEERS][call];
 }
 
 static void sleep_for_proof(void *nothing) {
@@ -49,11 +49,11 @@ static void sleep_for_proof(void *nothing) {
 
 /* Submits work to a new stream, to check whether cuMemFree or cuMemFreeHost waits for this work.  Returns the stream,
  * or NULL if the call was already checked or the check is impossible now. */
-static CUstream begin_proof(struct weir_device *device, enum way way) {
+static CUstream begin_proof(struct weir_device *device, enum wait_call call) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
 
-    if (atomic_load_explicit(call_waits_of(device, way), memory_order_relaxed) != UNKNOWN ||
+    if (atomic_load_explicit(call_waits_of(device, call), memory_order_relaxed) != UNKNOWN ||
         atomic_exchange_explicit(&proving, 1, memory_order_acquire))
         return NULL;
     if (driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
@@ -68,7 +68,7 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
 
 /* Checks whether the call that has returned `result` has waited for the work on the stream `proof`, which may be NULL.
  * If the call does not wait for the device, waits by cuCtxSynchronize. */
-static CUresult end_proof(struct weir_device *device, enum way way, CUstream proof,
+static CUresult end_proof(struct weir_device *device, enum wait_call call, CUstream proof,
                           CUresult result) {
     const struct weir_driver *driver = device->driver;
     uint64_t now = weir__clock_ns();
@@ -78,20 +78,20 @@ static CUresult end_proof(struct weir_device *device, enum way way, CUstream pro
         is = result == CUDA_SUCCESS ? driver->cuStreamQuery(proof) : CUDA_ERROR_UNKNOWN;
         if (is == CUDA_SUCCESS &&
             now - atomic_load_explicit(&ended_ns, memory_order_relaxed) < SOON_NS) {
-            atomic_store_explicit(call_waits_of(device, way), WAITS, memory_order_relaxed);
+            atomic_store_explicit(call_waits_of(device, call), WAITS, memory_order_relaxed);
         } else if (is == CUDA_ERROR_NOT_READY) {
-            atomic_store_explicit(call_waits_of(device, way), DOES_NOT, memory_order_relaxed);
+            atomic_store_explicit(call_waits_of(device, call), DOES_NOT, memory_order_relaxed);
             weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), WEIR_LOG_WARNING,
                       "this driver's %s does not wait for the device: weir calls "
                       "cuCtxSynchronize instead, which breaks stream captures that are under "
                       "way; capture no stream while memory is short",
-                      way == BY_BLOCK ? "cuMemFree" : "cuMemFreeHost");
+                      call == BY_BLOCK ? "cuMemFree" : "cuMemFreeHost");
         }
         (void)driver->cuStreamDestroy(proof);
         atomic_store_explicit(&proving, 0, memory_order_release);
     }
     if (result == CUDA_SUCCESS &&
-        atomic_load_explicit(call_waits_of(device, way), memory_order_relaxed) == DOES_NOT)
+        atomic_load_explicit(call_waits_of(device, call), memory_order_relaxed) == DOES_NOT)
         result = driver->cuCtxSynchronize();
     return result;
 }

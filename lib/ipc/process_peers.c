@@ -37,7 +37,7 @@
 
 #define MILLISECOND UINT64_C(1000000)
 /* The time for which weir requests no memory from a process that has left a request unanswered. */
-#define SILENCE_NS (2000 * MILLISECOND)
+#define UNRESPONSIVE_NS (2000 * MILLISECOND)
 /* ENDING_NS is the longest time for which requests wait for the memory of one killed or exiting process.
  * BESIDE_RESERVE is an estimate of its memory besides its reserved bytes, such as its context. */
 #define ENDING_NS (2000 * MILLISECOND)
@@ -49,9 +49,9 @@ enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* The last process of a slot that left a request unanswered (`silent`), and the last one that was killed or exiting
+/* The last process of a slot that left a request unanswered (`unresponsive`), and the last one that was killed or exiting
  * (`ending`).  `start` distinguishes it from a later owner of the slot. */
-struct silent {
+struct unresponsive {
     uint64_t start, as_of_ns, until_ns;
 };
 struct ending {
@@ -81,10 +81,10 @@ struct weir_process_peers {
 
     /* Held while this process requests memory; guards all fields below. */
     pthread_mutex_t asking;
-    struct silent silent[WEIR_SLOTS];
+    struct unresponsive unresponsive[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* For each slot, its process's part of weir_answers.kept, the bytes that a request cannot get. */
-    uint64_t kept[WEIR_SLOTS];
+    /* For each slot, its process's part of weir_answers.unavailable, the bytes that a request cannot get. */
+    uint64_t unavailable[WEIR_SLOTS];
     const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
     struct weir_group_member member[WEIR_GROUP_SLOTS];
@@ -311,7 +311,7 @@ static void answer_request(struct weir_process_peers *n, uint64_t sequence, uint
     refresh(n, as_of_ns);
     pthread_mutex_lock(&n->lock);
     n->entry.answer[at] = (struct weir_registry_answer){sequence, given};
-    n->entry.given += given;
+    n->entry.freed += given;
     weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
@@ -383,7 +383,7 @@ static void *run_peers_thread(void *peers) {
 struct candidate {
     uint64_t slot, start, pid, idle, priority, as_of_ns;
     int turn;
-    int is_late; /* set if the process has not published its memory since the request began */
+    int is_unpublished; /* set if the process has not published its memory since the request began */
     int is_asked;
 };
 
@@ -391,7 +391,7 @@ struct candidate {
  * if they need not skip it. */
 static uint64_t unresponsive_until(const struct weir_process_peers *n, int slot,
                                    const struct weir_registry_entry *entry) {
-    const struct silent *s = &n->silent[slot];
+    const struct unresponsive *s = &n->unresponsive[slot];
 
     return s->start == entry->start && s->as_of_ns == entry->as_of_ns &&
                    s->until_ns > weir__registry_now()
@@ -402,8 +402,8 @@ static uint64_t unresponsive_until(const struct weir_process_peers *n, int slot,
 static int compare_candidates(const void *one, const void *other) {
     const struct candidate *a = one, *b = other;
 
-    if (a->is_late != b->is_late)
-        return a->is_late - b->is_late;
+    if (a->is_unpublished != b->is_unpublished)
+        return a->is_unpublished - b->is_unpublished;
     if (a->turn != b->turn)
         return a->turn - b->turn;
     if (a->priority != b->priority)
@@ -431,16 +431,16 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
                               struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
-    uint64_t silent;
+    uint64_t skipped_until;
     size_t count = 0;
 
     *missing = 0;
-    *answers = (struct weir_answers){.kept = UINT64_MAX};
+    *answers = (struct weir_answers){.unavailable = UINT64_MAX};
     for (int slot = 0; slot < WEIR_SLOTS; slot++) {
         struct candidate *c = &out[count];
         int turn;
 
-        n->kept[slot] = 0;
+        n->unavailable[slot] = 0;
         if (slot == own || !weir__registry_read(&n->registry, slot, &entry))
             continue;
         turn = turn_of_process(n, &entry);
@@ -453,21 +453,21 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
                                 .priority = entry.priority,
                                 .turn = turn,
                                 .as_of_ns = entry.as_of_ns,
-                                .is_late = entry.as_of_ns < since};
-        answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
-        silent = unresponsive_until(n, slot, &entry);
-        if (silent && silent - SILENCE_NS >= ask.began_ns) {
+                                .is_unpublished = entry.as_of_ns < since};
+        answers->unavailable = answers->unavailable == UINT64_MAX ? 0 : answers->unavailable;
+        skipped_until = unresponsive_until(n, slot, &entry);
+        if (skipped_until && skipped_until - UNRESPONSIVE_NS >= ask.began_ns) {
             answers->is_incomplete = 1;
             continue;
         }
-        if (silent) {
-            answers->kept += n->kept[slot] = entry.reserved;
+        if (skipped_until) {
+            answers->unavailable += n->unavailable[slot] = entry.reserved;
             continue;
         }
-        answers->kept += n->kept[slot] = c->is_late ? 0 : entry.in_use;
-        answers->heard |= !c->is_late;
-        *missing += (size_t)c->is_late;
-        count += c->idle > 0 || c->is_late;
+        answers->unavailable += n->unavailable[slot] = c->is_unpublished ? 0 : entry.in_use;
+        answers->has_answer |= !c->is_unpublished;
+        *missing += (size_t)c->is_unpublished;
+        count += c->idle > 0 || c->is_unpublished;
     }
     qsort(out, count, sizeof *out, compare_candidates);
     return count;
@@ -524,7 +524,7 @@ static void publish_request(struct weir_process_peers *n, const struct weir_regi
 }
 
 /* Requests memory from `count` processes, and waits for answers until `until`.  Adds the freed bytes to *answers, and
- * sets its flags `heard` and `late`. */
+ * sets its flags `has_answer` and `has_timeout`. */
 static void request_from_some(struct weir_process_peers *n, struct candidate **some, size_t count,
                               const struct weir_registry_request *asks, uint64_t until,
                               struct weir_answers *answers) {
@@ -553,13 +553,13 @@ static void request_from_some(struct weir_process_peers *n, struct candidate **s
                             (unsigned)weir__size_smaller((until - now) / MILLISECOND + 1, 1000));
     }
     for (size_t i = 0; open > 0 && i < count; i++)
-        if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
-            n->silent[some[i]->slot] = (struct silent){some[i]->start, some[i]->as_of_ns,
-                                                       weir__registry_now() + SILENCE_NS};
+        if (some[i]->is_unpublished && !is_answered(n, some[i], sequence, &bytes))
+            n->unresponsive[some[i]->slot] = (struct unresponsive){
+                some[i]->start, some[i]->as_of_ns, weir__registry_now() + UNRESPONSIVE_NS};
     publish_request(n, nothing, sequence, 0);
-    answers->given += given;
-    answers->heard |= open < count;
-    answers->late |= open > 0;
+    answers->freed += given;
+    answers->has_answer |= open < count;
+    answers->has_timeout |= open > 0;
 }
 
 /* Selects the next processes for the request, which together should free `bytes` bytes, and the bytes for each.
@@ -569,14 +569,14 @@ static size_t select_candidates(struct candidate *all, size_t count, uint64_t by
     size_t picked = 0;
 
     for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_REGISTRY_ASKS; i++) {
-        uint64_t part = all[i].is_late ? bytes : weir__size_smaller(all[i].idle, bytes);
+        uint64_t part = all[i].is_unpublished ? bytes : weir__size_smaller(all[i].idle, bytes);
 
         if (all[i].is_asked)
             continue;
         all[i].is_asked = 1;
         some[picked] = &all[i];
         asks[picked++] = (struct weir_registry_request){all[i].slot, all[i].start, part};
-        bytes -= all[i].is_late ? 0 : part;
+        bytes -= all[i].is_unpublished ? 0 : part;
     }
     return picked;
 }
@@ -599,8 +599,8 @@ static void add_ending(int slot, const struct weir_registry_entry *entry, void *
     if (sum->now - e->since_ns > ENDING_NS)
         return;
     sum->answers->ending += entry->reserved + BESIDE_RESERVE;
-    if (sum->answers->kept != UINT64_MAX)
-        sum->answers->kept -= sum->n->kept[slot];
+    if (sum->answers->unavailable != UINT64_MAX)
+        sum->answers->unavailable -= sum->n->unavailable[slot];
 }
 
 struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
@@ -616,10 +616,10 @@ struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
     n->member_count = group ? weir__group_members(group, n->member) : 0;
     part = ask.deadline_ns > now ? (ask.deadline_ns - now) / 4 + 1 : 0;
     count = survey(n, all, ask, &answers);
-    while (answers.given < ask.bytes) {
+    while (answers.freed < ask.bytes) {
         struct weir_registry_request asks[WEIR_REGISTRY_ASKS] = {{0}};
 
-        picked = select_candidates(all, count, ask.bytes - answers.given, some, asks);
+        picked = select_candidates(all, count, ask.bytes - answers.freed, some, asks);
         if (picked == 0)
             break;
         now = weir__registry_now();
@@ -631,13 +631,13 @@ struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
                           &answers);
     }
     /* Adds killed and exiting processes, whose memory may become free soon. */
-    if (answers.given < ask.bytes)
+    if (answers.freed < ask.bytes)
         weir__registry_each_ending(&n->registry, add_ending,
                                    &(struct ending_sum){n, &answers, weir__registry_now()});
-    answers.is_incomplete |= answers.late || answers.ending > 0;
+    answers.is_incomplete |= answers.has_timeout || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
-    n->entry.asked += ask.bytes;
-    n->entry.got += answers.given;
+    n->entry.requested += ask.bytes;
+    n->entry.received += answers.freed;
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_unlock(&n->asking);
     return answers;
@@ -681,7 +681,7 @@ void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holde
 
     *out = (struct weir_holders){.count = read_holders(n, all)};
     for (size_t i = out->count; i-- > 0;) {
-        *(all[i].is_unresponsive ? &out->silent : &out->heard) = all[i];
+        *(all[i].is_unresponsive ? &out->unresponsive : &out->responsive) = all[i];
         if (i < WEIR_MOST_HOLDERS)
             out->most[i] = all[i];
     }

@@ -70,13 +70,13 @@ void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic 
 
 /* The result of a request to other processes for idle memory. */
 struct weir_answers {
-    uint64_t given; /* the bytes that other processes have freed for this request */
+    uint64_t freed; /* by other processes, for this request */
     /* The bytes that the request cannot get: memory in use, and all memory of a process that was not asked because it
      * left an earlier request unanswered.  Without memory of ending processes.  UINT64_MAX if there are no other
      * processes. */
-    uint64_t kept;
-    int heard; /* set if any process has answered, or published its memory meanwhile */
-    int late;  /* set if a process did not answer before the deadline */
+    uint64_t unavailable;
+    int has_answer;  /* set if any process has answered, or published its memory meanwhile */
+    int has_timeout; /* set if a process did not answer before the deadline */
     /* Set if a later request may get more: a process has not answered or was not asked for lack of time, or is
      * ending. */
     int is_incomplete;
@@ -122,9 +122,8 @@ struct weir_holder {
 /* The other processes that have memory of the device. */
 enum { WEIR_MOST_HOLDERS = 4 };
 struct weir_holders {
-    /* The process with most memory among those that leave requests unanswered (`silent`), and among those that answer
-     * (`heard`); its pid is 0 if there is none. */
-    struct weir_holder silent, heard;
+    /* The process with most memory among those that leave requests unanswered, and among those that answer; its pid is 0 if there is none. */
+    struct weir_holder unresponsive, responsive;
     /* The processes with most memory, the largest first. */
     struct weir_holder most[WEIR_MOST_HOLDERS];
     size_t count; /* the number of all other processes that have memory */

@@ -53,7 +53,7 @@ struct weir_registry_entry {
     /* The bytes of the device, as the driver last reported them to this process, or 0. */
     uint64_t device_total, device_free;
     /* Bytes since the process began: requested from other processes, received from them, and freed for them. */
-    uint64_t asked, got, given;
+    uint64_t requested, received, freed;
     uint64_t sequence; /* the number of the process's last request for memory; 0: none yet */
     uint64_t until_ns; /* until when the process waits for answers to its request, or 0 */
     struct weir_registry_request ask[WEIR_REGISTRY_ASKS];

@@ -169,7 +169,7 @@ static struct weir_registry_entry own_entry(void) {
 static uint64_t ask_others(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
     *said = weir__process_peers_request(
         own, (struct weir_memory_request){bytes, weir__registry_now(), ms_from_now(ms)}, NULL);
-    return said->given;
+    return said->freed;
 }
 
 CASE("asking", 60, set_up_device, remove_folder);
@@ -191,12 +191,12 @@ TEST(nobody_is_there_or_no_time) {
 
     own = join_registry(driver, 0);
     ANSWERS(0, ask_others(MIB, 1, &said));
-    MUST_EQ(said.kept, UINT64_MAX);
+    MUST_EQ(said.unavailable, UINT64_MAX);
     comes(0, 10 * MIB, 0);
     said = weir__process_peers_request(own, (struct weir_memory_request){.bytes = MIB}, NULL);
-    MUST_EQ(said.given, 0);
-    MUST_EQ(said.kept, 0);
-    MUST_EQ(said.late, 0);    /* the other one was not asked */
+    MUST_EQ(said.freed, 0);
+    MUST_EQ(said.unavailable, 0);
+    MUST_EQ(said.has_timeout, 0);   /* the other one was not asked */
     MUST_EQ(said.is_incomplete, 1); /* but it may have idle memory */
     leave_registry(own);
 }
@@ -240,15 +240,15 @@ TEST(the_silent_are_left_alone) {
             publish_idle(i, (uint64_t)10 << i, i == 0 ? 5 : i == 1 ? 1 : 3);
         }
     for (int i = 0; i < LOOKS; i++) {
-        MUST_EQ(said[i].given, 0);
-        MUST_EQ(said[i].kept, kept[i]);
+        MUST_EQ(said[i].freed, 0);
+        MUST_EQ(said[i].unavailable, kept[i]);
     }
-    MUST_EQ(said[0].heard, 0);
-    MUST_EQ(said[0].late, 1);
+    MUST_EQ(said[0].has_answer, 0);
+    MUST_EQ(said[0].has_timeout, 1);
     MUST_EQ(said[0].is_incomplete, 1);
-    MUST_EQ(said[1].late, 0); /* continues the first request */
+    MUST_EQ(said[1].has_timeout, 0); /* continues the first request */
     MUST_EQ(said[1].is_incomplete, 1);
-    MUST_EQ(said[2].late, 0);
+    MUST_EQ(said[2].has_timeout, 0);
     MUST_EQ(said[2].is_incomplete, 0);
     leave_registry(own);
 }
@@ -265,7 +265,7 @@ TEST(more_than_are_asked_at_once) {
     }
     ANSWERS(0, ask_others(MIB, 200, &said));
     ANSWERS(0, ask_others(MIB, 200, &said));
-    MUST_EQ(said.kept, sum);
+    MUST_EQ(said.unavailable, sum);
     leave_registry(own);
 }
 
@@ -318,7 +318,7 @@ TEST_EACH(WAYS, an_end_counts_as_an_answer) {
     own = join_registry(driver, 0);
     comes(0, 10, 0);
     comes(1, 20, 1); /* this one never answers */
-    for (int i = 0; i < TRIES && (said.given != given[_i] || !said.heard); i++) {
+    for (int i = 0; i < TRIES && (said.freed != given[_i] || !said.has_answer); i++) {
         if (i > 0 && weir__registry_slot(&other[0]) < 0) {
             weir__registry_close(&other[0]);
             comes(0, 10, 0);
@@ -333,8 +333,8 @@ TEST_EACH(WAYS, an_end_counts_as_an_answer) {
         atomic_store(&has_asked, 1);
         ANSWERS(0, pthread_join(thread, NULL));
     }
-    MUST_EQ(said.given, given[_i]);
-    MUST_EQ(said.heard, 1);
+    MUST_EQ(said.freed, given[_i]);
+    MUST_EQ(said.has_answer, 1);
     MUST_EQ(own_entry().until_ns, 0);
     leave_registry(own);
 }

@@ -131,7 +131,7 @@ static struct model_thread *renew_thread(struct model_thread *self) {
     }
     self->depth = 0;
     self->capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    memset(self->own, 0, sizeof self->own);
+    memset(self->per_thread, 0, sizeof self->per_thread);
     self->state = usual_state(atomic_load_explicit(&weir__model.state, memory_order_relaxed));
     if (!is_new)
         return self;

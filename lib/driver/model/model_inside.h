@@ -242,9 +242,9 @@ struct model_thread {
     CUstreamCaptureMode capture_mode;
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
     /* The thread's per-thread default stream on each device; destroyed with the context. */
-    struct model_stream *own[MODEL_DEVICES];
-    /* The stream ids of `own`.  If the stream in the slot now has another id, the thread's stream was destroyed. */
-    uint64_t own_id[MODEL_DEVICES];
+    struct model_stream *per_thread[MODEL_DEVICES];
+    /* The stream ids of `per_thread`.  If the stream in the slot now has another id, the thread's stream was destroyed. */
+    uint64_t per_thread_id[MODEL_DEVICES];
     /* How often this thread has called each driver function.  Only this thread writes the numbers. */
     _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
     /* Links in the list of all threads. */

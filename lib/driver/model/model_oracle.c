@@ -35,7 +35,7 @@ static struct {
     /* The ranges that fills and copies have used in mappings of physical memory.  Their owner is 0. */
     struct model_node *touched;
     /* The operations whose completion the host has observed, for streams with recorded uses. */
-    struct model_orders seen;
+    struct model_orders observed;
     /* For each stream with recorded uses: the number of its device, plus 1. */
     struct model_orders device_numbers;
     uint64_t uses;
@@ -73,7 +73,7 @@ static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
 
-    if (oracle.fault[0] || oracle.seen.lost || oracle.device_numbers.lost ||
+    if (oracle.fault[0] || oracle.observed.lost || oracle.device_numbers.lost ||
         (stream && stream->after.lost))
         return;
     append_fault_text(&length, "%s: %" PRIu64 " bytes at %#" PRIx64 " were used by ", what,
@@ -92,7 +92,7 @@ static void store_order_fault(const struct model_share *share, const char *what,
         append_fault_text(&length, "; ");
     }
     append_fault_text(&length, "the host has seen ");
-    append_fault_orders(&length, &oracle.seen);
+    append_fault_orders(&length, &oracle.observed);
 }
 
 const char *weir__model_fault(void) {
@@ -116,14 +116,14 @@ uint64_t weir__model_uses(void) {
 /* ---- Work that the host has completed ---- */
 
 static int has_observed_completion(uint64_t id, uint64_t seq) {
-    return weir__model_order(&oracle.seen, id) >= seq;
+    return weir__model_order(&oracle.observed, id) >= seq;
 }
 
 void weir__model_oracle_observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
     if (!oracle.shares && !oracle.touched)
         return;
-    weir__model_orders_add(&oracle.seen, id, seq);
-    weir__model_orders_add_all(&oracle.seen, after);
+    weir__model_orders_add(&oracle.observed, id, seq);
+    weir__model_orders_add_all(&oracle.observed, after);
 }
 
 /* ---- Histories ---- */
@@ -369,7 +369,7 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
 static void remove_completed_uses(int device, struct model_orders *named) {
     drop_completed(&oracle.shares, device, named);
     drop_completed(&oracle.touched, device, named);
-    oracle.seen.count = 0;
+    oracle.observed.count = 0;
     weir__model_orders_keep_streams(&oracle.device_numbers, named);
 }
 
@@ -383,7 +383,7 @@ void weir__model_oracle_observe_device(int device) {
     struct model_orders named = {0};
 
     for (; stream && (oracle.shares || oracle.touched); stream = stream->next)
-        weir__model_orders_add_all(&oracle.seen, &stream->after);
+        weir__model_orders_add_all(&oracle.observed, &stream->after);
     remove_completed_uses(device, &named);
     weir__model_orders_clear(&named);
 }
@@ -393,7 +393,7 @@ void weir__model_oracle_reset(void) {
         drop_share(share_from(0));
     while (oracle.touched)
         remove_share_from(&oracle.touched, first_from(oracle.touched, 0));
-    weir__model_orders_clear(&oracle.seen);
+    weir__model_orders_clear(&oracle.observed);
     weir__model_orders_clear(&oracle.device_numbers);
     oracle.uses = 0;
     oracle.fault[0] = '\0';

@@ -146,13 +146,13 @@ static void add_to_span_tree(struct model_range *range, struct model_span *span)
     span->block.node.tie = ++range->turn;
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
     if (span->kind == SPAN_FREE)
-        range->loose += count_movable_units(range, span);
+        range->movable_units += count_movable_units(range, span);
 }
 
 static void remove_from_span_tree(struct model_range *range, struct model_span *span) {
     weir__model_tree_remove(tree_of(range, span), &span->block.node);
     if (span->kind == SPAN_FREE)
-        range->loose -= count_movable_units(range, span);
+        range->movable_units -= count_movable_units(range, span);
 }
 
 static struct model_queue *queue_for(struct model_range *range, uint64_t stream_id, int device) {
@@ -371,7 +371,7 @@ uint64_t weir__model_range_missing_units(const struct model_range *range,
 
 uint64_t weir__model_range_movable_units(const struct model_range *range,
                                          const struct model_span *span, uint64_t bytes) {
-    return range->loose - count_movable_units(range, span) +
+    return range->movable_units - count_movable_units(range, span) +
            count_memory(range, span->offset + bytes, span->offset + span->size);
 }
 
@@ -395,7 +395,7 @@ static uint64_t unmap_loose_units(struct model_range *range, struct model_span *
     span->backed = 0;
     span->block.node.tie = turn; /* the span keeps its place among spans of equal size */
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
-    range->loose -= stripped;
+    range->movable_units -= stripped;
     return stripped;
 }
 
@@ -403,7 +403,8 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
     struct model_span *span;
     uint64_t stripped = 0;
 
-    for (span = range->last; span && range->loose > 0 && stripped < units; span = span->prev)
+    for (span = range->last; span && range->movable_units > 0 && stripped < units;
+         span = span->prev)
         if (span->kind == SPAN_FREE && count_movable_units(range, span) > 0)
             stripped += unmap_loose_units(range, span, units - stripped);
     range->units -= stripped;
@@ -474,9 +475,9 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
         left -= end >= range->top || !range->has_memory[end];
     if (map_missing(range, span->offset, end * range->unit) != 0)
         return -1;
-    range->loose -= count_movable_units(range, span);
+    range->movable_units -= count_movable_units(range, span);
     set_units_have_memory(range, span->offset, end * range->unit);
-    range->loose += count_movable_units(range, span);
+    range->movable_units += count_movable_units(range, span);
     return 0;
 }
 
@@ -629,7 +630,7 @@ static const char *check_queue(const struct model_queue *queue) {
 }
 
 const char *weir__model_range_check(const struct model_range *range) {
-    uint64_t units = 0, loose = 0, unit;
+    uint64_t units = 0, movable = 0, unit;
     const struct model_queue *queue;
     const struct model_span *span;
     const char *wrong = NULL;
@@ -639,13 +640,13 @@ const char *weir__model_range_check(const struct model_range *range) {
     for (span = range->first; span && !wrong; span = span->next) {
         wrong = check_span(range, span);
         if (span->kind == SPAN_FREE)
-            loose += count_memory(range, span->offset, span->offset + span->size);
+            movable += count_memory(range, span->offset, span->offset + span->size);
     }
     for (queue = range->queues; queue && !wrong; queue = queue->next)
         wrong = check_queue(queue);
     for (unit = 0; unit < range->bytes / range->unit; unit++)
         units += range->has_memory[unit];
-    if (!wrong && (units != range->units || loose != range->loose))
+    if (!wrong && (units != range->units || movable != range->movable_units))
         wrong = "units miscounted";
     return wrong;
 }

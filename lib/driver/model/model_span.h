@@ -79,7 +79,7 @@ struct model_range {
     uint64_t units;            /* the number of units with physical memory */
     uint64_t top;              /* the number of units up to the last one with physical memory */
     /* The number of units with physical memory that lie completely in free spans, so that their memory can move. */
-    uint64_t loose;
+    uint64_t movable_units;
     /* The number that was last given to a span.  Among spans of equal size, the one with the lowest number is used
      * first. */
     uint64_t turn;

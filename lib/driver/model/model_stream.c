@@ -91,10 +91,10 @@ void weir__model_streams_drop(struct model_context *context) {
 }
 
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device) {
-    struct model_stream *own = thread->own[device];
+    struct model_stream *own = thread->per_thread[device];
 
     if (!own || weir__model_slab_find(&weir__model.streams, own) != own ||
-        weir__model_stream_id(own) != thread->own_id[device])
+        weir__model_stream_id(own) != thread->per_thread_id[device])
         return NULL;
     return own;
 }
@@ -109,8 +109,8 @@ static struct model_stream *thread_stream(struct model_context *context, CUresul
         return own;
     weir__model_lock();
     own = weir__model_stream_make(context, CU_STREAM_DEFAULT);
-    self->own[context->device] = own;
-    self->own_id[context->device] = own ? weir__model_stream_id(own) : 0;
+    self->per_thread[context->device] = own;
+    self->per_thread_id[context->device] = own ? weir__model_stream_id(own) : 0;
     weir__model_unlock();
     if (!own)
         *why = CUDA_ERROR_OUT_OF_MEMORY;
