@@ -260,7 +260,7 @@ static uint64_t asked_by(const struct child *c) {
         (void)weir__registry_read(&look, slot, &says);
     }
     weir__registry_close(&look);
-    return says.asked / MIB;
+    return says.requested / MIB;
 }
 
 /* A waiting request asks only for the missing bytes, so that the other process keeps the rest of its idle memory. */
