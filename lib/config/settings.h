@@ -52,7 +52,7 @@ struct weir_setting_row {
     const char *variable;     /* such as "WEIR_PREALLOC" */
     const char *argument;     /* the argument in the usage text, such as "SIZE" or "POLICY" */
     const char *accepts;      /* in words, such as "a size (4GiB, 512MB, 75%, max)" */
-    const char *default_text; /* in words */
+    const char *default_text;
     const char *help;         /* the effect of the option, in one or two sentences */
     int is_advanced;          /* set if weir lists the option only with the flag --all */
 };

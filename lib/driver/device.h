@@ -82,8 +82,8 @@ void weir__device_restore_context(const struct weir_device *device, int lent);
  * the program must get the driver's own result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
-/* Enters the context of the device, evaluates `call`, and leaves the context.  The value is the status of `call`, or
- * the status of a failure to enter the context. */
+/* Enters the context of the device, evaluates `call`, and leaves the context.  The macro's value is the status of
+ * `call`, or of the failure to enter the context. */
 #define WEIR_STATUS_IN_SCOPE(device, call)                                                         \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \

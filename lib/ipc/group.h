@@ -23,7 +23,7 @@ enum {
     WEIR_GROUP_WHY = 480
 };
 
-/* The largest limit of a group, since a word of the shared file has 43 bits for a number of bytes. */
+/* The largest memory limit of a group in bytes, which must fit into 43 bits of a word in the shared file. */
 #define WEIR_GROUP_MOST ((UINT64_C(1) << 43) - 1)
 
 /* The kinds of memory that a group counts: X(name, word for messages). */
@@ -44,8 +44,8 @@ enum weir_group_kind {
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
 /* A group on one device, as this process uses it.  All fields are zero if the process has not joined the group.  All
- * threads may use the struct.  The lock in `shared` guards its fields, and this process's changes of the shared
- * file. */
+ * threads may use the struct.  The lock in `shared` guards the fields of the struct, and this process's
+ * changes of the shared file. */
 struct weir_group {
     struct weir_slot_file shared;
     /* The number of retains of the device's primary context; guarded by the lock in group_process.c. */

@@ -58,7 +58,7 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-/* How often refresh() sums up the memory at most, while allocators change it. */
+/* How often refresh() repeats its sum at most, while allocators change their memory. */
 enum { REFRESHES = 8 };
 
 struct weir_process_peers {

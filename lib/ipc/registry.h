@@ -50,7 +50,7 @@ struct weir_registry_entry {
     uint64_t limit;
     /* Device memory in bytes.  `idle` is the part of `reserved` that the process could free. */
     uint64_t reserved, in_use, idle;
-    /* The bytes of the device, as the driver last reported them to this process, or 0. */
+    /* The total and free bytes of the device, as the driver last reported them to this process, or 0. */
     uint64_t device_total, device_free;
     /* Bytes since the process began: requested from other processes, received from them, and freed for them. */
     uint64_t requested, received, freed;

@@ -66,7 +66,7 @@ struct weir_slot_file {
     uint64_t start; /* the start time and the pid namespace of this process */
     uint64_t namespace;
     uint64_t checked_ns; /* the time of the last check that the file is valid */
-    uint64_t limit;      /* for a file that this process creates */
+    uint64_t limit;      /* the limit for a file that this process creates */
     char path[WEIR_SLOT_PATH];
 };
 

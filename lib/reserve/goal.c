@@ -3,7 +3,7 @@
  *
  * Preallocation.  If several processes start together and each preallocates nine tenths of the free memory, most
  * fail, since all read the same amount of free memory.  So the processes of one user preallocate on a device one
- * after the other, by a lock (turn_lock.h).  Each process computes its amount again once it has the lock.  If there
+ * after the other, by a lock (process_lock.h).  Each process computes its amount again once it has the lock.  If there
  * is no lock, or another process keeps the lock for too long, the process logs a warning and preallocates without
  * the lock.  A preallocation fails only if less than prealloc_min is reserved; weir then releases its memory.
  *

@@ -20,7 +20,7 @@
 
 struct model weir__model = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Its destructor frees the model's data of a thread that ends. */
+/* The destructor of this key frees the model's data of a thread that ends. */
 static pthread_key_t thread_key;
 static int prepared; /* guarded by the lock */
 static _Thread_local struct model_thread *own_state;

@@ -142,8 +142,8 @@ void weir__model_range_free_up_to(struct model_range *range, struct model_queue 
 /* Records the first request of a stream, if it is new, since requests try other streams' memory in the order of the
  * streams' first requests. */
 void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device);
-/* Handles the destruction of a stream: frees, for all streams, its spans whose work is completed.  Its queue is removed
- * once it is empty. */
+/* Handles the destruction of a stream: makes its completed spans free for all streams.  The stream's queue of spans is
+ * removed once it is empty. */
 void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
 /* Returns the physical memory of up to `units` free units to the device, highest address first.  Returns the number of
  * such units. */

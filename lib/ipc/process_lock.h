@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* turn_lock.h: a lock that at most one process of a user holds at a time. */
-#ifndef WEIR_TURN_LOCK_H
-#define WEIR_TURN_LOCK_H
+/* process_lock.h: a lock that at most one process of a user holds at a time. */
+#ifndef WEIR_PROCESS_LOCK_H
+#define WEIR_PROCESS_LOCK_H
 
 #include "base/kept.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* turn_lock.c: a lock between the processes of one user: flock(2) on an empty file (runfile.h), which the kernel
+/* process_lock.c: a lock between the processes of one user: flock(2) on an empty file (runfile.h), which the kernel
  * releases when the holder ends.
  *
  * A child of fork() shares the open file, so it loses the lock when its parent releases it.  Only the holder removes
  * the file, before it releases the lock.  A process that gets the lock of a file without a name opens or makes another
  * file.  If the holder is killed, the next process uses its file.
  */
-#include "ipc/turn_lock.h"
+#include "ipc/process_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
