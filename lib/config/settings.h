@@ -12,7 +12,7 @@
 
 #include <weir/options.h>
 
-/* In the order in which weir lists them: basic settings before advanced ones. */
+/* The settings in the order in which weir lists them: basic settings before advanced ones. */
 enum weir_setting {
 #define WEIR_SETTING_LIST(X)                                                                       \
     X(ENGINE)                                                                                      \

@@ -132,8 +132,8 @@ struct weir_default_ids {
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
 /* Incremented at the creation of each allocator, to invalidate the cached stream ids. */
 extern _Atomic uint64_t weir__device_age;
-/* The number of threads whose per-thread default stream has a cached id.  weir__device_has_per_thread_id is set in these
- * threads. */
+/* The number of threads whose per-thread default stream has a cached id.  weir__device_has_per_thread_id is set in
+ * these threads. */
 extern _Atomic unsigned weir__device_per_thread_ids;
 extern _Thread_local unsigned weir__device_has_per_thread_id WEIR_FAST_TLS;
 

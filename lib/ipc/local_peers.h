@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-/* An allocator's entry in the list of the process's allocators.  The allocator sets `driver`, `device` and `owner` before it joins.  The other
- * fields are only for local_peers.c, and are zero while the entry is not in the list. */
+/* An allocator's entry in the list of the process's allocators.  The allocator sets `driver`, `device` and `owner`
+ * before it joins.  The other fields are only for local_peers.c, and are zero while the entry is not in the list. */
 struct weir_local_peer {
     const void *driver;
     int device;

@@ -42,15 +42,15 @@
  * BESIDE_RESERVE is an estimate of its memory besides its reserved bytes, such as its context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* In ms.  A request waits REFRESH_MS for other processes to publish their memory.  The thread that answers requests
- * wakes up at least every LONG_TICK_MS, because a killed process cannot wake it, and every TICK_MS if the limit of an
- * allocator is a share of the device. */
+/* Times in ms.  A request waits REFRESH_MS for other processes to publish their memory.  The thread that answers
+ * requests wakes up at least every LONG_TICK_MS, because a killed process cannot wake it, and every TICK_MS if the
+ * limit of an allocator is a share of the device. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* The last process of a slot that left a request unanswered (`unresponsive`), and the last one that was killed or exiting
- * (`ending`).  `start` distinguishes it from a later owner of the slot. */
+/* The last process of a slot that left a request unanswered (`unresponsive`), and the last one that was killed or
+ * exiting (`ending`).  `start` distinguishes it from a later owner of the slot. */
 struct unresponsive {
     uint64_t start, as_of_ns, until_ns;
 };
@@ -69,7 +69,7 @@ struct weir_process_peers {
     struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    /* The numbers of the last answered requests, so that no request is answered twice.  Only the thread uses them. */
+    /* The last answered requests, so that none is answered twice.  Only the answering thread uses the numbers. */
     uint64_t seen[WEIR_REGISTRY_ANSWERS];
     unsigned answers;
 
@@ -367,7 +367,7 @@ static void *run_peers_thread(void *peers) {
     weir__thread_begin();
     for (;;) {
         bell = weir__registry_bell(&n->registry);
-        /* If `stopped` is set after this check, a change of the bell ends the wait below. */
+        /* If `stopped` is set after this check, a change of the registry's bell ends the wait below. */
         if (atomic_load(&n->stopped))
             return NULL;
         pthread_mutex_lock(&stepping);
@@ -482,7 +482,7 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out,
 
     until = weir__size_smaller(ask.deadline_ns, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
-    /* also creates the registry again if its file was lost */
+    /* This call also creates the registry again if its file was lost. */
     weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);

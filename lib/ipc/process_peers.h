@@ -122,7 +122,8 @@ struct weir_holder {
 /* The other processes that have memory of the device. */
 enum { WEIR_MOST_HOLDERS = 4 };
 struct weir_holders {
-    /* The process with most memory among those that leave requests unanswered, and among those that answer; its pid is 0 if there is none. */
+    /* The process with most memory among those that leave requests unanswered, and among those that answer; its pid is
+     * 0 if there is none. */
     struct weir_holder unresponsive, responsive;
     /* The processes with most memory, the largest first. */
     struct weir_holder most[WEIR_MOST_HOLDERS];

@@ -94,10 +94,10 @@ int weir__registry_slot(struct weir_slot_file *f);
 
 /* Returns the value of the bell, a futex word in the file on which threads of all processes sleep. */
 uint32_t weir__registry_bell(struct weir_slot_file *f);
-/* Sleeps until the bell differs from `bell`, or for the milliseconds.  If the file is lost, sleeps only for a short
- * time, so that the caller soon opens the file again. */
+/* Sleeps until the registry's bell, a futex word, differs from `bell`, or for the milliseconds.  If the file is lost,
+ * sleeps only for a short time, so that the caller soon opens the file again. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds);
-/* Changes the bell, and wakes the threads of all processes that sleep on it. */
+/* Changes the registry's bell, a futex word, and wakes the threads of all processes that sleep on it. */
 void weir__registry_ring(struct weir_slot_file *f);
 
 uint64_t weir__registry_now(void);

@@ -38,7 +38,7 @@ enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
  * three system calls and a check for exiting processes, unless the removing process is stopped. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
-/* The life lock of byte LIVES_AT + N, far behind the end of the file, shows that the owner of slot N still runs. */
+/* The lock of byte LIVES_AT + N, far behind the end of the file, shows that the owner of slot N still runs. */
 #define LIVES_AT ((off_t)1 << 61)
 
 static const char nothing[MOST_SLOT_BYTES];

@@ -51,12 +51,12 @@ const char *weir__model_fault(void);
 uint64_t weir__model_uses(void);
 
 /* Makes calls of one driver function fail.  The k-th call from now on (1 is the next call) does nothing and returns
- * `result`; if `for_good` is set, all later calls fail, too.  0 cancels.  A second call for the same driver function
- * replaces the first one. */
+ * `result`; if `for_good` is set, all later calls fail, too.  If k is 0, no call fails.  A second call for the same
+ * driver function replaces the first one. */
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good);
 /* Makes calls of any driver function fail.  The k-th call from now on (1 is the next call) does nothing and returns
  * `result`.  If `then` is not 0, the `then`-th call after it fails, too.  If `for_good` is set, all later calls fail.
- * 0 as `k` cancels.  weir__model_fail takes precedence for its driver function. */
+ * If k is 0, no call fails.  weir__model_fail takes precedence for its driver function. */
 void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good);
 /* Returns the number of calls that weir__model_fail or weir__model_fail_any made fail, since the last reset or
  * weir__model_faults_clear().  Sets *last, which may be NULL, to the driver function that failed last, if there was

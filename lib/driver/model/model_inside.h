@@ -142,7 +142,7 @@ struct model_stream {
     struct model_branch *branch; /* the stream's part of a running capture, or NULL */
     uint64_t seq;                /* the number of operations that were submitted to this stream */
     uint64_t end_ns;             /* the virtual time when all submitted work is completed */
-    /* What the next operation of this stream waits for, in other streams. */
+    /* The operations of other streams for which the next operation of this stream waits. */
     struct model_orders after;
     struct model_stream *prev, *next; /* links in the context's list of streams */
 };
@@ -243,7 +243,7 @@ struct model_thread {
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
     /* The thread's per-thread default stream on each device; destroyed with the context. */
     struct model_stream *per_thread[MODEL_DEVICES];
-    /* The stream ids of `per_thread`.  If the stream in the slot now has another id, the thread's stream was destroyed. */
+    /* The stream ids of `per_thread`.  If a stream now has another id, the thread's stream was destroyed. */
     uint64_t per_thread_id[MODEL_DEVICES];
     /* How often this thread has called each driver function.  Only this thread writes the numbers. */
     _Atomic uint64_t calls[WEIR_ENTRY_COUNT];

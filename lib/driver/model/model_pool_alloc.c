@@ -18,8 +18,8 @@
 
 /* ---- the steps of an allocation ---- */
 
-/* Makes all memory free for every stream that was freed on some stream whose work is completed.  The driver does so
- * when a request needs memory, but not for a trim. */
+/* Makes the freed memory of each stream whose work is completed usable by all streams.  The driver does so when a
+ * request needs memory, but not for a trim. */
 static void free_all_completed_spans(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
