@@ -214,7 +214,7 @@ static void read_holding(void *allocator, struct weir_allocator_memory *out) {
         .limit = atomic_load_explicit(&a->reserve.limit.bytes, memory_order_relaxed),
         .device_total = a->device.total,
         .device_free = weir__device_free(&a->device),
-        .shown = &a->reserve.events.shown,
+        .published = &a->reserve.events.shown,
     };
 }
 

@@ -22,10 +22,10 @@ int weir__device_make_context_current(const struct weir_device *device) {
            device->driver->cuCtxPushCurrent(device->context) == CUDA_SUCCESS;
 }
 
-void weir__device_restore_context(const struct weir_device *device, int lent) {
+void weir__device_restore_context(const struct weir_device *device, int was_made_current) {
     CUcontext popped;
 
-    if (lent)
+    if (was_made_current)
         device->driver->cuCtxPopCurrent(&popped);
 }
 

@@ -75,7 +75,7 @@ extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 /* Makes the context of the device current if the calling thread has no current context.  Returns 1 if it has done so,
  * else 0; the caller passes the result to weir__device_restore_context(). */
 int weir__device_make_context_current(const struct weir_device *device);
-void weir__device_restore_context(const struct weir_device *device, int lent);
+void weir__device_restore_context(const struct weir_device *device, int was_made_current);
 /* Handles a failed driver call on a stream of the program.  If the call failed because the thread has no current
  * context, enters the context of the device and returns 1: the caller must repeat the call.  Otherwise returns 0; if
  * the context cannot be entered, *result is the reason.  If weir replaces the driver's pools, always returns 0, since

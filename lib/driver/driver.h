@@ -83,7 +83,7 @@ struct weir_driver {
     /* Begins (1) or ends (0) a period in which this thread does work that a real program would do in another thread at
      * the same time.  In the period, driver calls advance a clock of this thread instead of the device model's clock.
      * The call that ends the period returns their time.  NULL for real devices. */
-    uint64_t (*aside)(int begins);
+    uint64_t (*set_background)(int begins);
     /* Returns 1 if other processes may use the devices of the model, too, else 0.  NULL for real devices, which any
      * process may use. */
     int (*is_shared)(void);

@@ -251,11 +251,11 @@ uint64_t weir__group_room(struct weir_group *g) {
 }
 
 struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
-                                               struct weir_memory_request ask) {
+                                               struct weir_memory_request request) {
     struct weir_group *g = weir__process_peers_group(n);
-    int is_limited = g && weir__group_room(g) < ask.bytes;
+    int is_limited = g && weir__group_room(g) < request.bytes;
 
-    return weir__process_peers_request(n, ask, is_limited ? g : NULL);
+    return weir__process_peers_request(n, request, is_limited ? g : NULL);
 }
 
 /* ---- reports ------------------------------------------------------------------------------------- */

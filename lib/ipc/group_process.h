@@ -66,7 +66,7 @@ uint64_t weir__group_room(struct weir_group *g);
 /* Requests idle memory from the other processes that use the device.  If the group's limit forbids the request, asks
  * only members of the group, since other memory would not help. */
 struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
-                                               struct weir_memory_request ask);
+                                               struct weir_memory_request request);
 
 /* Writes one line about the group, and one for each member with its bytes, its part of the limit and its idle
  * memory. */

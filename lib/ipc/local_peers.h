@@ -17,7 +17,7 @@ struct weir_local_peer {
     void *owner;
     struct weir_local_peer *next;
     uint64_t number; /* from 1 on, in the order of joining */
-    unsigned held;
+    unsigned users;
 };
 
 void weir__local_peers_join(struct weir_local_peer *s);

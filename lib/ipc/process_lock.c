@@ -37,20 +37,20 @@ static int open_lock_file(struct weir_process_lock *lock, const char *name) {
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
     struct stat is;
 
-    while (!lock->held) {
+    while (!lock->is_locked) {
         if (!weir__kept_is(&lock->file) && open_lock_file(lock, name) != 0)
             return -1;
         if (flock(lock->file.number, LOCK_EX | LOCK_NB) != 0)
             return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
-        lock->held = fstat(lock->file.number, &is) != 0 || is.st_nlink > 0;
-        if (!lock->held)
+        lock->is_locked = fstat(lock->file.number, &is) != 0 || is.st_nlink > 0;
+        if (!lock->is_locked)
             weir__process_lock_release(lock);
     }
     return 1;
 }
 
 void weir__process_lock_release(struct weir_process_lock *lock) {
-    if (lock->held && weir__kept_is(&lock->file)) {
+    if (lock->is_locked && weir__kept_is(&lock->file)) {
         /* does not remove a file with which another process has replaced this one */
         (void)weir__runfile_unname(lock->file.number, lock->path);
         /* Unlocks explicitly, since closing the file does not unlock while a child of fork() has the file open. */

@@ -10,7 +10,7 @@ enum { WEIR_PROCESS_LOCK_PATH = 256 };
 /* The state of the lock in one process.  Only one thread at a time may use the struct. */
 struct weir_process_lock {
     struct weir_kept file;
-    int held;
+    int is_locked;
     char path[WEIR_PROCESS_LOCK_PATH];
 };
 

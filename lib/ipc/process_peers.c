@@ -70,14 +70,14 @@ struct weir_process_peers {
     pthread_t thread;
     atomic_int stopped, shares;
     /* The last answered requests, so that none is answered twice.  Only the answering thread uses the numbers. */
-    uint64_t seen[WEIR_REGISTRY_ANSWERS];
+    uint64_t answered[WEIR_REGISTRY_ANSWERS];
     unsigned answers;
 
     pthread_mutex_t lock; /* guards all fields from here to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
     /* Counts calls of weir__process_peers_publish_reserved(), so that refresh() detects a change. */
-    uint64_t notes;
+    uint64_t publications;
 
     /* Held while this process requests memory; guards all fields below. */
     pthread_mutex_t asking;
@@ -163,10 +163,10 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     memset(sum, 0, sizeof *sum);
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
-        n->calls.holding(s->owner, &h);
+        n->calls.report_memory(s->owner, &h);
         /* from now on weir__process_peers_publish_reserved() adds only later changes */
-        if (h.shown)
-            atomic_store_explicit(h.shown, h.reserved, memory_order_relaxed);
+        if (h.published)
+            atomic_store_explicit(h.published, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
         sum->in_use += h.in_use;
         sum->idle += h.idle;
@@ -183,20 +183,20 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_allocator_memory sum;
-    uint64_t notes;
+    uint64_t publications;
     int any, tries = 0;
 
     pthread_mutex_lock(&n->lock);
     do { /* repeats the sum if an allocator has changed its memory meanwhile */
-        notes = n->notes;
+        publications = n->publications;
         pthread_mutex_unlock(&n->lock);
         any = sum_allocator_memory(n, &sum);
         pthread_mutex_lock(&n->lock);
-    } while (notes != n->notes && ++tries < REFRESHES);
+    } while (publications != n->publications && ++tries < REFRESHES);
     n->entry.as_of_ns = as_of_ns;
     n->entry.limit = sum.limit;
     /* Keeps the published figures if there is no allocator yet, or if allocators change their memory all the time. */
-    if (any && notes == n->notes) {
+    if (any && publications == n->publications) {
         n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;
         n->entry.idle = sum.idle;
@@ -259,13 +259,13 @@ static int remove_claim(struct weir_process_peers *n, struct weir_claim *claim) 
     return was_last;
 }
 
-void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *shown,
+void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *published,
                                           uint64_t reserve) {
     uint64_t before;
 
     pthread_mutex_lock(&n->lock);
-    before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
-    n->notes++;
+    before = atomic_exchange_explicit(published, reserve, memory_order_relaxed);
+    n->publications++;
     /* unsigned arithmetic, correct even if `reserve` is less than `before` */
     n->entry.reserved += reserve - before;
     if ((int64_t)n->entry.reserved < 0)
@@ -289,7 +289,7 @@ static uint64_t release_bytes(struct weir_process_peers *n, uint64_t bytes) {
     uint64_t given = 0;
 
     while (given < bytes && (s = weir__local_peers_next(&n->own, s)))
-        given += n->calls.give(s->owner, bytes - given);
+        given += n->calls.free_idle_memory(s->owner, bytes - given);
     if (s)
         weir__local_peers_release(s);
     return given;
@@ -297,7 +297,7 @@ static uint64_t release_bytes(struct weir_process_peers *n, uint64_t bytes) {
 
 static int has_answered(const struct weir_process_peers *n, uint64_t sequence) {
     for (int i = 0; i < WEIR_REGISTRY_ANSWERS; i++)
-        if (n->seen[i] == sequence)
+        if (n->answered[i] == sequence)
             return 1;
     return 0;
 }
@@ -307,7 +307,7 @@ static void answer_request(struct weir_process_peers *n, uint64_t sequence, uint
     unsigned at = n->answers++ % WEIR_REGISTRY_ANSWERS;
     uint64_t given = release_bytes(n, bytes);
 
-    n->seen[at] = sequence;
+    n->answered[at] = sequence;
     refresh(n, as_of_ns);
     pthread_mutex_lock(&n->lock);
     n->entry.answer[at] = (struct weir_registry_answer){sequence, given};
@@ -323,10 +323,10 @@ static uint64_t requested_bytes(const struct weir_process_peers *n,
                                 const struct weir_registry_entry *entry, uint64_t own_slot) {
     if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
         return 0;
-    for (int i = 0; i < WEIR_REGISTRY_ASKS; i++)
-        if (entry->ask[i].bytes > 0 && entry->ask[i].slot == own_slot &&
-            entry->ask[i].start == n->registry.start)
-            return entry->ask[i].bytes;
+    for (int i = 0; i < WEIR_REGISTRY_REQUESTS; i++)
+        if (entry->request[i].bytes > 0 && entry->request[i].slot == own_slot &&
+            entry->request[i].start == n->registry.start)
+            return entry->request[i].bytes;
     return 0;
 }
 
@@ -338,7 +338,7 @@ static uint64_t set_share_limits(struct weir_process_peers *n) {
     struct weir_local_peer *s = NULL;
 
     while (weights > 0 && (s = weir__local_peers_next(&n->own, s)))
-        n->calls.resize(s->owner, weights);
+        n->calls.set_share_limit(s->owner, weights);
     return now;
 }
 
@@ -427,7 +427,7 @@ static int turn_of_process(const struct weir_process_peers *n,
 /* Lists the other processes in the order in which this request goes to them.  Sets *missing to the number of those that
  * have not published their memory since `since`.  Adds what is known before any answer to *answers. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
-                              struct weir_memory_request ask, size_t *missing,
+                              struct weir_memory_request request, size_t *missing,
                               struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
@@ -456,7 +456,7 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
                                 .is_unpublished = entry.as_of_ns < since};
         answers->unavailable = answers->unavailable == UINT64_MAX ? 0 : answers->unavailable;
         skipped_until = unresponsive_until(n, slot, &entry);
-        if (skipped_until && skipped_until - UNRESPONSIVE_NS >= ask.began_ns) {
+        if (skipped_until && skipped_until - UNRESPONSIVE_NS >= request.began_ns) {
             answers->is_incomplete = 1;
             continue;
         }
@@ -476,11 +476,11 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
 /* Makes all processes publish their memory, waits a short time for this, and lists them in the order in which the
  * request goes to them. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out,
-                     struct weir_memory_request ask, struct weir_answers *answers) {
+                     struct weir_memory_request request, struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
     size_t count, missing;
 
-    until = weir__size_smaller(ask.deadline_ns, now + REFRESH_MS * MILLISECOND);
+    until = weir__size_smaller(request.deadline_ns, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
     /* This call also creates the registry again if its file was lost. */
     weir__registry_publish(&n->registry, &n->entry);
@@ -488,7 +488,7 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out,
     weir__registry_ring(&n->registry);
     /* Polls, because a process that publishes its memory does not wake other processes. */
     for (;;) {
-        count = list_candidates(n, out, now, ask, &missing, answers);
+        count = list_candidates(n, out, now, request, &missing, answers);
         if (missing == 0 || weir__registry_now() >= until)
             return count;
         nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -513,10 +513,11 @@ static int is_answered(struct weir_process_peers *n, const struct candidate *c, 
     return 0;
 }
 
-static void publish_request(struct weir_process_peers *n, const struct weir_registry_request *asks,
-                            uint64_t sequence, uint64_t until) {
+static void publish_request(struct weir_process_peers *n,
+                            const struct weir_registry_request *requests, uint64_t sequence,
+                            uint64_t until) {
     pthread_mutex_lock(&n->lock);
-    memcpy(n->entry.ask, asks, sizeof n->entry.ask);
+    memcpy(n->entry.request, requests, sizeof n->entry.request);
     n->entry.sequence = sequence;
     n->entry.until_ns = until;
     weir__registry_publish(&n->registry, &n->entry);
@@ -526,15 +527,15 @@ static void publish_request(struct weir_process_peers *n, const struct weir_regi
 /* Requests memory from `count` processes, and waits for answers until `until`.  Adds the freed bytes to *answers, and
  * sets its flags `has_answer` and `has_timeout`. */
 static void request_from_some(struct weir_process_peers *n, struct candidate **some, size_t count,
-                              const struct weir_registry_request *asks, uint64_t until,
+                              const struct weir_registry_request *requests, uint64_t until,
                               struct weir_answers *answers) {
-    static const struct weir_registry_request nothing[WEIR_REGISTRY_ASKS];
+    static const struct weir_registry_request nothing[WEIR_REGISTRY_REQUESTS];
     uint64_t sequence = weir__registry_now(), now, given, bytes;
     size_t open;
 
     /* Mixes in the pid, so that requests of two processes do not have one number. */
     sequence = sequence << 8 ^ (uint64_t)getpid();
-    publish_request(n, asks, sequence, until);
+    publish_request(n, requests, sequence, until);
     weir__registry_ring(&n->registry);
     for (;;) {
         uint32_t bell = weir__registry_bell(&n->registry);
@@ -565,17 +566,17 @@ static void request_from_some(struct weir_process_peers *n, struct candidate **s
 /* Selects the next processes for the request, which together should free `bytes` bytes, and the bytes for each.
  * Returns their number. */
 static size_t select_candidates(struct candidate *all, size_t count, uint64_t bytes,
-                                struct candidate **some, struct weir_registry_request *asks) {
+                                struct candidate **some, struct weir_registry_request *requests) {
     size_t picked = 0;
 
-    for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_REGISTRY_ASKS; i++) {
+    for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_REGISTRY_REQUESTS; i++) {
         uint64_t part = all[i].is_unpublished ? bytes : weir__size_smaller(all[i].idle, bytes);
 
         if (all[i].is_asked)
             continue;
         all[i].is_asked = 1;
         some[picked] = &all[i];
-        asks[picked++] = (struct weir_registry_request){all[i].slot, all[i].start, part};
+        requests[picked++] = (struct weir_registry_request){all[i].slot, all[i].start, part};
         bytes -= all[i].is_unpublished ? 0 : part;
     }
     return picked;
@@ -604,9 +605,9 @@ static void add_ending(int slot, const struct weir_registry_entry *entry, void *
 }
 
 struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
-                                                struct weir_memory_request ask,
+                                                struct weir_memory_request request,
                                                 struct weir_group *group) {
-    struct candidate all[WEIR_SLOTS], *some[WEIR_REGISTRY_ASKS];
+    struct candidate all[WEIR_SLOTS], *some[WEIR_REGISTRY_REQUESTS];
     uint64_t now = weir__registry_now(), part;
     struct weir_answers answers;
     size_t count, picked;
@@ -614,29 +615,29 @@ struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
     pthread_mutex_lock(&n->asking);
     n->group = group;
     n->member_count = group ? weir__group_members(group, n->member) : 0;
-    part = ask.deadline_ns > now ? (ask.deadline_ns - now) / 4 + 1 : 0;
-    count = survey(n, all, ask, &answers);
-    while (answers.freed < ask.bytes) {
-        struct weir_registry_request asks[WEIR_REGISTRY_ASKS] = {{0}};
+    part = request.deadline_ns > now ? (request.deadline_ns - now) / 4 + 1 : 0;
+    count = survey(n, all, request, &answers);
+    while (answers.freed < request.bytes) {
+        struct weir_registry_request requests[WEIR_REGISTRY_REQUESTS] = {{0}};
 
-        picked = select_candidates(all, count, ask.bytes - answers.freed, some, asks);
+        picked = select_candidates(all, count, request.bytes - answers.freed, some, requests);
         if (picked == 0)
             break;
         now = weir__registry_now();
-        if (now >= ask.deadline_ns) { /* another thread's request may have taken all the time */
+        if (now >= request.deadline_ns) { /* another thread's request may have taken all the time */
             answers.is_incomplete = 1;
             break;
         }
-        request_from_some(n, some, picked, asks, weir__size_smaller(ask.deadline_ns, now + part),
-                          &answers);
+        request_from_some(n, some, picked, requests,
+                          weir__size_smaller(request.deadline_ns, now + part), &answers);
     }
     /* Adds killed and exiting processes, whose memory may become free soon. */
-    if (answers.freed < ask.bytes)
+    if (answers.freed < request.bytes)
         weir__registry_each_ending(&n->registry, add_ending,
                                    &(struct ending_sum){n, &answers, weir__registry_now()});
     answers.is_incomplete |= answers.has_timeout || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
-    n->entry.requested += ask.bytes;
+    n->entry.requested += request.bytes;
     n->entry.received += answers.freed;
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_unlock(&n->asking);
@@ -800,10 +801,10 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
 }
 
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
-                               _Atomic uint64_t *shown) {
+                               _Atomic uint64_t *published) {
     struct weir_process_peers **at = &first;
 
-    weir__process_peers_publish_reserved(n, shown, 0);
+    weir__process_peers_publish_reserved(n, published, 0);
     pthread_mutex_lock(&joining);
     if (!remove_claim(n, claim)) {
         weir__registry_ring(&n->registry);

@@ -27,7 +27,7 @@ struct weir_allocator_memory {
     uint64_t device_total, device_free;
     /* Where the allocator keeps the reserved bytes that this process has published for it, or NULL, so that
      * weir__process_peers_publish_reserved() does not add them twice. */
-    _Atomic uint64_t *shown;
+    _Atomic uint64_t *published;
 };
 
 /* An allocator's claim to device memory.  A process publishes the largest priority and weight of all its allocators. */
@@ -42,12 +42,12 @@ struct weir_claim {
 /* The functions of an allocator that the thread calls.  `owner` is the allocator's pointer in its struct
  * weir_local_peer. */
 struct weir_process_peers_calls {
-    void (*holding)(void *owner, struct weir_allocator_memory *out);
+    void (*report_memory)(void *owner, struct weir_allocator_memory *out);
     /* Frees up to `bytes` bytes of the allocator's idle memory.  Returns the freed bytes. */
-    uint64_t (*give)(void *owner, uint64_t bytes);
+    uint64_t (*free_idle_memory)(void *owner, uint64_t bytes);
     /* Sets the limit of an allocator whose limit is a share of the device.  `weights` is the sum of the weights of all
      * processes that use the device.  Called again and again, since processes start and end. */
-    void (*resize)(void *owner, uint64_t weights);
+    void (*set_share_limit)(void *owner, uint64_t weights);
 };
 
 /* Registers an allocator, so that other processes on the device can request its idle memory.  The caller must not
@@ -63,9 +63,9 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
-/* Publishes the reserved bytes of an allocator, `reserve`, and sets *shown, the number that was last published, to
+/* Publishes the reserved bytes of an allocator, `reserve`, and sets *published, the number that was last published, to
  * it. */
-void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *shown,
+void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *published,
                                           uint64_t reserve);
 
 /* The result of a request to other processes for idle memory. */
@@ -103,7 +103,7 @@ struct weir_admission {
  * this group.  The order is: members above their part of the group's limit, then processes with a lower priority, then
  * processes with more idle memory. */
 struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
-                                                struct weir_memory_request ask,
+                                                struct weir_memory_request request,
                                                 struct weir_group *group);
 
 /* Returns the group that this process has joined on the device, or NULL. */

@@ -20,8 +20,8 @@
 
 enum {
     WEIR_REGISTRY_VERSION = 4,
-    WEIR_REGISTRY_ASKS = 8,    /* the most processes that one request asks */
-    WEIR_REGISTRY_ANSWERS = 8, /* the newest answers that an entry keeps */
+    WEIR_REGISTRY_REQUESTS = 8, /* the most processes that one request asks */
+    WEIR_REGISTRY_ANSWERS = 8,  /* the newest answers that an entry keeps */
     WEIR_REGISTRY_COMMAND = 48,
     WEIR_REGISTRY_DEVICE = 64 /* with the NUL */
 };
@@ -56,7 +56,7 @@ struct weir_registry_entry {
     uint64_t requested, received, freed;
     uint64_t sequence; /* the number of the process's last request for memory; 0: none yet */
     uint64_t until_ns; /* until when the process waits for answers to its request, or 0 */
-    struct weir_registry_request ask[WEIR_REGISTRY_ASKS];
+    struct weir_registry_request request[WEIR_REGISTRY_REQUESTS];
     struct weir_registry_answer answer[WEIR_REGISTRY_ANSWERS];
     char command[WEIR_REGISTRY_COMMAND];
 };

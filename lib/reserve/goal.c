@@ -486,7 +486,7 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
 
 /* Returns 1 if the device is the device model, else 0.  Grow-ahead has no thread on the device model. */
 static int is_played(const struct weir_reserve *v) {
-    return v->device->driver->aside != NULL;
+    return v->device->driver->set_background != NULL;
 }
 
 /* Returns the number of reserved bytes that are in no block.  Sets *reserved to the number of reserved bytes. */
@@ -662,9 +662,9 @@ static void play_turns(struct weir_reserve *v, int begins) {
     if (a->due_ticks == 0 && begins)
         a->due_ticks = now + WAKE_NS;
     while (a->due_ticks != 0 && a->due_ticks <= now) {
-        driver->aside(1);
+        driver->set_background(1);
         pause = make_turn(v);
-        a->due_ticks += driver->aside(0) + pause;
+        a->due_ticks += driver->set_background(0) + pause;
         if (pause == REST)
             a->due_ticks = 0;
     }

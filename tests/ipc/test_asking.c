@@ -57,7 +57,7 @@ static void report_holding(void *owner, struct weir_allocator_memory *out) {
 
     (void)owner;
     out->reserved = atomic_load(&has_reserve);
-    out->shown = &noted;
+    out->published = &noted;
     out->idle = atomic_load(&last_weights); /* grows with the sum of weights */
     if (call)
         call();
@@ -253,7 +253,7 @@ TEST(the_silent_are_left_alone) {
     leave_registry(own);
 }
 
-/* A request asks at most WEIR_REGISTRY_ASKS processes at once, and the rest later. */
+/* A request asks at most WEIR_REGISTRY_REQUESTS processes at once, and the rest later. */
 TEST(more_than_are_asked_at_once) {
     struct weir_answers said;
     uint64_t sum = 0;
@@ -410,7 +410,7 @@ TEST(a_check_of_settings_joins_no_registry) {
 static void asks(uint64_t slot, uint64_t start, uint64_t sequence) {
     struct weir_registry_entry entry = {.sequence = sequence, .until_ns = ms_from_now(20000)};
 
-    entry.ask[2] = (struct weir_registry_request){slot, start, 5};
+    entry.request[2] = (struct weir_registry_request){slot, start, 5};
     says(0, entry);
     weir__registry_ring(&other[0]);
 }

@@ -389,7 +389,7 @@ static void charge(struct weir_driver_charge *out) {
 
 /* Begins or ends a period in which this thread does work that a real program would do in another thread.  Adds the real
  * time of the period to the time inside the model, since it would not delay a real caller. */
-static uint64_t aside(int begins) {
+static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
 
@@ -477,7 +477,7 @@ static const struct weir_driver newest = {
     .ticks = weir__model_now_ns,
     .sleep_ns = weir__model_advance,
     .charge = charge,
-    .aside = aside,
+    .set_background = set_background,
     .is_shared = weir__model_shared_is,
 #define WEIR_ENTRY(group, name, symbol, version, params, args) .name = entry_##name,
     WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
