@@ -70,14 +70,14 @@ void holders_set_usage(struct holders *h, const char *device, uint64_t total, ui
     d->used_by_others = used;
 }
 
-static int is_silent(const struct holders_device *d, const struct weir_registry_entry *e) {
+static int is_unresponsive(const struct holders_device *d, const struct weir_registry_entry *e) {
     return e->as_of_ns < d->requested_ns;
 }
 
 /* Returns 1 if the process answers, so that all its figures are current; else 0.  For a process that does not
  * answer, only its limit and its reserved memory are current, because it writes these figures at each change. */
 static int are_figures_current(const struct holders_device *d, const struct holders_process *p) {
-    return !p->is_stopped && !is_silent(d, &p->entry);
+    return !p->is_stopped && !is_unresponsive(d, &p->entry);
 }
 
 static void store_member_group(struct holders_device *d, const struct weir_group_member *m,
@@ -128,7 +128,7 @@ static int read_entries(struct holders_device *d, uint64_t requested_ns) {
         d->processes[d->count].is_stopped = weir__registry_is_stopped(&registry, e);
         jsonfile_plain(e->command);
         d->count++;
-        have_all_answered &= !is_silent(d, e);
+        have_all_answered &= !is_unresponsive(d, e);
         reserve += e->reserved;
         if (e->device_total == 0 || e->as_of_ns < latest)
             continue;
@@ -179,13 +179,13 @@ static void print_process(FILE *file, const struct holders_device *d,
     fprintf(file, "%7" PRIu64 " %8s %8s %8s %11s %8s %8s  %s%s%s", e->pid,
             e->limit == UINT64_MAX ? "max" : shown_or_dash(e->limit > 0, e->limit).text,
             WEIR_SHOWN(e->reserved), shown_or_dash(has_answered, e->in_use).text,
-            shown_or_dash(has_answered, e->idle).text, WEIR_SHOWN(e->got), WEIR_SHOWN(e->given),
-            e->command, p->group[0] ? ", group " : "", p->group);
+            shown_or_dash(has_answered, e->idle).text, WEIR_SHOWN(e->received),
+            WEIR_SHOWN(e->freed), e->command, p->group[0] ? ", group " : "", p->group);
     if (e->priority != USUAL_PRIORITY)
         fprintf(file, ", priority %" PRIu64, e->priority);
-    fputs(p->is_stopped     ? " (stopped, does not answer)\n"
-          : is_silent(d, e) ? " (does not answer)\n"
-                            : "\n",
+    fputs(p->is_stopped           ? " (stopped, does not answer)\n"
+          : is_unresponsive(d, e) ? " (does not answer)\n"
+                                  : "\n",
           file);
 }
 
@@ -221,8 +221,8 @@ static json_t *json_process(const struct holders_device *d, const struct holders
                      jsonfile_integer(e->reserved), "in_use",
                      integer_or_null(are_figures_current(d, p), e->in_use), "reclaimable",
                      integer_or_null(are_figures_current(d, p), e->idle), "priority",
-                     jsonfile_integer(e->priority), "received", jsonfile_integer(e->got),
-                     "released", jsonfile_integer(e->given), "stopped", p->is_stopped, "answers",
+                     jsonfile_integer(e->priority), "received", jsonfile_integer(e->received),
+                     "released", jsonfile_integer(e->freed), "stopped", p->is_stopped, "answers",
                      are_figures_current(d, p), "group", p->group[0] ? p->group : NULL);
 }
 

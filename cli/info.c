@@ -180,7 +180,7 @@ static int check_settings(struct info *info) {
         options.log = WEIR_LOG_WARNING;
     if (weir__allocator_check_on(info->device.driver, &options, &prealloc, NULL, 0) != WEIR_OK)
         return weir_last_driver_result() == 0;
-    if (weir__foreign_prealloc(&options) && prealloc < asked)
+    if (weir__framework_prealloc(&options) && prealloc < asked)
         info->held = prealloc;
     return 0;
 }

@@ -72,7 +72,7 @@ static int set_run_variable(void *context, const char *name, const char *value) 
 /* Sets WEIR_RUN_PREALLOC_OF to the variable of another program that requested the preallocation, if there is one.
  * The library then does not report an error if such a preallocation is above the limit. */
 static int set_prealloc_source(struct run *run) {
-    const char *name = weir__foreign_prealloc(&run->settings.options);
+    const char *name = weir__framework_prealloc(&run->settings.options);
 
     return name ? set_run_variable(run, "WEIR_RUN_PREALLOC_OF", name)
                 : unsetenv("WEIR_RUN_PREALLOC_OF");
@@ -165,7 +165,7 @@ static int may_exceed_limit(const weir_options *options) {
 /* Writes a note if a variable of another program sets the preallocation. */
 static void note_prealloc(const struct run *run, FILE *notes) {
     const weir_options *options = &run->settings.options;
-    const char *name = weir__foreign_prealloc(options);
+    const char *name = weir__framework_prealloc(options);
     char amount[WEIR_SHOW_BYTES], limit[WEIR_SHOW_BYTES], text[2 * WEIR_SHOW_BYTES + 32];
 
     if (!name || options->prealloc.value == 0)
@@ -497,7 +497,7 @@ static int find_and_set(struct run *run) {
 
     if (run->file && (code = settings_file_read(&run->settings, "--settings", run->file)) != 0)
         return code == EXIT_USAGE ? code : EXIT_OWN;
-    run->settings.place = run->no_env ? WEIR_PLACE_USER : WEIR_PLACE_TELLS;
+    run->settings.place = run->no_env ? WEIR_PLACE_UNMODIFIED : WEIR_PLACE_RUN;
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
     if (!are_outputs_different(run))

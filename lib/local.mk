@@ -123,8 +123,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/ipc/process_peers.h \
 	lib/ipc/memory_text.c \
 	lib/ipc/memory_text.h \
-	lib/ipc/turn_lock.c \
-	lib/ipc/turn_lock.h \
+	lib/ipc/process_lock.c \
+	lib/ipc/process_lock.h \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
 	lib/placement/placement_state.h \

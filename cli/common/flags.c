@@ -703,7 +703,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
     uint64_t prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     uint64_t limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
-    const char *of_another = weir__foreign_prealloc(options);
+    const char *of_another = weir__framework_prealloc(options);
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;

@@ -69,7 +69,7 @@ static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
               "the limit",
-              weir__foreign_prealloc(&a->options), asked, WEIR_SHOWN(a->reserve.limit.bytes));
+              weir__framework_prealloc(&a->options), asked, WEIR_SHOWN(a->reserve.limit.bytes));
     a->prealloc = a->reserve.limit.bytes < WEIR_POOL_UNIT
                       ? a->reserve.limit.bytes
                       : a->reserve.limit.bytes / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
@@ -79,7 +79,7 @@ static void cap_prealloc(weir_allocator *a, const char *asked) {
  * because their values change. */
 static weir_status check_prealloc_min(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
-    const char *of_another = weir__foreign_prealloc(o);
+    const char *of_another = weir__framework_prealloc(o);
     int kind = o->prealloc.kind & WEIR_AMOUNT_KIND;
     char min[WEIR_SPELL_BYTES], prealloc[WEIR_SPELL_BYTES];
 
@@ -127,7 +127,7 @@ static weir_status set_budget(weir_allocator *a) {
     status = check_prealloc_min(a, asked);
     if (status != WEIR_OK)
         return status;
-    if (a->prealloc > limit->bytes && weir__foreign_prealloc(options))
+    if (a->prealloc > limit->bytes && weir__framework_prealloc(options))
         cap_prealloc(a, asked);
     /* For prealloc-min, "max" means that the whole preallocation must succeed. */
     if (a->prealloc_min == UINT64_MAX)

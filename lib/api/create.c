@@ -448,7 +448,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->device.created_ticks = c->driver->ticks();
     a->device.decompresses = (c->how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
-        (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
+        (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__framework_prealloc(&a->options);
     /* Keeps a copy, since the caller may free the text of its option. */
     if (weir__oom_report_is_wanted(a->options.oom_report))
         a->options.oom_report = weir__text_intern(a->options.oom_report, NULL);

@@ -45,7 +45,7 @@ void weir__drop_in_forbid_opportunistic(weir_allocator *a, int on) {
 weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
                                   char *message, size_t message_bytes) {
     return weir__without_driver(
-        weir__options_from_env(options, sources, WEIR_PLACE_USER, 1, message, message_bytes));
+        weir__options_from_env(options, sources, WEIR_PLACE_UNMODIFIED, 1, message, message_bytes));
 }
 
 weir_status weir__drop_in_create(const weir_options *options, int decompresses,
@@ -219,8 +219,8 @@ int weir__drop_in_are_idle(weir_allocator *a, const weir_stream *streams, size_t
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
     /* A thread cannot query another thread's own default stream, which may have work. */
-    return is_idle && atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) <=
-                          weir__device_has_own;
+    return is_idle && atomic_load_explicit(&weir__device_per_thread_ids, memory_order_relaxed) <=
+                          weir__device_has_per_thread_id;
 }
 
 size_t weir__drop_in_reserve(const weir_allocator *a) {
@@ -393,11 +393,12 @@ int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) 
 
     if (weir__registry_now() - began >= MEMORY_NS || !(n = registry_for_request(device, bytes)))
         return 0;
-    answers = weir__group_ask_peers(
-        n, (struct weir_ask){bytes, .began_ns = began, .deadline_ns = began + MEMORY_NS});
-    if (answers.given == 0 && answers.is_incomplete)
+    answers = weir__group_request_memory(
+        n,
+        (struct weir_memory_request){bytes, .began_ns = began, .deadline_ns = began + MEMORY_NS});
+    if (answers.freed == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
-    return answers.given > 0 || answers.is_incomplete;
+    return answers.freed > 0 || answers.is_incomplete;
 }
 
 void weir__drop_in_log_group(struct weir_group *group, CUdevice device, const char *call,

@@ -130,9 +130,9 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
         return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_set_access", why);
     status =
         weir__peers_check(a->device.driver, a->device.ordinal, device, &result, why, sizeof why);
-    if (status == WEIR_OK && !weir__options_can_open(&a->options)) {
+    if (status == WEIR_OK && !weir__options_allow_peer_access(&a->options)) {
         status = WEIR_E_NOT_SUPPORTED;
-        snprintf(why, sizeof why, "%s", WEIR_NOT_OPENED);
+        snprintf(why, sizeof why, "%s", WEIR_NO_PEER_ACCESS);
     }
     if (status != WEIR_OK) {
         (void)weir__allocator_misuse(a, status, "weir_set_access", why);

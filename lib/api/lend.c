@@ -196,20 +196,20 @@ uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t mos
 
 /* ---- other processes ---------------------------------------------------------------------------- */
 
-static void read_holding(void *allocator, struct weir_holding *out) {
+static void read_holding(void *allocator, struct weir_allocator_memory *out) {
     weir_allocator *a = allocator;
     weir_statistics figures;
     uint64_t above, idle = reclaimable_bytes(a, 1, &above);
 
     weir__stats_read(a, &figures);
-    *out = (struct weir_holding){
+    *out = (struct weir_allocator_memory){
         .reserved = figures.reserved,
         .in_use = weir__size_subtract(figures.in_use, above),
         .idle = idle,
         .limit = atomic_load_explicit(&a->reserve.limit.bytes, memory_order_relaxed),
         .device_total = a->device.total,
         .device_free = weir__device_free(&a->device),
-        .shown = &a->reserve.events.shown,
+        .published = &a->reserve.events.shown,
     };
 }
 
@@ -257,14 +257,14 @@ int weir__allocator_ask_for_context(struct weir_process_peers *n,
         admission->began_ns = now;
     if (!n || admission->is_over || now - admission->began_ns >= CONTEXT_NS)
         return 0;
-    answers = weir__group_ask_peers(
-        n, (struct weir_ask){CONTEXT_BYTES, .began_ns = admission->began_ns,
+    answers = weir__group_request_memory(
+        n, (struct weir_memory_request){CONTEXT_BYTES, .began_ns = admission->began_ns,
                              .deadline_ns = admission->began_ns + CONTEXT_NS});
-    admission->is_over = answers.given < CONTEXT_BYTES && !answers.is_incomplete;
+    admission->is_over = answers.freed < CONTEXT_BYTES && !answers.is_incomplete;
     /* A process that has not answered cannot be asked again, but may free memory during the pause. */
-    if (answers.given == 0 && answers.is_incomplete)
+    if (answers.freed == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
-    return answers.heard || answers.is_incomplete;
+    return answers.has_answer || answers.is_incomplete;
 }
 
 void weir__allocator_write_context_users(struct weir_process_peers *n, char *text, size_t bytes) {

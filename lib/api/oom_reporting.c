@@ -461,15 +461,15 @@ static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
             (weir_oom_report_member){.pid = h->pid, .bytes = h->reserved, .idle = h->idle};
         snprintf(v->process[i].command, sizeof v->process[i].command, "%.39s", h->command);
     }
-    if (has.silent.reserved >= lacks) {
-        v->silent_pid = has.silent.pid;
-        v->silent_reserved = has.silent.reserved;
-        v->silent_stopped = (uint64_t)has.silent.is_stopped;
-    } else if (has.heard.reserved > v->device_total / OTHERS_PART &&
-               (has.heard.reserved > v->other_allocators || has.heard.idle >= lacks)) {
-        v->holder_pid = has.heard.pid;
-        v->holder_reserved = has.heard.reserved;
-        v->holder_reclaimable = has.heard.idle;
+    if (has.unresponsive.reserved >= lacks) {
+        v->silent_pid = has.unresponsive.pid;
+        v->silent_reserved = has.unresponsive.reserved;
+        v->silent_stopped = (uint64_t)has.unresponsive.is_stopped;
+    } else if (has.responsive.reserved > v->device_total / OTHERS_PART &&
+               (has.responsive.reserved > v->other_allocators || has.responsive.idle >= lacks)) {
+        v->holder_pid = has.responsive.pid;
+        v->holder_reserved = has.responsive.reserved;
+        v->holder_reclaimable = has.responsive.idle;
     }
 }
 

@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* environment.c: reads options from environment variables.
  *
- * weir first reads its own variables, one for each row of the option table.  Then, unless WEIR_COMPAT=0, weir reads the
- * variables of TensorFlow, XLA and JAX ("compatibility variables").  weir reads all compatibility variables before it
- * applies any of them, since their meanings depend on each other.  At the end, weir warns about variables whose names
- * are similar to known names, once in each process and each `weir run`.
- *
- * The table shows which preallocation the compatibility variables request.  weir uses the first row that matches.
+ * weir reads its own variables, one for each row of the option table, and then, unless WEIR_COMPAT=0, the variables of
+ * TensorFlow, XLA and JAX.  The first row of this table that matches is the preallocation that those programs request.
  *     TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=N    N bytes, none for N = 0
  *                                           =-1    a fraction of the device
  *     XLA_PYTHON_CLIENT_PREALLOCATE=false          none
  *                                  =anything else  a fraction of the device
  *     XLA_CLIENT_MEM_FRACTION=F or XLA_PYTHON_CLIENT_MEM_FRACTION=F   the fraction F of the device
- * The variables of the last row also set the fraction for the rows above.  If neither variable is set, the fraction is
- * 75%.  "none" switches off only the framework's own preallocation, so weir still preallocates if the options name a
- * profile of earlier runs.  Engine direct reserves no memory and ignores the table.  enum weir_place (settings.h) says
- * in which programs a row has no effect.
+ * The last row also sets the fraction for the rows above, which is otherwise 75%.  "none" concerns only the framework's
+ * own preallocation: a profile of earlier runs is still preallocated.  Engine direct reserves no memory and ignores the
+ * table.  enum weir_place (settings.h) says in which programs a row has no effect.
  *
- * weir reads into a copy of the options.  If all variables are valid, weir replaces the caller's options by this copy.
+ * weir replaces the caller's options only if all variables are valid.  At the end, it warns about variables whose names
+ * are similar to known names, once in each process and each `weir run`.
  *
- * This file must not depend on devices, engines, the effect of an option, or how the option table reads a text. */
+ * This file must not depend on devices, engines, the effect of an option, or how the option table reads a text.
+ */
 #include "config/settings.h"
 
 #include <stdio.h>
@@ -42,36 +39,34 @@
 #define XLA_ALLOCATOR "XLA_PYTHON_CLIENT_ALLOCATOR"
 #define COMPAT "WEIR_COMPAT"
 
-#define DEFAULT_FRACTION 750000 /* JAX and XLA preallocate 75% by default (in millionths) */
+#define DEFAULT_FRACTION 750000 /* the default of JAX and XLA, in millionths */
 
 static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GROWTH,
                                            XLA_PREALLOCATE, XLA_FRACTION, XLA_OLD_FRACTION,
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* The field prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits hold the kind of the amount, such as
- * WEIR_AMOUNT_BYTES.  If a variable of TensorFlow, XLA or JAX has set the preallocation, the upper bits hold the index
- * of the variable in compat_names plus 1.  Otherwise they are 0. */
+/* The lower VARIABLE_SHIFT bits of prealloc.kind are the kind of the amount, such as WEIR_AMOUNT_BYTES.  The upper bits
+ * are the index in compat_names, plus 1, of the variable that has set the preallocation; 0 if it was none of them. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
-const char *weir__foreign_prealloc(const weir_options *options) {
+const char *weir__framework_prealloc(const weir_options *options) {
     unsigned number = (unsigned)options->prealloc.kind >> VARIABLE_SHIFT;
 
     return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
 }
 
-/* Stores in the options which variable of TensorFlow, XLA or JAX has set the preallocation.  Does nothing if `variable`
- * is NULL or is another variable. */
+/* Stores in the options which variable of TensorFlow, XLA or JAX has set the preallocation; NULL and others change
+ * nothing. */
 static void set_prealloc_variable(weir_options *options, const char *variable) {
     for (size_t i = 0; variable && i < COMPAT_NAMES; i++)
         if (strcmp(compat_names[i], variable) == 0)
             options->prealloc.kind |= (int)(i + 1) << VARIABLE_SHIFT;
 }
 
-/* Environment variables of weir that are not in the option table.  The device model (a GPU in software) and the
- * libraries that `weir run` and `weir record` preload read these variables.  The test tests/tree/check-variables
- * compares this list with the sources. */
+/* Variables of weir that are not in the option table: of the device model, and of the libraries that `weir run` and
+ * `weir record` preload.  tests/tree/check-variables compares this list with the sources. */
 static const struct {
     const char *name;
     /* Set if the variable is on or off for the preload library; this file then checks its value. */
@@ -89,10 +84,9 @@ static const struct {
 
 enum { OWN_START = 5 /* the length of "WEIR_" */ };
 
-/* The prefix of environment variables that only tests use, about which weir never warns. */
+/* The prefix of variables that only tests use, about which weir never warns. */
 #define TEST_PREFIX "WEIR_TEST_"
 
-/* The state while weir reads options from the environment. */
 struct reading {
     weir_options options;
     struct weir_sources sources;
@@ -113,8 +107,8 @@ static weir_status refuse_value(const struct reading *reading, const char *varia
                             : " (weir leaves it alone under WEIR_COMPAT=0)");
 }
 
-/* Returns 1 if this process shall log the warning `text` now, else 0.  Returns 0 if the log level forbids warnings, or
- * if this process has logged the warning before. */
+/* Returns 1 if this process shall log the warning `text` now.  Returns 0 if the log level forbids warnings, or if this
+ * process has logged the warning before. */
 static int first_warning(const struct reading *reading, const char *text) {
     int is_new = 0;
 
@@ -141,14 +135,13 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    /* `weir run` has perhaps set WEIR_PREALLOC from a variable of TensorFlow, XLA or JAX, whose name it then passes on
-     * in WEIR_RUN_PREALLOC_OF. */
+    /* WEIR_RUN_PREALLOC_OF is the variable of TensorFlow, XLA or JAX from which `weir run` has set WEIR_PREALLOC. */
     if (setting == WEIR_SETTING_PREALLOC)
         set_prealloc_variable(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
 }
 
-/* Reads an environment variable that is on or off.  If the variable is not set, does not change *on. */
+/* Reads a variable that is on or off.  If it is not set, does not change *on. */
 static weir_status read_switch(struct reading *reading, const char *variable, int *on) {
     const char *value = weir__variable(variable);
     struct weir_problem problem;
@@ -175,24 +168,24 @@ static weir_status read_part_switches(struct reading *reading) {
 
 enum { NOT_SET, NO, YES };
 
-/* The values of the variables of TensorFlow, XLA and JAX that weir reads. */
+/* The variables of TensorFlow, XLA and JAX that weir reads. */
 struct compat {
-    /* The variable TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC.  NOT_SET; NO: it is the number of bytes in `bytes`; YES: it
-     * is -1, which means a fraction of the device. */
+    /* TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: NOT_SET; NO: it is the number `bytes`; YES: it is -1, a fraction of the
+     * device. */
     int tf_prealloc;
     uint64_t bytes;
-    int preallocate; /* the variable XLA_PYTHON_CLIENT_PREALLOCATE: NOT_SET, NO or YES */
-    /* The fraction of the device to preallocate, in millionths, or 0 if no variable sets a fraction. */
+    int preallocate; /* XLA_PYTHON_CLIENT_PREALLOCATE: NOT_SET, NO or YES */
+    /* The fraction of the device to preallocate, in millionths, or 0 if no variable sets one. */
     uint64_t fraction;
     const char *fraction_name;
-    int engine; /* the engine that the variable engine_name selects, a WEIR_ENGINE_ value */
+    int engine; /* the engine that the variable engine_name selects */
     const char *engine_name;
     /* Set if the variables make JAX or TensorFlow use CUDA's memory pools. */
     int jax_asks_pools, tf_asks_pools;
 };
 
-/* Reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC, which is a decimal int64.  Returns an error for any other text,
- * because TensorFlow itself then aborts. */
+/* Reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC, a decimal int64.  Returns an error for any other text, because
+ * TensorFlow itself then aborts. */
 static weir_status read_tf_prealloc(struct reading *reading, struct compat *compat) {
     const char *value = getenv(TF_PREALLOC);
     struct weir_problem problem;
@@ -211,8 +204,8 @@ static weir_status read_tf_prealloc(struct reading *reading, struct compat *comp
     return WEIR_OK;
 }
 
-/* Reads XLA_PYTHON_CLIENT_PREALLOCATE as JAX does: an empty variable is treated as not set, and only the words in
- * `false_words` mean no preallocation. */
+/* Reads XLA_PYTHON_CLIENT_PREALLOCATE as JAX does: "" is not set, and only the words in `false_words` mean no
+ * preallocation. */
 static void read_preallocate(struct compat *compat) {
     static const char *const false_words[] = {"false", "False", "0"};
     const char *value = getenv(XLA_PREALLOCATE);
@@ -254,22 +247,21 @@ static weir_status read_fraction(struct reading *reading, struct compat *compat)
 
 struct engine_word {
     const char *word;
-    int engine; /* the engine of weir for this word; WEIR_ENGINE_DEFAULT if there is none */
+    int engine; /* weir's engine for this word; WEIR_ENGINE_DEFAULT if there is none */
 };
 
-/* Reads a variable that names a framework's allocator, and chooses the most similar engine of weir.  Does not change
- * the engine if a variable of higher precedence has already chosen one.  Sets *asks_pools if the variable makes the
- * framework use CUDA's memory pools. */
+/* Reads a variable that names a framework's allocator, and chooses the most similar engine, unless a variable of higher
+ * precedence has chosen one.  Sets *asks_pools if the variable makes the framework use CUDA's memory pools. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
                                const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
     const char *value = getenv(variable);
-    /* TensorFlow itself reads TF_GPU_ALLOCATOR in an unmodified program, so upper and lower case must be distinguished
-     * as TensorFlow does. */
+    /* TensorFlow itself reads TF_GPU_ALLOCATOR in an unmodified program, so weir must distinguish upper and lower case,
+     * too. */
     int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
     char key[160];
 
-    *asks_pools = reading->place == WEIR_PLACE_TELLS;
+    *asks_pools = reading->place == WEIR_PLACE_RUN;
     if (!value)
         return WEIR_OK;
     for (; words->word; words++)
@@ -294,8 +286,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     return WEIR_OK;
 }
 
-/* Searches the list in WEIR_JAX_OPTIONS, which consists of pairs NAME:VALUE with semicolons between, for the pair with
- * the name "allocator". */
+/* WEIR_JAX_OPTIONS consists of pairs NAME:VALUE with semicolons between. */
 int weir__jax_options_allocator(char *name, size_t bytes) {
     static const char option[] = "allocator:";
     const char *list = getenv(WEIR_JAX_OPTIONS);
@@ -354,10 +345,10 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* Reads the variables by which TensorFlow, XLA and JAX request a preallocation, but only if they have an effect in this
- * kind of program.  A framework that does not use CUDA's memory pools preallocates by itself, and its variables may
- * have values that are invalid for weir.  For example, JAX allows a fraction above 1 for unified memory.  If JAX uses
- * CUDA's memory pools, it uses TensorFlow's allocator, so TensorFlow's variable has an effect on JAX, too. */
+/* Reads the variables by which TensorFlow, XLA and JAX request a preallocation, if they have an effect in this kind of
+ * program.  A framework that does not use CUDA's memory pools preallocates by itself, and its variables may have values
+ * that weir refuses, such as a fraction above 1.  If JAX uses CUDA's memory pools, it uses TensorFlow's allocator, so
+ * TensorFlow's variable has an effect on JAX, too. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
@@ -370,9 +361,8 @@ static weir_status read_preallocations(struct reading *reading, struct compat *c
     return read_fraction(reading, compat);
 }
 
-/* Computes the preallocation that the variables of TensorFlow, XLA and JAX request (see the table at the top of this
- * file), and writes it to *amount.  Returns the name of the variable that sets the preallocation, or NULL if no
- * variable sets one. */
+/* Writes the preallocation that the variables of TensorFlow, XLA and JAX request (table at the top of this file) to
+ * *amount.  Returns the name of the variable that sets it, or NULL if none does. */
 static const char *compat_prealloc(const struct compat *compat, weir_amount *amount) {
     weir_amount fraction = {compat->fraction ? compat->fraction : DEFAULT_FRACTION,
                             WEIR_AMOUNT_OF_TOTAL};
@@ -413,18 +403,18 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 
-/* The known name of a variable that is most similar to the name of an unknown variable. */
+/* The known variable whose name is most similar to an unknown one. */
 struct likeness {
-    const char *name; /* a known name of a variable; NULL before the first comparison */
+    const char *name; /* NULL before the first comparison */
     size_t distance;
     /* The length of `name` if the unknown name begins with `name` and is longer, else 0. */
     size_t prefix;
-    int is_known; /* set if the name that is searched for is itself a known name */
+    int is_known; /* set if the compared name is itself known */
 };
 
 /* Compares the name of a variable with a known name, and stores the known name in *likeness if it is the most similar
- * so far.  A known name with which the variable's name begins is more similar than any other; among several of them,
- * the longest is.  Among all others, the name with the smallest edit distance is most similar. */
+ * so far: the longest known name with which the variable's name begins, or else the one with the smallest edit
+ * distance. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
@@ -444,10 +434,9 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  There are two such cases.  First, the
- * variable begins with a known name, and this known name has at least a third of the variable's letters after the
- * prefix (`start` letters).  Second, the variable differs from a known name in at most two letters, and in less than
- * half of its letters. */
+/* Returns 1 if the name of a variable is probably a misspelt known name, else 0: if it begins with a known name that
+ * has at least a third of its letters after the prefix (`start` letters), or if it differs from a known name in at most
+ * two letters, and in less than half of its letters. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -464,9 +453,9 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* Records that no program reads this variable, so that child processes do not warn about the variable again.  Returns 1
- * if this process shall warn about the variable, else 0. */
-static int note_unknown(struct reading *reading, const char *name, size_t length) {
+/* Records that no program reads this variable, so that child processes do not warn about it again.  Returns 1 if this
+ * process shall warn about it, else 0. */
+static int record_unknown_variable(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;
     size_t used = strlen(unknown);
@@ -477,9 +466,9 @@ static int note_unknown(struct reading *reading, const char *name, size_t length
     return !was_told && first_warning(reading, name);
 }
 
-/* Warns about a variable that weir does not know: if its name begins with WEIR_, or if its name is probably a misspelt
- * name of a variable of TensorFlow, XLA or JAX. */
-static void warn_unread(struct reading *reading, const char *name, size_t length, int is_own) {
+/* Warns about a variable that weir does not know, if its name begins with WEIR_ or is probably misspelt. */
+static void warn_unknown_variable(struct reading *reading, const char *name, size_t length,
+                                  int is_own) {
     struct likeness likeness = {NULL, 0, 0, 0};
     int is_near;
 
@@ -490,7 +479,8 @@ static void warn_unread(struct reading *reading, const char *name, size_t length
     for (int i = 0; is_own && i < WEIR_SETTING_COUNT; i++)
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
     is_near = is_misspelt(&likeness, is_own ? OWN_START : 0, length);
-    if (likeness.is_known || !(is_near || is_own) || !note_unknown(reading, name, length))
+    if (likeness.is_known || !(is_near || is_own) ||
+        !record_unknown_variable(reading, name, length))
         return;
     if (is_near)
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
@@ -503,7 +493,7 @@ static void warn_unread(struct reading *reading, const char *name, size_t length
                   name);
 }
 
-static void warn_unknown(struct reading *reading, int compat_on) {
+static void warn_unknown_variables(struct reading *reading, int compat_on) {
     char name[LONGEST_NAME + 1];
 
     reading->sources.unknown[0] = '\0';
@@ -517,7 +507,7 @@ static void warn_unknown(struct reading *reading, int compat_on) {
         name[length] = '\0';
         is_own = strncmp(name, "WEIR_", OWN_START) == 0;
         if ((is_own || compat_on) && strncmp(name, TEST_PREFIX, strlen(TEST_PREFIX)) != 0)
-            warn_unread(reading, name, length, is_own);
+            warn_unknown_variable(reading, name, length, is_own);
     }
 }
 
@@ -547,7 +537,7 @@ static weir_status read_environment_variables(struct reading *reading) {
         return status;
     apply_compat(reading, &compat);
     if (reading->warn)
-        warn_unknown(reading, compat_on);
+        warn_unknown_variables(reading, compat_on);
     return WEIR_OK;
 }
 

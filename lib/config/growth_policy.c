@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* growth_policy.c: computes how much memory to add when reserved memory grows (growth_policy.h).
+/* growth_policy.c: computes how much memory to add when reserved memory grows.
  *
- * A growth policy chooses the number of bytes, called a step.  plain_step() then adapts the step to the request, the
- * limit, the memory of the device and the unit.  Policy BFC computes exactly the steps of TensorFlow's function Extend
- * (tsl/framework/bfc_allocator.cc).  Engine mapped later adapts the step to its physical allocations.  Sums and
- * products saturate at SIZE_MAX. */
+ * A growth policy chooses a number of bytes, the step; plain_step() adapts it to the request, the limit, the memory of
+ * the device and the unit.  Policy BFC computes exactly the steps of TensorFlow's function Extend
+ * (tsl/framework/bfc_allocator.cc).  Sums and products saturate at SIZE_MAX.
+ */
 #include "config/growth_policy.h"
 
 #include "base/size.h"
@@ -23,20 +23,18 @@ static size_t scale_saturating(double factor, size_t bytes) {
     return scaled >= (double)SIZE_MAX ? SIZE_MAX : (size_t)scaled;
 }
 
-/* Returns how many bytes may be added to the reserved memory below the limit. */
 static size_t room(const weir_growth_state *state) {
     return weir__size_subtract(state->limit, state->reserved);
 }
 
-/* Returns the number of bytes that the growth policy wants to add, from 0 to SIZE_MAX.  The result is not yet adapted
- * to the request and the limit. */
+/* Returns the number of bytes that the growth policy wants to add, not yet adapted to the request and the limit. */
 static size_t step_by_policy(const weir_options *options, const weir_growth_state *state,
                              const struct weir_growth_cursor *cursor) {
     weir_growth_state told = *state;
     size_t bytes, step = (size_t)options->growth_step;
 
     switch (options->growth) {
-    /* Rounds the request up by a division, since growth_step, which the user sets, need not be a power of two. */
+    /* Rounds up by a division, since growth_step, which the user sets, need not be a power of two. */
     case WEIR_GROWTH_STEP:
         return weir__size_mul(state->request / step + (state->request % step != 0), step, &bytes)
                    ? bytes
@@ -44,8 +42,7 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     case WEIR_GROWTH_GEOMETRIC:
         bytes = scale_saturating(options->growth_factor - 1, state->reserved);
         return step ? weir__size_smaller(bytes, step) : bytes;
-    /* The policy REMAINING adds a part of the memory below the limit, or of the device's free memory if that is
-     * less. */
+    /* REMAINING adds a part of the memory below the limit, or of the device's free memory if that is less. */
     case WEIR_GROWTH_REMAINING:
         bytes = state->limit == SIZE_MAX ? state->device_free
                                          : weir__size_smaller(room(state), state->device_free);
@@ -60,8 +57,8 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     }
 }
 
-/* Returns the number of bytes to add as a multiple of `unit`.  Rounds the number that the growth policy chose down.
- * For policy STEP, rounds it up, because the user has chosen the size of the step. */
+/* Returns the number of bytes to add as a multiple of `unit`.  Rounds the number of the growth policy down; for policy
+ * STEP up, because the user has chosen the size of the step. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);
@@ -76,7 +73,7 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
 }
 
 /* Computes the number of bytes to add as TensorFlow's function Extend does.  The doubling cannot overflow, because it
- * stops at the request, and the request is within the limit. */
+ * stops at the request, which is within the limit. */
 static size_t bfc_step(const weir_growth_state *state, size_t unit,
                        struct weir_growth_cursor *cursor) {
     size_t need, step, available = weir__size_round_down(room(state), BFC_GRANULARITY);
@@ -118,7 +115,7 @@ size_t weir__growth_smaller(const weir_options *options, size_t step, size_t req
 
     if (options->growth == WEIR_GROWTH_BFC) {
         /* TensorFlow multiplies in single precision, and rounds up to 256 bytes.  With a step of 256 bytes, this would
-         * give one size again and again.  So weir makes each step smaller than the step before. */
+         * give one size again and again, so weir makes each step smaller than the step before. */
         smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
         if (smaller >= step)
             smaller = step - weir__size_smaller(step, unit);
@@ -138,9 +135,8 @@ void weir__growth_refused(struct weir_growth_cursor *cursor) {
     cursor->doubled_ahead = 0;
 }
 
-/* Halves the size that BFC's next region will have until the earlier regions would fit into `reserved` bytes.  BFC's
- * regions have 2, 4, 8 MiB and so on, so the sum of all regions before the next one is the size of the next one less 2
- * MiB. */
+/* BFC's regions have 2, 4, 8 MiB and so on, so the sum of all regions before the next one is the size of the next one
+ * less 2 MiB. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved) {
     while (cursor->next_region > BFC_FIRST_REGION &&
            cursor->next_region - BFC_FIRST_REGION > reserved)

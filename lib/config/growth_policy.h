@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* growth_policy.h: computes how much memory to add when reserved memory grows.  The functions depend only on their
- * arguments: not on drivers, engines or locks. */
+ * arguments, not on drivers, engines or locks. */
 #ifndef WEIR_GROWTH_POLICY_H
 #define WEIR_GROWTH_POLICY_H
 
@@ -8,34 +8,34 @@
 #include <weir/options.h>
 
 /* What a growth policy remembers about its earlier steps.  All fields are 0 at first.  The allocator's growth lock
- * guards the fields. */
+ * guards them. */
 struct weir_growth_cursor {
     uint64_t steps;
     size_t last_step;
-    size_t next_region; /* for policy BFC: the size that the next region will have */
+    size_t next_region; /* for policy BFC */
     int doubled_ahead;  /* for policy BFC: set if the last step has doubled `next_region` */
 };
 
 /* Returns how many bytes to add to the reserved memory, and updates the cursor.  The result is a multiple of `unit`, a
- * power of two.  It is at least as large as the request, and stays within the limit.  A result that is larger than the
- * request also stays within the free memory of the device.  Policy BFC differs, as in TensorFlow: near the limit it
- * rounds to 256 bytes, and it ignores the free memory.
+ * power of two, at least the request, and within the limit.  A larger result is also within the free memory of
+ * the device.  Policy BFC differs, as in TensorFlow: near the limit it rounds to 256 bytes, and it ignores the free
+ * memory.
  *
  * `options` must be complete (weir__options_complete).  Returns 0 if the request is 0 or exceeds the limit.  If the
  * device refuses the memory, the caller calls weir__growth_smaller(). */
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 
-/* Returns a smaller number of bytes to try after the device has refused `step` bytes.  Policy BFC multiplies `step` by
- * 0.9 and rounds up to `unit`.  The other policies return the mean of `step` and the request, rounded up to `unit`.
- * Returns 0 if the result would be less than the request, so the growth fails. */
+/* Returns a smaller number of bytes after the device has refused `step` bytes: for policy BFC 0.9 times `step`, for the
+ * others the mean of `step` and the request, both rounded up to `unit`.  Returns 0 if this would be less than the
+ * request; the growth then fails. */
 size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit);
 
 /* Restores the cursor to its state before the last weir__growth_step(), after the device has refused all sizes. */
 void weir__growth_refused(struct weir_growth_cursor *cursor);
 
-/* Lowers the size that BFC's next region will have, after a trim that has left `reserved` bytes.  Without this, the
- * next region would become as large as the device after some trims, because BFC doubles the size each time. */
+/* Lowers the size of BFC's next region after a trim that has left `reserved` bytes.  BFC doubles the size each time, so
+ * the next region would otherwise become as large as the device after some trims. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved);
 
 #endif

@@ -11,8 +11,7 @@
 
 /* ---- words ---- */
 
-/* Returns the entry of the list whose word equals the first `length` characters of a text, in upper or lower case.
- * Returns NULL if no entry has this word. */
+/* Returns the entry whose word equals the first `length` characters of a text, in upper or lower case, or NULL. */
 static const struct weir_option_word *find_word(const struct weir_option_word *words,
                                                 const char *text, size_t length) {
     for (; words->word; words++)
@@ -21,15 +20,14 @@ static const struct weir_option_word *find_word(const struct weir_option_word *w
     return NULL;
 }
 
-/* Returns the first word in the list that stands for `value`, or NULL if no word stands for `value`. */
+/* Returns the first word that stands for `value`, or NULL. */
 static const char *word_for(const struct weir_option_word *words, int value) {
     while (words->word && words->value != value)
         words++;
     return words->word;
 }
 
-/* Reads a whole number, at most `most`, from the first `length` characters of a text.  These characters must be
- * digits. */
+/* Reads a whole number, at most `most`, from the first `length` characters of a text, which must be digits. */
 static int digits_read(const char *text, size_t length, uint64_t most, uint64_t *value,
                        struct weir_problem *problem) {
     char digits[24];
@@ -99,7 +97,7 @@ static uint64_t endless(const struct weir_option_row *row) {
 }
 
 /* Reads a time such as "250", "250ms" or "2s".  Refuses UINT32_MAX milliseconds and more, because the field uses
- * UINT32_MAX for the word row->kind->endless, such as "off". */
+ * UINT32_MAX for a word such as "off". */
 static int time_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
     size_t length = strspn(text, "0123456789");
@@ -172,8 +170,8 @@ const struct weir_option_kind weir__option_priority = {
 
 /* ---- a list of words ---- */
 
-/* Checks a value that consists of bits, one for each word of a list such as "poison,guard".  The first word, such as
- * "off", must not occur together with other words. */
+/* Checks a value with one bit for each word of a list such as "poison,guard".  The first word, such as "off", must not
+ * occur together with others. */
 static int bits_valid(const struct weir_option_row *row, uint64_t bits,
                       struct weir_problem *problem) {
     uint64_t none = (uint64_t)row->words[0].value, all = 0;
@@ -239,8 +237,8 @@ static const char *kept_text(const struct weir_option_row *row, const weir_optio
     return *(const char *const *)field(row, options);
 }
 
-/* Sets the field of an option to the text `kept`, a copy that is never freed.  Reports an error if `kept` is NULL,
- * because the host had no memory for the copy. */
+/* Sets the field of an option to `kept`, a copy that is never freed.  NULL means that the host had no memory for the
+ * copy, which is an error. */
 static int set_text(const struct weir_option_row *row, weir_options *options, const char *kept,
                     struct weir_problem *problem) {
     if (!kept)
@@ -283,8 +281,7 @@ int weir__option_device_scan(const char *text, const char **driver, int *ordinal
     return weir__problem(problem, *text ? "there is no such device" : "it is empty");
 }
 
-/* Reads the name of a device, and stores it without leading zeros in its number, so that equal devices have equal
- * texts. */
+/* Stores the name of a device without leading zeros in its number, so that equal devices have equal texts. */
 static int device_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     char spelled[24];
@@ -335,7 +332,7 @@ static int file_read(const struct weir_option_row *row, const char *text, weir_o
     if (strcasecmp(text, weir__option_no_file) == 0)
         text = weir__option_no_file;
     else if (weir__switch_read(text, &on, problem))
-        /* The text is a word such as "on", so the user has probably taken the option for a switch. */
+        /* a word such as "on": the user has probably taken the option for a switch */
         return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     return set_text(row, options, weir__text_intern(text, NULL), problem);
 }
@@ -352,8 +349,7 @@ const struct weir_option_kind weir__option_file = {
 
 static const char to_stderr[] = "stderr";
 
-/* Reads the destination of OOM reports.  Refuses "stdout" and words similar to "stderr", which are probably mistakes
- * and not names of files. */
+/* Refuses "stdout" and words similar to "stderr", which are probably mistakes and not names of files. */
 static int oom_report_read(const struct weir_option_row *row, const char *text,
                            weir_options *options, struct weir_problem *problem) {
     if (strcasecmp(text, to_stderr) == 0)
@@ -395,8 +391,7 @@ int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_pro
     }
 }
 
-/* Reads a list of peer devices, and stores it sorted and with each device once, so that equal lists have equal
- * texts. */
+/* Stores a list of peer devices sorted and with each device once, so that equal lists have equal texts. */
 static int peers_read(const struct weir_option_row *row, const char *text, weir_options *options,
                       struct weir_problem *problem) {
     char spelled[256] = "";
@@ -428,7 +423,7 @@ const struct weir_option_kind weir__option_peers = {
 
 /* ---- amounts of memory ---- */
 
-/* The largest weight of a process that shares a device: one million, in millionths. */
+/* One million, in millionths. */
 #define LARGEST_WEIGHT UINT64_C(1000000000000)
 
 static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {
@@ -442,7 +437,7 @@ static int share_valid(const weir_amount *amount, int percent, struct weir_probl
 
 static int amount_valid(const struct weir_option_row *row, const weir_amount *amount,
                         const weir_options *options, struct weir_problem *problem) {
-    int has_origin = row->kind == &weir__option_part && weir__foreign_prealloc(options);
+    int has_origin = row->kind == &weir__option_part && weir__framework_prealloc(options);
 
     switch (has_origin ? amount->kind & WEIR_AMOUNT_KIND : amount->kind) {
     case WEIR_AMOUNT_DEFAULT:
@@ -494,7 +489,7 @@ static int amount_read(const struct weir_option_row *row, const char *text, weir
     return set_amount(row, &amount, options, problem);
 }
 
-/* Reads an amount of memory that may also be a share of the device, such as "share" or "share:2". */
+/* Reads an amount of memory or a share of the device, such as "share" or "share:2". */
 static int part_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
     weir_amount amount = {1000000, WEIR_AMOUNT_SHARE};
@@ -533,12 +528,12 @@ const struct weir_option_kind weir__option_amount = {
 const struct weir_option_kind weir__option_part = {
     FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};
-/* The functions for the option `limit`, which must not be 0. */
+/* The option `limit` must not be 0. */
 const struct weir_option_kind weir__option_limit = {
     FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};
 
-/* Writes the value of the option cache-limit.  Writes the default in words, because it depends on the bytes in use. */
+/* Writes the default in words, because it depends on the bytes in use. */
 static void cache_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                         size_t bytes) {
     if (amount_is_set(row, options))
@@ -581,7 +576,7 @@ static int factor_valid(int growth, double factor, struct weir_problem *problem)
     return 1;
 }
 
-/* Reads what follows the colon in a growth policy such as "step:64MiB", "geometric:2:4GiB" or "remaining:0.5". */
+/* Reads the part behind the colon in a growth policy such as "step:64MiB", "geometric:2:4GiB" or "remaining:0.5". */
 static int growth_argument(const char *text, weir_options *growth, struct weir_problem *problem) {
     const char *end;
 
@@ -605,8 +600,8 @@ static int growth_argument(const char *text, weir_options *growth, struct weir_p
     return growth->growth_step > 0 || weir__problem(problem, "the cap is 0");
 }
 
-/* Reads a growth policy such as "step:64MiB", and sets all fields of the options for growth, so that no value of an
- * earlier policy remains. */
+/* Reads a growth policy such as "step:64MiB", and sets all growth fields, so that no value of an earlier policy
+ * remains. */
 static int growth_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     size_t length = strcspn(text, ":");
@@ -662,7 +657,7 @@ static int growth_check(const struct weir_option_row *row, const weir_options *o
     if (!callback && options->growth_function)
         return weir__problem(problem, "growth_function is set, but the policy is not callback");
     if (options->growth_factor >= 0 && options->growth_factor <= 0)
-        return 1; /* the factor is 0, which means the policy's default */
+        return 1; /* 0 means the policy's default */
     return factor_valid(options->growth, options->growth_factor, problem);
 }
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* option_kinds.h: the kinds of options (sizes, times, switches and so on), for the files that make up the option table.
  *
- * A row of the option table (option_table.c) has the name of an option, its field in weir_options, its kind and its
- * help.  A kind has four functions: one reads a text, one writes a text, one checks a value, and one tests whether the
- * option is set.  The check is used for values from texts and for values that a program has set.  settings.c uses the
- * rows.
+ * A kind has functions that read a text, write a text, check a value (from a text or from a program), and test whether
+ * the option is set.  settings.c uses them.
  *
- * This file must not depend on the environment, the devices of the system, or the effect of an option. */
+ * This file must not depend on the environment, the devices of the system, or the effect of an option.
+ */
 #ifndef WEIR_OPTION_KINDS_H
 #define WEIR_OPTION_KINDS_H
 
@@ -35,9 +34,9 @@ struct weir_option_kind {
     int (*is_set)(const struct weir_option_row *row, const weir_options *options);
     int (*check)(const struct weir_option_row *row, const weir_options *options,
                  struct weir_problem *problem);
-    /* For amounts of memory: the WEIR_AMOUNT_ kind that a percentage such as "75%" means. */
+    /* For amounts of memory: the WEIR_AMOUNT_ kind of a percentage such as "75%". */
     int percent;
-    int is_wide;         /* for numbers: set if the field has 64 bits, 0 if it has 32 bits */
+    int is_wide;         /* for numbers: set if the field has 64 bits, not 32 */
     const char *endless; /* for times: the word that means the field's largest number */
     const char *zero;    /* for times: the error message for 0; NULL: 0 is allowed */
 };
@@ -48,9 +47,9 @@ struct weir_option_kind {
 struct weir_option_row {
     struct weir_setting_row text;
     const struct weir_option_kind *kind;
-    size_t offset; /* the offset of the option's first field in weir_options */
-    /* The words that the option accepts.  An entry with a NULL word ends the list.  The first word is the default,
-     * unless fill_defaults() in settings.c sets another default. */
+    size_t offset; /* of the option's first field in weir_options */
+    /* The accepted words; an entry with a NULL word ends the list.  The first word is the default, unless
+     * fill_defaults() in settings.c sets another one. */
     const struct weir_option_word *words;
 };
 
@@ -64,12 +63,11 @@ static inline void *mutable_field(const struct weir_option_row *row, weir_option
 
 /* ---- the table: option_table.c ---- */
 
-/* The names of the growth policies. */
 extern const struct weir_option_word weir__option_policies[];
 
 extern const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT];
 
-/* A description of the texts that an option for an amount of memory accepts, for messages and help. */
+/* For messages and help: the texts that an option for an amount of memory accepts. */
 #define WEIR_SIZE_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max)"
 
 /* ---- kinds ---- */
@@ -79,8 +77,7 @@ extern const struct weir_option_kind weir__option_device, weir__option_word, wei
     weir__option_timeout, weir__option_decay, weir__option_priority, weir__option_ahead,
     weir__option_list, weir__option_file, weir__option_oom_report, weir__option_peers;
 
-/* The texts "off" and "none", for options that name a file or peer devices.  A user who wants a file with the name
- * "off" writes ./off. */
+/* The texts "off" and "none", for options that name a file or peer devices.  A file with the name "off" is ./off. */
 extern const char weir__option_no_file[], weir__option_no_peers[];
 
 int weir__option_device_scan(const char *text, const char **driver, int *ordinal,

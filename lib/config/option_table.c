@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* option_table.c: the table of options.
+/* option_table.c: the table of options.  All code that reads, prints, checks or documents options uses it.  A new
+ * option needs a field in weir/options.h, a line in WEIR_SETTING_LIST, and a row here.
  *
- * All code that reads, prints, checks or documents options uses the rows of this table.  A new option needs a field in
- * weir/options.h, a line in WEIR_SETTING_LIST, and a row in this file.
- *
- * This file must not depend on the effect of an option. */
+ * This file must not depend on the effect of an option.
+ */
 #include "config/option_kinds.h"
 
 #include <stddef.h>
@@ -12,7 +11,7 @@
 
 /* ---- words ---- */
 
-/* The words for engines.  If several words stand for one engine, weir prints the first of them. */
+/* The words for engines.  If several words stand for one engine, weir prints the first. */
 static const struct weir_option_word engines[] = {
     {"pool", WEIR_ENGINE_POOL},           {"mapped", WEIR_ENGINE_MAPPED}, {"bfc", WEIR_ENGINE_BFC},
     {"bfc-fixed", WEIR_ENGINE_BFC_FIXED}, {"direct", WEIR_ENGINE_DIRECT}, {NULL, 0},
@@ -39,11 +38,10 @@ static const struct weir_option_word hardenings[] = {
 /* ---- rows ---- */
 
 #define PART_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max), share or share:WEIGHT"
-/* BASIC settings are in each list of settings that weir prints.  ADVANCED settings are only in complete lists
- * (--all). */
+/* BASIC settings are in each list of settings that weir prints, ADVANCED settings only in complete lists (--all). */
 #define BASIC .is_advanced = 0
 #define ADVANCED .is_advanced = 1
-/* Defines the row of a setting.  The arguments after `its_words` initialise the fields of struct weir_setting_row. */
+/* The row of a setting.  The arguments after `its_words` initialise the fields of struct weir_setting_row. */
 #define ROW(setting, type, member, its_words, ...)                                                 \
     [WEIR_SETTING_##setting] = {.text = {__VA_ARGS__},                                             \
                                 .kind = &weir__option_##type,                                      \

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* settings.c: reads options from a caller's struct, sets single options by name, and replaces defaults by their values.
  *
- * A caller may have been compiled with another version of weir_options.  Each version adds its new fields at the end of
- * the struct.  The field `size` tells which fields the caller's version has. */
+ * A caller may have been compiled with another version of weir_options.  Each version adds its fields at the end of the
+ * struct, so the field `size` tells which fields the caller's version has.
+ */
 #include "config/option_kinds.h"
 
 #include <stddef.h>
@@ -13,11 +14,11 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* Writes a message that an option does not accept a text, and returns the status.  `label` is the name of the option in
- * the message, as the user typed it.  If `label` is NULL, uses the name in the option table. */
-static weir_status no_parse(const struct weir_option_row *row, const char *label, const char *text,
-                            const struct weir_problem *problem,
-                            const struct weir_message *message) {
+/* Writes a message that an option does not accept a text, and returns the status.  `label` is the option as the user
+ * typed it, or NULL for its name in the option table. */
+static weir_status refuse_option_text(const struct weir_option_row *row, const char *label,
+                                      const char *text, const struct weir_problem *problem,
+                                      const struct weir_message *message) {
     char quoted[80];
 
     weir__quote(text, quoted, sizeof quoted);
@@ -25,7 +26,7 @@ static weir_status no_parse(const struct weir_option_row *row, const char *label
                         label ? label : row->text.name, quoted, problem->text, row->text.accepts);
 }
 
-/* Returns a struct weir_message, a buffer for the reason of a failure, and sets its text to "".  `text` may be NULL. */
+/* Returns a buffer for a message, and sets its text to "".  `text` may be NULL. */
 static struct weir_message message_at(char *text, size_t bytes) {
     if (text && bytes > 0)
         text[0] = '\0';
@@ -36,15 +37,14 @@ static struct weir_message message_at(char *text, size_t bytes) {
 
 #define AT(member) offsetof(weir_options, member)
 
-/* The size of weir_options in the first version of the library.  Smaller sizes are invalid. */
+/* The size of weir_options in the first version of the library. */
 #define SMALLEST_SIZE offsetof(weir_options, cache)
 
-/* The largest size that weir accepts for a caller's weir_options.  A larger size is probably memory that was never
- * initialised. */
+/* A larger size of a caller's weir_options is probably memory that was never initialised. */
 #define LARGEST_SIZE ((size_t)65536)
 
-/* Returns 1 if some version of weir_options has `bytes` bytes, else 0.  Each version has added its fields at the end,
- * so the offset of a field is the size of the struct in an older version. */
+/* Returns 1 if some version of weir_options has `bytes` bytes, else 0: the offset of a field is the size of the struct
+ * in an older version. */
 static int is_size(size_t bytes) {
     _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
                    "a field behind peers, if it is no setting's, is named below");
@@ -56,7 +56,7 @@ static int is_size(size_t bytes) {
     return bytes == AT(oom_callback) || bytes == AT(oom_callback_data);
 }
 
-/* Returns an error message if `options` is NULL or options->size is wrong, or NULL if both are correct. */
+/* Returns an error message if `options` is NULL or options->size is wrong, else NULL. */
 static const char *size_problem(const weir_options *options) {
     if (!options)
         return "options is NULL";
@@ -65,8 +65,7 @@ static const char *size_problem(const weir_options *options) {
     return NULL;
 }
 
-/* Copies the options of a caller, but not the fields that this version of the library does not know.  options->size has
- * been checked before. */
+/* Copies the fields of a caller's options that this version of the library knows.  options->size was checked before. */
 static void copy_options(const weir_options *options, weir_options *out) {
     memset(out, 0, sizeof *out);
     memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
@@ -80,8 +79,7 @@ void weir__options_copy_out(const weir_options *from, weir_options *options) {
     options->size = size;
 }
 
-/* Returns 1 if all fields of the caller's newer struct that this version of the library does not know are 0 (not set),
- * else 0. */
+/* Returns 1 if all fields that this version of the library does not know are 0 (not set), else 0. */
 static int tail_is_zero(const weir_options *options) {
     const unsigned char *bytes = (const unsigned char *)options;
 
@@ -123,12 +121,11 @@ int weir__options_suballocate(const weir_options *o) {
            o->engine == WEIR_ENGINE_BFC_FIXED;
 }
 
-int weir__options_can_open(const weir_options *o) {
+int weir__options_allow_peer_access(const weir_options *o) {
     return o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Replaces every default by its value.  The default of cache_limit stays, because its value depends on the bytes in
- * use. */
+/* Replaces every default by its value, except that of cache_limit, which depends on the bytes in use. */
 static void fill_defaults(weir_options *options) {
     if (options->engine == WEIR_ENGINE_DEFAULT)
         options->engine = WEIR_ENGINE_POOL;
@@ -197,7 +194,7 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
 
     copy_options(options, &work);
     if (!row->kind->read(row, text, &work, &problem))
-        return no_parse(row, label, text, &problem, &to);
+        return refuse_option_text(row, label, text, &problem, &to);
     weir__options_copy_out(&work, options);
     return WEIR_OK;
 }
@@ -241,7 +238,8 @@ weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message
 
     return weir__option_peers_scan(text, devices, &problem)
                ? WEIR_OK
-               : no_parse(&weir__option_rows[WEIR_SETTING_PEERS], NULL, text, &problem, &to);
+               : refuse_option_text(&weir__option_rows[WEIR_SETTING_PEERS], NULL, text, &problem,
+                                    &to);
 }
 
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
@@ -251,19 +249,20 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 
     return weir__option_device_scan(text ? text : "cuda", driver, ordinal, &problem)
                ? WEIR_OK
-               : no_parse(&weir__option_rows[WEIR_SETTING_DEVICE], NULL, text, &problem, &to);
+               : refuse_option_text(&weir__option_rows[WEIR_SETTING_DEVICE], NULL, text, &problem,
+                                    &to);
 }
 
 /* ---- completion ---- */
 
-/* Reports an error if prealloc is above limit, as far as both amounts can be compared without the device's memory.  The
- * creation of the allocator compares all others.  Reports no error if a variable of TensorFlow, XLA or JAX has set the
- * preallocation, because the creation of the allocator then lowers it to the limit. */
+/* Reports an error if prealloc is above limit, as far as both can be compared without the device's memory; the creation
+ * of the allocator compares all others.  If a variable of TensorFlow, XLA or JAX has set prealloc, the creation of the
+ * allocator lowers it to the limit instead. */
 static weir_status check_prealloc_limit(const weir_options *filled,
                                         const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
-    if (weir__foreign_prealloc(filled) || filled->prealloc.kind != filled->limit.kind ||
+    if (weir__framework_prealloc(filled) || filled->prealloc.kind != filled->limit.kind ||
         filled->limit.kind == WEIR_AMOUNT_MAX || filled->prealloc.value <= filled->limit.value)
         return WEIR_OK;
     weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);
@@ -274,12 +273,11 @@ static weir_status check_prealloc_limit(const weir_options *filled,
         prealloc, limit);
 }
 
-/* Reports an error if prealloc_min is above prealloc, as far as both amounts can be compared without the device's
- * memory. */
+/* Reports an error if prealloc_min is above prealloc, as far as both can be compared without the device's memory. */
 static weir_status check_min_of_kind(const weir_options *filled,
                                      const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
-    const char *of_another = weir__foreign_prealloc(filled);
+    const char *of_another = weir__framework_prealloc(filled);
     char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
 
     if (all->kind == WEIR_AMOUNT_MAX ||
@@ -293,20 +291,20 @@ static weir_status check_min_of_kind(const weir_options *filled,
                         of_another ? of_another : "prealloc", prealloc);
 }
 
-/* Checks the option `peers`, which names other devices that may use the memory.  Returns E_NOT_SUPPORTED with a message
- * if it names such a device and the engine cannot allow this. */
+/* Checks the devices in `peers`.  Returns E_NOT_SUPPORTED with a message if there are any and the engine cannot allow
+ * them to use its memory. */
 static weir_status check_peers(const weir_options *filled, const struct weir_message *message) {
     uint64_t devices = 0;
     const char *driver;
     int own = 0;
 
-    if (weir__options_can_open(filled) ||
+    if (weir__options_allow_peer_access(filled) ||
         weir__peers_parse(filled->peers, &devices, NULL, 0) != WEIR_OK ||
         weir__device_parse(filled->device, &driver, &own, NULL, 0) != WEIR_OK ||
         (devices != UINT64_MAX && (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) == 0))
         return WEIR_OK;
     return weir__refuse(WEIR_E_NOT_SUPPORTED, message, "peers '%s': %s", filled->peers,
-                        WEIR_NOT_OPENED);
+                        WEIR_NO_PEER_ACCESS);
 }
 
 static weir_status check_option(const struct weir_option_row *row, const weir_options *options,
@@ -319,8 +317,8 @@ static weir_status check_option(const struct weir_option_row *row, const weir_op
                               problem.text, row->text.accepts);
 }
 
-/* The limit of weir_set_limit may be 0, unlike the option `limit`, because an allocator whose memory is already
- * reserved can work without more memory. */
+/* Unlike the option `limit`, this limit may be 0, because an allocator can work with the memory that it has
+ * reserved. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
     static const struct weir_option_row row = {
         .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},
@@ -352,7 +350,7 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         status = check_option(&weir__option_rows[i], &work, &to);
     if (status != WEIR_OK)
         return status;
-    /* Switches the log on if hardening is on, because hardening reports errors of the program only in the log. */
+    /* Switches the log on with hardening, which reports errors of the program only in the log. */
     if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
         work.log = WEIR_LOG_ERROR;
     fill_defaults(&work);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* settings.h: the option table, for code that prints, reads or completes options.
- *
- * The environment (environment.c), the flags of the program `weir`, `weir info` and the manual all use one table of
- * options (option_table.c).
+/* settings.h: the option table (option_table.c), which the environment, the flags of the program `weir`, `weir info`
+ * and the manual use.
  *
  * A message about a wrong value has the form "LABEL 'VALUE': PROBLEM; expected FORM".  LABEL is the name that the user
  * typed: "--prealloc", "WEIR_PREALLOC" or "prealloc".
  *
- * This file must not depend on devices, engines or the effect of an option. */
+ * This file must not depend on devices, engines or the effect of an option.
+ */
 #ifndef WEIR_SETTINGS_H
 #define WEIR_SETTINGS_H
 
 #include <weir/options.h>
 
-/* All settings, in the order in which weir lists them.  Basic settings come first, and advanced settings follow. */
+/* The settings in the order in which weir lists them: basic settings before advanced ones. */
 enum weir_setting {
 #define WEIR_SETTING_LIST(X)                                                                       \
     X(ENGINE)                                                                                      \
@@ -45,32 +44,26 @@ enum weir_setting {
         WEIR_SETTING_COUNT
 };
 
-/* The size of a buffer for the value of any option as text.  weir refuses file names that do not fit into such a
- * buffer. */
+/* For the value of any option as text.  weir refuses file names that do not fit. */
 enum { WEIR_SHOW_BYTES = 1024 };
 
-/* The name and the help of one option. */
 struct weir_setting_row {
-    /* The name of the option, such as "prealloc".  The command-line flag is then --prealloc. */
-    const char *name;
-    const char *variable; /* the environment variable, such as "WEIR_PREALLOC" */
-    /* The word for the option's argument in the usage text, such as "SIZE" or "POLICY". */
-    const char *argument;
-    /* The texts that the option accepts, such as "a size (4GiB, 512MB, 75%, max)". */
-    const char *accepts;
-    const char *default_text; /* the default value, in words */
+    const char *name;         /* such as "prealloc"; the flag is then --prealloc */
+    const char *variable;     /* such as "WEIR_PREALLOC" */
+    const char *argument;     /* the argument in the usage text, such as "SIZE" or "POLICY" */
+    const char *accepts;      /* in words, such as "a size (4GiB, 512MB, 75%, max)" */
+    const char *default_text;
     const char *help;         /* the effect of the option, in one or two sentences */
     int is_advanced;          /* set if weir lists the option only with the flag --all */
 };
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
 
-/* Where the value of each option comes from, as `weir info` prints it: "flag --prealloc", "WEIR_PREALLOC", or the name
- * of a framework's variable.  For a value that was set before weir read the environment, the text is "the program". */
+/* Where the value of each option comes from, as `weir info` prints it: "flag --prealloc", "WEIR_PREALLOC", the variable
+ * of a framework, or "the program". */
 struct weir_sources {
-    /* For each option, where its value comes from, a static text; NULL if the option has its default. */
-    const char *of[WEIR_SETTING_COUNT];
-    /* The names of environment variables that weir does not know and warns about, separated by commas. */
+    const char *of[WEIR_SETTING_COUNT]; /* static texts; NULL if the option has its default */
+    /* The variables that weir does not know and warns about, separated by commas. */
     char unknown[512];
 };
 
@@ -79,82 +72,76 @@ struct weir_sources {
 enum weir_place {
     /* A program that calls weir to create its allocator.  All variables have an effect. */
     WEIR_PLACE_OWN,
-    /* An unmodified program that runs under `weir run`.  Variables of frameworks do not choose the engine.  Their
-     * preallocation has an effect only if a variable makes the framework use CUDA's memory pools, because otherwise the
-     * framework preallocates by itself. */
-    WEIR_PLACE_USER,
+    /* An unmodified program under `weir run`.  Variables of frameworks do not choose the engine.  Their preallocation
+     * has an effect only if a variable makes the framework use CUDA's memory pools; otherwise the framework
+     * preallocates by itself. */
+    WEIR_PLACE_UNMODIFIED,
     /* The command `weir run` itself, which will make the framework use CUDA's memory pools. */
-    WEIR_PLACE_TELLS
+    WEIR_PLACE_RUN
 };
 
-/* Reads options from the environment, as weir_options_from_env does.  Records where each value comes from in *sources;
- * `sources` may be NULL.  Warns on standard error if `warn` is set and the log level allows warnings.  An invalid value
- * is an error even if another value overrides it, except in a variable by which a framework preallocates by itself. */
+/* Reads options from the environment, as weir_options_from_env does, and records in *sources, which may be NULL, where
+ * each value comes from.  Warns on standard error if `warn` is set and the log level allows it.  An invalid value is an
+ * error even if another value overrides it, except in a variable by which a framework preallocates by itself. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
-/* Returns the name of the variable of TensorFlow, XLA or JAX that has set the preallocation.  Returns NULL if no such
- * variable has set the preallocation. */
-const char *weir__foreign_prealloc(const weir_options *options);
+/* Returns the name of the variable of TensorFlow, XLA or JAX that has set the preallocation, or NULL. */
+const char *weir__framework_prealloc(const weir_options *options);
 
-/* The environment variable with options for JAX's client.  If these options name an allocator, JAX ignores
- * XLA_PYTHON_CLIENT_ALLOCATOR. */
+/* Options for JAX's client.  If they name an allocator, JAX ignores XLA_PYTHON_CLIENT_ALLOCATOR. */
 #define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"
-/* Writes the name of the allocator that the environment variable WEIR_JAX_OPTIONS contains, cut to `bytes` bytes.
- * Returns 1 on success, 0 if the variable names no allocator. */
+/* Writes the allocator that WEIR_JAX_OPTIONS names, cut to `bytes` bytes.  Returns 1 on success, 0 if it names none. */
 int weir__jax_options_allocator(char *name, size_t bytes);
-/* Sets an option from a text, as weir_options_set does.  `label` is the name of the option in an error message, as the
- * user typed it.  If `label` is NULL, the message uses the name in the option table. */
+/* Sets an option from a text, as weir_options_set does.  `label` is the option in an error message, as the user typed
+ * it, or NULL for its name in the option table. */
 weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
                              const char *text, char *message, size_t message_bytes);
 /* Returns 1 if the program or the user has set the option, 0 if it has its default. */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
-/* Writes the value of an option as a user types it ("8GiB", "75%", "step:64MiB", "pool").  If the option has its
- * default, writes the value of the default.  The default of cache-limit is an exception: it depends on the bytes in
- * use, so the function writes it in words that no user can type. */
+/* Writes the value of an option, which may be its default, as a user types it ("8GiB", "75%", "step:64MiB", "pool").
+ * The default of cache-limit depends on the bytes in use, so it is written in words that no user can type. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
-/* Copies the options of a caller, whose struct may have the layout of another version of the library, to *out.  Omits
- * fields that this version does not know.  Returns E_INVALID with a message if `options` is NULL or has a wrong
- * size. */
+/* Copies a caller's options, whose struct may have the layout of another version of the library, to *out.  Omits fields
+ * that this version does not know.  Returns E_INVALID with a message if `options` is NULL or has a wrong size. */
 weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
                                   size_t message_bytes);
 /* Copies options to a caller's struct, which may have the layout of another version of the library.  Does not change
- * the size of this struct and fields that this version does not know. */
+ * its size and the fields that this version does not know. */
 void weir__options_copy_out(const weir_options *from, weir_options *options);
 
-/* Checks the options of a caller, and writes the complete options to *out.  NULL stands for default options.  Replaces
- * every default by its value for the engine, except the default of cache_limit, which depends on the bytes in use.
- * Returns OK, or an error with a message: E_INVALID, E_LIMIT if the preallocation is above the limit, or
- * E_NOT_SUPPORTED if the engine cannot allow the devices in `peers` to use its memory. */
+/* Checks a caller's options (NULL: all defaults), and writes the complete options to *out: every default becomes its
+ * value for the engine, except that of cache_limit, which depends on the bytes in use.  Returns OK, or an error with a
+ * message: E_INVALID, E_LIMIT if the preallocation is above the limit, or E_NOT_SUPPORTED if the engine cannot allow
+ * the devices in `peers` to use its memory. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
-/* Returns the log level in a caller's options, which weir has perhaps not checked yet.  Returns WEIR_LOG_NONE if they
- * have no valid log level. */
+/* Returns the log level in a caller's options, which need not be checked yet; WEIR_LOG_NONE if they have no valid
+ * one. */
 int weir__options_log(const weir_options *options);
 
-/* Checks a limit that a program passes to weir_set_limit.  Such a limit may be 0, but must not be a share of the
- * device.  Returns OK, or E_INVALID with a message. */
+/* Checks a limit for weir_set_limit, which may be 0, but not a share of the device.  Returns OK, or E_INVALID with a
+ * message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
-/* Returns 1 if the engine of these options divides large regions into blocks (engines mapped, bfc, bfc-fixed); else
- * 0. */
+/* Returns 1 if the engine of these options divides large regions into blocks (mapped, bfc, bfc-fixed); else 0. */
 int weir__options_suballocate(const weir_options *options);
 /* Returns 1 if the engine of these complete options can allow other devices (peers) to use its memory, else 0. */
-int weir__options_can_open(const weir_options *options);
-#define WEIR_NOT_OPENED                                                                            \
+int weir__options_allow_peer_access(const weir_options *options);
+#define WEIR_NO_PEER_ACCESS                                                                        \
     "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \
     "choose engine mapped or pool"
 
-/* Reads a device: "cuda", "cuda:N", "model" or "model:N".  Writes the name of the driver to *driver, and the number of
- * the device to *ordinal.  A `text` of NULL stands for "cuda".  Returns OK, or E_PARSE with a message. */
+/* Reads a device: "cuda", "cuda:N", "model" or "model:N"; NULL is "cuda".  Writes the driver's name to *driver and N to
+ * *ordinal.  Returns OK, or E_PARSE with a message. */
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
                                size_t message_bytes);
 
-/* Reads a list of peer devices such as "0,2", and sets one bit in *devices for each device.  The lowest bit is device
- * 0.  The text "all" sets all bits.  Returns OK, or E_PARSE with a message. */
+/* Reads a list of peer devices such as "0,2" or "all", and sets one bit in *devices for each; the lowest bit is device
+ * 0.  Returns OK, or E_PARSE with a message. */
 weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
                               size_t message_bytes);
 

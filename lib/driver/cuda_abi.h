@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_abi.h: the part of the CUDA driver API that weir calls: types, constants, entry points.
- *
- * The file declares the documented ABI itself, so a build needs no CUDA toolkit.  If configure finds <cuda.h>,
- * tests/driver/abi_check.c compares each declaration with <cuda.h>.  Enumerations are `unsigned int` here, as in the
- * ABI.  The list of entry points gives three facts for each: the base name for cuGetProcAddress, the suffixed symbol
- * that the library exports, and the first driver version that has the entry point.
- *
- * This file must not depend on how the entry points are loaded, or on the device model.
- */
+/* cuda_abi.h: the part of the CUDA driver API that weir calls: types and entry points.  weir declares the ABI itself,
+ * so a build needs no CUDA toolkit.  If configure finds <cuda.h>, tests/driver/abi_check.c compares both.  Enumerations
+ * are `unsigned int`, as in the ABI. */
 #ifndef WEIR_CUDA_ABI_H
 #define WEIR_CUDA_ABI_H
 
@@ -85,8 +79,8 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
-/* Two structs of <cuda.h>, under other names.  struct weir_alloc_node is CUDA_MEM_ALLOC_NODE_PARAMS: the parameters
- * of a graph node that allocates memory.  struct weir_any_node is the first part of CUgraphNodeParams. */
+/* Struct weir_alloc_node has the layout of CUDA_MEM_ALLOC_NODE_PARAMS in <cuda.h>, the parameters of a graph node that
+ * allocates memory.  Struct weir_any_node is the first part of CUgraphNodeParams. */
 struct weir_alloc_node {
     CUmemPoolProps pool;
     const void *access;
@@ -100,10 +94,9 @@ struct weir_any_node {
 };
 #define WEIR_NODE_ALLOC 10
 
-/* The list of driver calls that weir makes: X(group, base name, exported symbol, first driver version, (parameters),
- * (arguments)).  Every call returns a CUresult.  Every driver must export all calls of the group BASE.  All other
- * groups are optional: if a driver exports all calls of a group, its table in driver.h has the capability of this
- * name. */
+/* The driver calls that weir makes: X(group, name for cuGetProcAddress, exported symbol, first driver version,
+ * (parameters), (arguments)).  Every call returns a CUresult.  Every driver must export all calls of the group BASE.  A
+ * driver that exports all calls of another group has the capability of this name (driver.h). */
 /* clang-format off */
 #define WEIR_DRIVER_ENTRIES(X)                                                                     \
     X(BASE, cuInit, "cuInit", 2000, (unsigned int flags), (flags))                                 \

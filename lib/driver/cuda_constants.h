@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_constants.h: the names and values of the constants of the CUDA driver API that weir uses.
- *
- * If configure finds <cuda.h>, tests/driver/abi_check.c compares the constants with <cuda.h>.
- */
+/* cuda_constants.h: the constants of the CUDA driver API that weir uses.  If configure finds <cuda.h>,
+ * tests/driver/abi_check.c compares their values with <cuda.h>. */
 #ifndef WEIR_CUDA_CONSTANTS_H
 #define WEIR_CUDA_CONSTANTS_H
 
-/* The list of constants: X(name, value).  The comment behind a pool attribute gives the C type of its value. */
+/* The constants: X(name, value).  The comment behind a pool attribute gives the C type of its value. */
 #define WEIR_CUDA_CONSTANTS(X)                                                                     \
     X(CUDA_SUCCESS, 0)                                                                             \
     X(CUDA_ERROR_INVALID_VALUE, 1)                                                                 \

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* device.c: implements the functions of device.h, except for waits for a device (device_wait.c). */
 #include "driver/device.h"
 
 #include "base/log.h"
@@ -7,14 +6,14 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* The page size in which the driver allocates large blocks of cuMemAlloc. */
+/* The unit in which cuMemAlloc takes memory from the device. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
 _Atomic uint64_t weir__device_age;
-_Atomic unsigned weir__device_own_streams;
-_Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
+_Atomic unsigned weir__device_per_thread_ids;
+_Thread_local unsigned weir__device_has_per_thread_id WEIR_FAST_TLS;
 
 int weir__device_make_context_current(const struct weir_device *device) {
     CUcontext current = NULL;
@@ -23,10 +22,10 @@ int weir__device_make_context_current(const struct weir_device *device) {
            device->driver->cuCtxPushCurrent(device->context) == CUDA_SUCCESS;
 }
 
-void weir__device_restore_context(const struct weir_device *device, int lent) {
+void weir__device_restore_context(const struct weir_device *device, int was_made_current) {
     CUcontext popped;
 
-    if (lent)
+    if (was_made_current)
         device->driver->cuCtxPopCurrent(&popped);
 }
 
@@ -55,8 +54,7 @@ CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice dev
     kind->requestedHandleTypes = exports ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
     kind->allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && direct;
     kind->allocFlags.usage = decompresses ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0;
-    /* A driver that does not know these device attributes returns INVALID_VALUE, which means that the device lacks
-     * the features. */
+    /* A driver that is too old for these attributes returns INVALID_VALUE: the device then lacks the features. */
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
@@ -64,8 +62,7 @@ int weir__device_is_idle(struct weir_device *device, weir_stream stream) {
     return WEIR_RELAXED(device->driver, device->driver->cuStreamQuery(stream)) == CUDA_SUCCESS;
 }
 
-/* Returns 1 if the result means that the context is unusable (CUDA calls such an error "sticky"), or that the driver
- * or the context is being shut down.  Returns 0 for all other results. */
+/* Returns 1 if the result means that the context is unusable (CUDA: a "sticky" error) or being shut down, else 0. */
 static int is_fatal(CUresult result) {
     switch (result) {
     case CUDA_ERROR_DEINITIALIZED:
@@ -93,11 +90,11 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         return WEIR_OK;
     weir__set_driver_result((int)result);
     if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE)
-        /* If the context of the device was destroyed, entering it fails.  Otherwise the result concerns only the
-         * stream or the context of the caller. */
+        /* If the device's context was destroyed, entering it fails.  Otherwise the result concerns only the caller's
+         * stream or context. */
         own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
-        /* DEINITIALIZED is logged only as debug output, since the driver may shut down before the process ends. */
+        /* DEINITIALIZED is only debug output, since the driver may shut down before the process ends. */
         int is_shutdown = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
         if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))
@@ -149,8 +146,8 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
     return most < pages ? (size_t)most : pages;
 }
 
-/* While another blocking stream is being captured, any use of the legacy stream would break this capture.
- * cuStreamIsCapturing then returns error 906 for the legacy stream, and the function returns E_CAPTURE. */
+/* cuStreamIsCapturing returns error 906 for the legacy stream while another blocking stream is being captured, since
+ * any use of the legacy stream would break this capture.  The function then returns WEIR_E_CAPTURE. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));
@@ -172,7 +169,7 @@ uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream)
     return id;
 }
 
-/* Queries the id of a stream.  First checks whether the stream is being captured, because a query of the id breaks a
+/* Queries the id of a stream.  Checks first that the stream is not being captured, because a query of the id breaks a
  * capture in any mode (H200, driver 580). */
 static CUresult query_stream_id(const struct weir_driver *driver, weir_stream stream,
                                 unsigned long long *id) {
@@ -210,9 +207,9 @@ void weir__device_store_default_id(const struct weir_device *device, weir_stream
     if (known->context != current || known->age != age)
         *known = (struct weir_default_ids){.context = current, .age = age};
     known->id[(uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE] = id;
-    if ((uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE && !weir__device_has_own) {
-        weir__device_has_own = 1;
-        atomic_fetch_add_explicit(&weir__device_own_streams, 1, memory_order_relaxed);
+    if ((uintptr_t)stream == WEIR_STREAM_PER_THREAD_VALUE && !weir__device_has_per_thread_id) {
+        weir__device_has_per_thread_id = 1;
+        atomic_fetch_add_explicit(&weir__device_per_thread_ids, 1, memory_order_relaxed);
     }
 }
 
@@ -269,8 +266,7 @@ __attribute__((cold)) void weir__device_log_alloc(const struct weir_device *devi
 
 __attribute__((cold)) void weir__device_log_free(const struct weir_device *device,
                                                  CUdeviceptr block, weir_status status) {
-    /* An unmodified program gets the failure from the driver itself. */
-    if (device->drop_in)
+    if (device->drop_in) /* the driver reports the failure to the program */
         return;
     weir__log(device->log, WEIR_LOG_ERROR, "free of 0x%llx: %s", (unsigned long long)block,
               weir_status_message(status));

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* device.h: driver calls for one device.  The functions turn the driver's results into weir's status codes, and query
- * the state of streams and captures.
- *
- * The layers above call the driver mostly through these functions.  A layer calls the driver's table directly only for
- * a call that no other layer makes.  Any thread may call the functions.
+ * streams and captures.  Any thread may call them.
  *
  * This file must not depend on settings, on how memory is allocated, or on the layers above.
  */
@@ -18,82 +15,75 @@
 #include "base/tls.h"
 #include "driver/driver.h"
 
-/* The number of devices that weir supports; the ordinal of a device must be less. */
+/* The number of devices that weir supports. */
 enum { WEIR_MOST_PEERS = 64 };
 
-/* The devices that may access the memory of an allocator.  The first element is the device on which the memory lies. */
+/* The devices that may access the memory of an allocator.  The first one is the device on which the memory lies. */
 struct weir_access {
     size_t count;
     CUmemAccessDesc list[WEIR_MOST_PEERS + 1];
 };
 
-/* One device, as an allocator uses it.  The allocator sets all fields before other threads can use the struct.  Later
- * only the atomic fields change. */
+/* One device, as an allocator uses it.  Only the atomic fields change after the creation of the allocator. */
 struct weir_device {
     const struct weir_driver *driver;
     CUdevice ordinal;
-    CUcontext context; /* the primary context, which the allocator has retained */
-    uint64_t total;    /* the total memory of the device in bytes */
-    /* The reasons why requests must currently take the slow path instead of the cache of their stream; one bit each. */
+    CUcontext context; /* the primary context, retained by the allocator */
+    uint64_t total;    /* bytes */
+    /* One bit for each reason why a request must not be served from a per-stream cache alone. */
     weir_slow_paths slow_path;
-    uint64_t created_ticks;    /* the time at which the allocator was created */
-    /* The log level of the allocator.  NONE during the creation of the allocator, because the creating function
-     * reports failures itself. */
+    uint64_t created_ticks;
+    /* The log level.  It is NONE while the allocator is created, because the creating function reports failures
+     * itself. */
     _Atomic int log;
-    int decompresses; /* set if the memory must allow hardware decompression */
-    /* Set if the allocator replaces the driver's memory pools in an unmodified program. */
+    int decompresses; /* set if the memory must support hardware decompression */
+    /* Set if weir replaces the driver's memory pools in an unmodified program (`weir run`). */
     int drop_in;
-    /* Set if the program has switched off opportunistic reuse (CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC).  Memory
-     * that was freed on one stream is then reused on another stream in two cases only: after the host has waited for
-     * the first stream, or after weir has returned the memory to the device. */
+    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Then memory that was freed on one
+     * stream is reused on another stream only after the host has waited for the first stream, or after a return to the
+     * device. */
     atomic_int forbids_opportunistic;
-    /* Returns 1 if weir observes the stream, because weir intercepts the program's driver calls and has intercepted
-     * the creation of the stream; else 0.  For such a stream, weir also intercepts each begin of a capture and the
-     * destruction.  The pointer may be NULL. */
+    /* Returns 1 if weir intercepts the program's driver calls and has seen the creation of the stream, else 0.  weir
+     * then sees each capture and the destruction of the stream, too.  May be NULL. */
     int (*_Atomic watches)(weir_stream stream);
-    /* The devices to which weir gives access to all memory of the allocator. */
     struct weir_access access;
-    /* The address of a block that weir__device_wait() has allocated and could not free, or 0.  (The function waits
-     * for the device by freeing a block.) */
+    /* The small block that weir__device_wait() frees in order to wait for the device, if an earlier free has failed;
+     * else 0. */
     _Atomic CUdeviceptr wait_block;
-    /* `waits` counts the calls of weir__device_wait() that have begun.  `waited` is the number of the latest call
-     * that has succeeded.  If `waits` was less than `waited` when some work was submitted, the work is completed. */
+    /* `waits` counts the waits for the device that have begun.  `waited` is the number of the latest successful wait.
+     * Work is completed if `waits` was less than the present `waited` when the work was submitted. */
     _Atomic uint64_t waits, waited;
 };
 
-/* Returns the status that corresponds to a result of the driver, and stores the result for the program (the thread's
- * last driver result).  If the result means that the context is unusable, marks the device as lost. */
+/* Returns the status for a result of the driver, and stores the result as the thread's last driver result.  If the
+ * result means that the context is unusable, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets *kind to the properties with which an allocator calls cuMemCreate.  If the device supports GPUDirect RDMA, the
- * memory allows it, as memory of cuMemAlloc does.  If the device supports file descriptors for memory, the memory can
- * be exported to other processes, which makes no call slower (measured on an H200). */
+/* Sets *kind to the properties with which an allocator calls cuMemCreate.  The memory supports GPUDirect RDMA and the
+ * export by file descriptor, if the device does; the export makes no call slower (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns the size of the largest cuMemAlloc that is certain to succeed after `back` more bytes of the device are
- * freed.  The size is a multiple of 2 MiB, and at most `most`.  Returns 0 if the driver fails to report the free
- * memory. */
+/* Returns the size of the largest cuMemAlloc that is certain to succeed after `back` more bytes are freed: a multiple
+ * of 2 MiB, `most` at most.  Returns 0 if the driver fails to report the free memory. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
-/* Set for a thread without a current context that uses a default stream (handle 0, 1 or 2).  A driver call on a
- * default stream fails without a current context, and weir then repeats the call in the context of the device.  A
- * failing call takes a microsecond, because the driver logs the failure.  So from the second call on, weir makes the
- * context of the device current before the call. */
+/* Set in a thread without a current context that uses a default stream (handle 0, 1 or 2).  Driver calls on this stream
+ * fail, and the driver takes a microsecond to log a failure.  So from the second call on, weir makes the device's
+ * context current before the call. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
-/* Makes the context of the device current if the calling thread has no current context.  Returns 1 if the function
- * has done so, else 0.  The caller passes this result to weir__device_restore_context(), which restores the former
- * state. */
+/* Makes the context of the device current if the calling thread has no current context.  Returns 1 if it has done so,
+ * else 0; the caller passes the result to weir__device_restore_context(). */
 int weir__device_make_context_current(const struct weir_device *device);
-void weir__device_restore_context(const struct weir_device *device, int lent);
-/* Handles a failed driver call on a stream of the program.  If the call has failed because the thread has no current
- * context, enters the context of the device and returns 1, so that the caller repeats the call.  Otherwise returns 0.
- * If entering the context fails, sets *result to the reason and returns 0.  If weir replaces the driver's pools
- * (`drop_in`), always returns 0, since the program must get the driver's own result. */
+void weir__device_restore_context(const struct weir_device *device, int was_made_current);
+/* Handles a failed driver call on a stream of the program.  If the call failed because the thread has no current
+ * context, enters the context of the device and returns 1: the caller must repeat the call.  Otherwise returns 0; if
+ * the context cannot be entered, *result is the reason.  If weir replaces the driver's pools, always returns 0, since
+ * the program must get the driver's own result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
-/* Enters the context of the device, evaluates `call`, which returns a weir_status, and leaves the context.  The value
- * of the macro is the status of `call`, or the status of a failure to enter the context. */
+/* Enters the context of the device, evaluates `call`, and leaves the context.  The macro's value is the status of
+ * `call`, or of the failure to enter the context. */
 #define WEIR_STATUS_IN_SCOPE(device, call)                                                         \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -105,8 +95,8 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         }                                                                                          \
         its_status;                                                                                \
     })
-/* Evaluates `call`, a driver call on a stream of the program.  If `call` fails because the thread has no current
- * context, evaluates it again in the context of the device.  The value of the macro is the CUresult of `call`. */
+/* Evaluates `call`, a driver call on a stream of the program.  If it fails because the thread has no current context,
+ * evaluates it again in the context of the device.  The value is the CUresult of `call`. */
 #define WEIR_ON_STREAM(device, call)                                                               \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -118,41 +108,38 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         its_result;                                                                                \
     })
 
-/* Returns E_CAPTURE if the stream is being captured, or if another capture forbids the query.  Otherwise returns OK,
- * or the error of the driver. */
+/* Returns WEIR_E_CAPTURE if the stream is being captured, or if another capture forbids the query.  Otherwise returns
+ * WEIR_OK, or the error of the driver. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream);
-/* Returns the id of the capture in which the stream takes part.  The driver never uses an id for two captures.
- * Returns 0 if the stream is not being captured, or if the driver does not report the id. */
+/* Returns the id of the capture in which the stream takes part; the driver never reuses these ids.  Returns 0 if the
+ * stream is not being captured, or if the driver does not report the id. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
-/* Sets *id to the driver's id of a stream (cuStreamGetId), or to 0 if the driver does not support stream ids.  A
- * default stream is the one of the current context or, if no context is current, of the device's context.  For a
- * stream that is being captured, returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED without a query, which would break the
- * capture. */
+/* Sets *id to the driver's id of a stream (cuStreamGetId), or to 0 if the driver has no stream ids.  A default stream
+ * belongs to the current context, or to the device's if no context is current.  If the stream is being captured,
+ * returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED without a query, because a query would break the capture. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
-/* A cache of stream ids: the ids of the calling thread's two default streams (legacy and per-thread) on a device.  An
- * id is valid as long as the context exists.  A new allocator may use a new context, so each creation of an allocator
- * makes the cached ids invalid. */
+/* Cached stream ids of the calling thread's two default streams (legacy and per-thread) on a device.  An id is valid as
+ * long as the context exists.  A new allocator may use a new context, so each creation of an allocator invalidates the
+ * cached ids. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
-    /* The context to which the two streams belong; NULL if the element is unused. */
-    CUcontext context;
-    /* The value of weir__device_age when the ids were queried; another value now means that the ids are invalid. */
+    CUcontext context; /* the context of both streams; NULL if the element is unused */
+    /* the value of weir__device_age at the query; the ids are invalid once it differs */
     uint64_t age;
     unsigned long long id[2];
 };
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
-/* Incremented at the creation of each allocator.  A cached stream id is valid only if it was queried at the present
- * value. */
+/* Incremented at the creation of each allocator, to invalidate the cached stream ids. */
 extern _Atomic uint64_t weir__device_age;
-/* weir__device_own_streams counts the threads whose per-thread default stream has a cached id.  weir__device_has_own
- * is set in these threads. */
-extern _Atomic unsigned weir__device_own_streams;
-extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
+/* The number of threads whose per-thread default stream has a cached id.  weir__device_has_per_thread_id is set in
+ * these threads. */
+extern _Atomic unsigned weir__device_per_thread_ids;
+extern _Thread_local unsigned weir__device_has_per_thread_id WEIR_FAST_TLS;
 
 /* Sets *id to the cached id of a default stream, without a driver call.  Returns 1 on success, 0 if the id is not
- * cached.  The function does not check whether the stream is being captured.  So it may be used only under `weir
- * run`, where weir observes the begin of each capture. */
+ * cached.  Does not check whether the stream is being captured, so only callers that see each begin of a capture (`weir
+ * run`) may use it. */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =
@@ -167,44 +154,39 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
     return *id != 0 && device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
            current == device->context;
 }
-/* Caches the id of a default stream after a query.  The caller has checked that weir observes the begin of captures
- * (`watches` of the device). */
+/* Caches the id of a default stream after a query.  The caller must see each begin of a capture (`weir run`). */
 void weir__device_store_default_id(const struct weir_device *device, weir_stream stream,
                                    unsigned long long id);
-/* Returns E_STREAM if the stream belongs to another device.  Otherwise returns OK, also if the driver does not report
- * the device.  The check is necessary because a wait for this device does not wait for streams of other devices. */
+/* Returns WEIR_E_STREAM if the stream belongs to another device, since waits for this device would not cover it.
+ * Otherwise returns WEIR_OK, also if the driver does not report the device. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
-/* Returns 1 if the result means that the stream is being captured, or that it is the legacy stream while another
- * stream is being captured.  Otherwise returns 0. */
+/* Returns 1 if a call failed because the stream, or a stream that synchronises with it, is being captured; else 0. */
 static inline int weir__device_is_capture(CUresult result) {
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
            result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* Records an event on a stream.  `id` is the id that the stream had before, or 0.  If the stream now has another id,
- * its handle was reused; then returns CUDA_ERROR_INVALID_HANDLE. */
+/* Records an event on a stream.  `id` is the stream id that the handle had before, or 0.  If the handle now has another
+ * id, it was reused by the driver; then returns CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id);
 /* Makes work that is submitted to the stream from now on wait for the event. */
 CUresult weir__device_wait_event(struct weir_device *device, weir_stream stream, CUevent event);
 /* Makes later work on the stream `waits` wait for the work that was submitted to `stream` until now.  `id` is the id
- * that `stream` had before, or 0.  If `stream` now has another id, its handle was reused; then returns
- * CUDA_ERROR_INVALID_HANDLE. */
+ * that `stream` had before, or 0.  If its handle now has another id, returns CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__device_order_after(struct weir_device *device, weir_stream waits, weir_stream stream,
                                   uint64_t id);
-/* Returns 1 if all work on the stream is completed, else 0.  After a result of 1, all memory that the work used may
- * be used on other streams. */
+/* Returns 1 if all work on the stream is completed, else 0. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
-/* Waits until the device has completed all submitted work, without breaking stream captures (see device_wait.c).  The
- * wait has no time limit.  Returns CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the small block that the wait
- * allocates and frees. */
+/* Waits until the device has completed all submitted work, without breaking stream captures.  The wait has no time
+ * limit.  Returns CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the small block that the wait allocates and
+ * frees. */
 CUresult weir__device_wait(struct weir_device *device);
-/* Frees the block that an earlier weir__device_wait() could not free, if there is one. */
+/* Frees the small block that an earlier weir__device_wait() could not free, if there is one. */
 void weir__device_free_wait_block(struct weir_device *device);
 
-/* Logs a free that failed. */
 void weir__device_log_free(const struct weir_device *device, CUdeviceptr block, weir_status status);
-/* Logs a request that failed because the stream cannot be used with this device. */
+/* Logs a request that failed because its stream belongs to another device or is invalid. */
 void weir__device_log_alloc(const struct weir_device *device, size_t bytes, weir_status status);
 /* Returns the nanoseconds since `ticks`, an earlier time of the driver's clock. */
 uint64_t weir__device_elapsed_ns(const struct weir_device *device, uint64_t ticks);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* device_wait.c: waits for all work of a device while other streams may be captured.
  *
- * cuCtxSynchronize is the documented call for such a wait.  But while any stream of the context is being captured,
- * cuCtxSynchronize fails and breaks the capture (H200, driver 580), and weir cannot query captures of other threads.
- * cuMemFree and cuMemFreeHost break no capture in relaxed mode.  The documentation says only that both calls may wait
- * for the device.  So the first wait of a process on a device checks that the call waits; the code calls this check a
- * proof.  For the proof, weir submits a millisecond of work to its own stream, and queries after the call whether the
- * work is completed.  If the work is not completed, weir calls cuCtxSynchronize for this wait and for each later wait.
- * If the proof is impossible now (no memory for a stream, or the thread was preempted), weir trusts the call, and the
- * next wait repeats the proof.
+ * cuCtxSynchronize fails and breaks the capture while any stream of the context is being captured (H200, driver
+ * 580), and weir cannot query captures of other threads.  So weir frees a small block: cuMemFree and cuMemFreeHost
+ * break no capture in relaxed mode.  The documentation says only that both may wait for the device.  So the first
+ * wait of a process on a device makes a check, the "proof": weir submits a millisecond of work to a stream, and
+ * queries after the call whether the work is completed.  If not, weir calls cuCtxSynchronize from then on.  If the
+ * proof is impossible now (no memory for a stream, or the thread was preempted), weir trusts the call, and the next
+ * wait repeats the proof.
  */
 #include "driver/device.h"
 
@@ -20,26 +19,26 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* The duration of the work for which cuMemFree or cuMemFreeHost must wait, if it waits for the device at all.
- * Without waiting the calls take only 30 and 280 us (H200), so the check can distinguish both cases. */
+/* The duration of the check's work.  The calls take 30 and 280 us if they do not wait (H200), so 1 ms shows the
+ * difference. */
 #define PROOF_NS 1000000L
 
-/* If cuMemFree or cuMemFreeHost waits for the device, it returns at most this time after the end of the work. */
+/* A call that waits for the device returns at most this long after the end of the work. */
 #define SOON_NS 300000
 
-enum way { BY_BLOCK, BY_HOST_BLOCK, WAYS };
+enum wait_call { BY_BLOCK, BY_HOST_BLOCK, WAIT_CALLS };
 enum { UNKNOWN, WAITS, DOES_NOT };
 
-/* For each device and for each of the calls cuMemFree and cuMemFreeHost: whether the call waits for the device
- * (UNKNOWN, WAITS or DOES_NOT). */
-static _Atomic unsigned char known[WEIR_MOST_PEERS][WAYS];
-/* `proving` is set while a thread checks whether cuMemFree or cuMemFreeHost waits for the device; only one thread
- * does so at a time.  `ended_ns` is the time when the work of the latest check ended. */
+/* For each device, and for cuMemFree and cuMemFreeHost: whether the call waits for the device (UNKNOWN, WAITS or
+ * DOES_NOT). */
+static _Atomic unsigned char call_waits[WEIR_MOST_PEERS][WAIT_CALLS];
+/* `proving` is set while a thread checks a call; only one thread does so at a time.  `ended_ns` is the time when the
+ * work of the latest check ended. */
 static atomic_int proving;
 static _Atomic uint64_t ended_ns;
 
-static _Atomic unsigned char *known_of(const struct weir_device *device, enum way way) {
-    return &known[(unsigned)device->ordinal % WEIR_MOST_PEERS][way];
+static _Atomic unsigned char *call_waits_of(const struct weir_device *device, enum wait_call call) {
+    return &call_waits[(unsigned)device->ordinal % WEIR_MOST_PEERS][call];
 }
 
 static void sleep_for_proof(void *nothing) {
@@ -48,13 +47,13 @@ static void sleep_for_proof(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* Submits work to a new stream, in order to check whether cuMemFree (or cuMemFreeHost) waits for this work.  Returns
- * the stream.  Returns NULL if this was already checked, or if the check is impossible now. */
-static CUstream begin_proof(struct weir_device *device, enum way way) {
+/* Submits work to a new stream, to check whether cuMemFree or cuMemFreeHost waits for this work.  Returns the stream,
+ * or NULL if the call was already checked or the check is impossible now. */
+static CUstream begin_proof(struct weir_device *device, enum wait_call call) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
 
-    if (atomic_load_explicit(known_of(device, way), memory_order_relaxed) != UNKNOWN ||
+    if (atomic_load_explicit(call_waits_of(device, call), memory_order_relaxed) != UNKNOWN ||
         atomic_exchange_explicit(&proving, 1, memory_order_acquire))
         return NULL;
     if (driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
@@ -67,9 +66,9 @@ static CUstream begin_proof(struct weir_device *device, enum way way) {
     return NULL;
 }
 
-/* Checks whether the call that has returned `result` has waited for the work on the stream `proof`, and stores the
- * answer.  `proof` may be NULL.  If the call does not wait for the device, waits by cuCtxSynchronize. */
-static CUresult end_proof(struct weir_device *device, enum way way, CUstream proof,
+/* Checks whether the call that has returned `result` has waited for the work on the stream `proof`, which may be NULL.
+ * If the call does not wait for the device, waits by cuCtxSynchronize. */
+static CUresult end_proof(struct weir_device *device, enum wait_call call, CUstream proof,
                           CUresult result) {
     const struct weir_driver *driver = device->driver;
     uint64_t now = weir__clock_ns();
@@ -79,26 +78,25 @@ static CUresult end_proof(struct weir_device *device, enum way way, CUstream pro
         is = result == CUDA_SUCCESS ? driver->cuStreamQuery(proof) : CUDA_ERROR_UNKNOWN;
         if (is == CUDA_SUCCESS &&
             now - atomic_load_explicit(&ended_ns, memory_order_relaxed) < SOON_NS) {
-            atomic_store_explicit(known_of(device, way), WAITS, memory_order_relaxed);
+            atomic_store_explicit(call_waits_of(device, call), WAITS, memory_order_relaxed);
         } else if (is == CUDA_ERROR_NOT_READY) {
-            atomic_store_explicit(known_of(device, way), DOES_NOT, memory_order_relaxed);
+            atomic_store_explicit(call_waits_of(device, call), DOES_NOT, memory_order_relaxed);
             weir__log(atomic_load_explicit(&device->log, memory_order_relaxed), WEIR_LOG_WARNING,
                       "this driver's %s does not wait for the device: weir calls "
                       "cuCtxSynchronize instead, which breaks stream captures that are under "
                       "way; capture no stream while memory is short",
-                      way == BY_BLOCK ? "cuMemFree" : "cuMemFreeHost");
+                      call == BY_BLOCK ? "cuMemFree" : "cuMemFreeHost");
         }
         (void)driver->cuStreamDestroy(proof);
         atomic_store_explicit(&proving, 0, memory_order_release);
     }
     if (result == CUDA_SUCCESS &&
-        atomic_load_explicit(known_of(device, way), memory_order_relaxed) == DOES_NOT)
+        atomic_load_explicit(call_waits_of(device, call), memory_order_relaxed) == DOES_NOT)
         result = driver->cuCtxSynchronize();
     return result;
 }
 
-/* Waits for the device by cuMemFree of a small block, because cuMemFree returns only after all work of the device is
- * completed.  If cuMemFree fails, keeps the block for the next wait. */
+/* Waits for the device by cuMemFree of a small block.  If cuMemFree fails, keeps the block for the next wait. */
 static CUresult wait_by_block(struct weir_device *device) {
     CUdeviceptr block = atomic_exchange_explicit(&device->wait_block, 0, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;
@@ -122,7 +120,7 @@ void weir__device_free_wait_block(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* Waits for the device by cuMemFreeHost of a small block.  If cuMemFreeHost fails, tries once more, because the block
+/* Waits for the device by cuMemFreeHost of a small block.  If cuMemFreeHost fails, calls it again, because the block
  * would leak. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
@@ -139,8 +137,7 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     return end_proof(device, BY_HOST_BLOCK, proof, result);
 }
 
-/* Uses cuMemFree, which is 0.25 ms faster than cuMemFreeHost.  If the device has no memory for a block, uses
- * cuMemFreeHost. */
+/* Prefers cuMemFree, which is 0.25 ms faster.  Uses cuMemFreeHost if the device has no memory for a block. */
 CUresult weir__device_wait(struct weir_device *device) {
     uint64_t number = atomic_fetch_add(&device->waits, 1) + 1;
     struct weir_driver_scope scope;

@@ -2,16 +2,11 @@
 /* driver.c: opens each driver table once, enters and leaves scopes for driver calls, and makes a table that counts
  * calls.
  *
- * A table of driver calls is made under one lock and published with a release store.  So opening an existing table
- * takes one load.  A failed open changes nothing, and a later call tries again.
+ * A table is made under one lock and published with a release store, so opening an existing table takes one load.
  *
- * Fork: a driver does not survive fork().  In the child, a lock may be locked for ever, because the thread that holds
- * the lock does not exist in the child.  So a fork handler sets a flag in the child, and every entry point reads the
- * flag before it takes a lock.  The handler sets the flag only if `in_use` is not 0.  Before a function takes a lock
- * under which a driver may be opened, the function increments `in_use`.  Thus the handler also covers a fork during an
- * open.
- *
- * This file must not depend on how a table is implemented, or on the layers above.
+ * A driver does not survive fork(), and a lock may be locked for ever in the child.  So a fork handler sets a flag in
+ * the child if `in_use` is not 0, and every entry point reads the flag before it takes a lock.  A function that may
+ * open a driver under a lock increments `in_use` before it takes the lock.
  */
 #include "driver/driver.h"
 
@@ -34,13 +29,11 @@ static struct {
 
 #define DRIVER_COUNT (sizeof drivers / sizeof drivers[0])
 
-/* Held while a thread makes a table of driver calls. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int handler_registered;
 /* The number of open drivers, plus the number of running calls that may open a driver.  If it is not 0 at fork(), the
  * child must make no driver call. */
 static atomic_int in_use;
-/* Set in a child of fork() if the parent had opened a driver or was opening one (`in_use` was not 0). */
 atomic_int weir__driver_is_forked;
 
 unsigned weir__driver_capabilities(int version) {
@@ -70,7 +63,7 @@ void weir__driver_set_capabilities(struct weir_driver *table) {
     table->capabilities = capabilities;
 }
 
-/* Marks a child of fork(), so that the child makes no driver call.  A fork handler may use only lock-free atomics. */
+/* A fork handler; it may use only lock-free atomics. */
 static void mark_forked_driver(void) {
     if (atomic_load_explicit(&in_use, memory_order_relaxed))
         atomic_store_explicit(&weir__driver_is_forked, 1, memory_order_relaxed);
@@ -91,7 +84,7 @@ void weir__driver_end_use(void) {
     atomic_fetch_sub_explicit(&in_use, 1, memory_order_relaxed);
 }
 
-/* Returns the table of driver number `i`.  Makes the table if it does not exist yet.  The caller holds open_lock. */
+/* Returns the table of driver number `i`, and makes it at the first call.  The caller holds open_lock. */
 static const struct weir_driver *open_table(size_t i, struct weir_driver_failure *failure) {
     const struct weir_driver *table = atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
     CUresult result;
@@ -147,7 +140,7 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
     return table;
 }
 
-/* Sets the capture mode before cuCtxPushCurrent, so that cuCtxPushCurrent already runs in relaxed mode. */
+/* Relaxes the capture mode first, because cuCtxPushCurrent may fail in another mode. */
 CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope) {
     CUresult result = weir__driver_relax(driver, scope);
@@ -160,8 +153,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
     return result;
 }
 
-/* Ignores failures.  If the driver is shutting down or the context was destroyed, the caller's next driver call
- * reports this. */
+/* Ignores failures: if the driver is shutting down or the context was destroyed, the caller's next driver call reports
+ * this. */
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
     CUcontext popped;
 
@@ -185,7 +178,6 @@ CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
 }
 
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result) {
-    /* the text for a result for which the driver has no name */
     static _Thread_local char unknown[32];
     const char *name = NULL;
 
@@ -197,15 +189,15 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 
 /* ---- counted calls ---- */
 
-/* The table to which the table of counted calls forwards; set before any caller gets the table of counted calls. */
+/* the table to which counted_table forwards its calls */
 static const struct weir_driver *inner_table;
 static struct weir_driver counted_table;
-/* The number of calls of each driver function.  Groups of threads have separate counters (counters.h), so that
- * counting does not slow down the measured threads. */
+/* The number of calls of each driver function, in several stripes, so that threads that count do not slow each other
+ * down. */
 static struct {
     _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
 } counted[WEIR_STRIPED_STRIPES + 1];
-/* Guards the creation of the table of counted calls. */
+/* Guards the creation of counted_table. */
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
@@ -225,7 +217,7 @@ const struct weir_driver *weir__driver_counted(const struct weir_driver *inner) 
         return NULL;
     pthread_mutex_lock(&count_lock);
     if (!inner_table) {
-        /* The copy also includes the clock, the capabilities, and the entry points that are NULL. */
+        /* the copy includes the clock, the capabilities and the entry points that are NULL */
         counted_table = *inner;
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     if (inner->entry)                                                                              \

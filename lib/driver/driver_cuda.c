@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* driver_cuda.c: the driver table of a real device, filled from libcuda.so.1 at run time.
  *
- * weir opens the library at run time and does not link with it.  So weir starts on machines without a driver, and one
- * build works with every driver from version 11.2 on.  The driver's own resolver finds each entry point by its base
- * name and by the version that introduced the entry point.  The version selects the ABI.  The resolver is
- * cuGetProcAddress_v2 (from 12.0 on) or cuGetProcAddress (from 11.3 on).  If there is no resolver, or if the resolver
- * does not know the entry point, weir finds the exported symbol by dlsym.  weir passes the flags 0 to the resolver, so
- * stream 0 is the legacy stream.  Callers pass 0x2 for the per-thread default stream.
+ * weir does not link with libcuda.  So weir starts on machines without a driver, and one build works with every driver
+ * from version 11.2 on.  The driver's own resolver (cuGetProcAddress_v2 from 12.0 on, cuGetProcAddress from 11.3 on)
+ * finds each entry point by base name and first version, which select the ABI.  weir falls back to dlsym.  The flags of
+ * the resolver are 0, so stream 0 is the legacy stream.
  *
- * weir first finds all required entry points and checks the version.  In this phase weir calls nothing but
- * cuDriverGetVersion, so weir can close the library after a failure.  After cuInit the library stays open, since the
- * driver has started threads.
- *
- * Locks: weir__driver_open holds a lock while it calls weir__driver_cuda.  This file must not depend on its caller or
- * on the device model.  No other file of lib/driver may use libcuda.so.1.
+ * Before all entry points are found and the version is checked, weir calls only cuDriverGetVersion, so weir can close
+ * the library after a failure.  After cuInit the library stays open, since the driver has started threads.
  */
 #include "driver/driver.h"
 
@@ -50,14 +44,14 @@ typedef CUresult (*resolver_v1)(const char *name, void **entry, int version, uin
 
 struct library {
     void *handle;
-    /* The driver's function that finds entry points; at most one of the two pointers is set. */
+    /* the driver's function that finds entry points; at most one pointer is set */
     resolver_v2 resolve_v2;
     resolver_v1 resolve_v1;
 };
 
-/* All driver calls of weir.  `group` is the capability bit to which the call belongs, or 0 if every driver must
- * export it.  `version` is the first driver version with the call.  `name` is the name for cuGetProcAddress, `symbol`
- * is the exported symbol.  `offset` is the offset of the pointer in struct weir_driver. */
+/* All driver calls of weir.  `group` is the capability bit of the call, or 0 if every driver must export it.  `version`
+ * is the first driver version with the call.  `name` is the name for cuGetProcAddress, `symbol` the exported symbol,
+ * `offset` the place of the pointer in struct weir_driver. */
 static const struct entry {
     unsigned group;
     int version;
@@ -71,13 +65,12 @@ static const struct entry {
 #undef WEIR_ENTRY
 };
 
-/* Copies a data pointer into a function pointer.  ISO C does not allow a cast, but POSIX guarantees that both kinds
- * of pointers have one representation. */
+/* Copies a data pointer into a function pointer, which POSIX allows but an ISO C cast does not. */
 #define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
 
-/* Finds cuGetProcAddress in the library.  Returns CUDA_ERROR_STUB_LIBRARY (34) if the library is the stub of the CUDA
- * toolkit, else 0.  In the stub every call returns 34.  So the function calls cuGetProcAddress with the name "", and
- * ignores all results except 34. */
+/* Finds cuGetProcAddress in the library.  Returns CUDA_ERROR_STUB_LIBRARY if the library is the stub of the CUDA
+ * toolkit, in which every call returns this error; else 0.  Calls cuGetProcAddress with the name "" to find out, and
+ * ignores all other results. */
 static CUresult find_resolver(struct library *library) {
     void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
     CUresult result = CUDA_SUCCESS;
@@ -92,9 +85,8 @@ static CUresult find_resolver(struct library *library) {
     return result == CUDA_ERROR_STUB_LIBRARY ? result : CUDA_SUCCESS;
 }
 
-/* Returns the address of a driver call, or NULL if the library does not export it.  cuGetProcAddress returns success
- * with a NULL address for an unknown name, and an error for a version above the driver's version; in both cases tries
- * dlsym. */
+/* Returns the address of a driver call, or NULL if the library does not export it.  Tries dlsym if cuGetProcAddress
+ * returns an error (version too new) or a NULL address (unknown name). */
 static void *find_entry(const struct library *library, const struct entry *entry) {
     void *address = NULL;
     CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -111,8 +103,8 @@ static void *find_entry(const struct library *library, const struct entry *entry
     return dlsym(library->handle, entry->symbol);
 }
 
-/* Sets the pointers of all driver calls in the table.  Returns the first required call that the library does not
- * export, or NULL if it exports all. */
+/* Sets the pointers of all driver calls in the table.  Returns a required call that the library does not export, or
+ * NULL if it exports all. */
 static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
     const struct entry *missing = NULL;
 
@@ -144,8 +136,8 @@ static void fail_stub(struct weir_driver_failure *failure) {
               "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
 }
 
-/* Sets the calls, the version and the capabilities of the table.  Checks the version before missing calls, since the
- * message about an old driver is more helpful.  Returns 1 on success, 0 with the reason in *failure. */
+/* Sets the calls, the version and the capabilities of the table.  Checks the version first, since the message about an
+ * old driver is more helpful than one about missing calls.  Returns 1 on success, 0 with the reason in *failure. */
 static int fill_table(const struct library *library, struct weir_driver *table,
                       struct weir_driver_failure *failure) {
     const struct entry *missing = find_entries(library, table);
@@ -215,8 +207,7 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
     table.name = "cuda";
     table.ticks = weir__clock_ns;
     table.sleep_ns = sleep_ns;
-    /* With RTLD_NOW, an incomplete installation fails here and not at a later call.  RTLD_LOCAL hides the driver's
-     * symbols from other libraries. */
+    /* With RTLD_NOW, an incomplete installation fails here and not at a later call. */
     library.handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library.handle) {
         const char *why = dlerror();

@@ -1,28 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* group.c: the counter of a group, and the slots of its members.
+/* group.c: the counter of a group of processes, and the slots of its members.
  *
- * A member is a process of the group (group.h).  The counter is one word of a shared file.  It contains the bytes of
- * all members, the slot that made the last change, and the number of this change.  So a member changes the counter by
- * one compare-and-swap, which also stores the slot of the member.  A member makes no change that would exceed the
- * limit.  Members count without locks, so a stopped or killed member does not block other members.
+ * The counter is one word of a shared file: the bytes of all members, the slot that made the last change, and the
+ * number of this change.  So a member changes the counter by one compare-and-swap, without a lock, and never above the
+ * limit; a stopped or killed member blocks no other.
  *
- * The changes of a slot are numbered.  A slot has two values: one for changes with even numbers and one for changes
- * with odd numbers.  A member first writes the new value into its slot and then changes the counter.  From then on the
- * new value is valid.  `applied` is the number of the slot's last change.  The member writes `applied` last, and may be
- * killed before this write.  So before another process replaces the word of the counter, it writes `applied` in the
- * slot that made the last change.  Thus the counter is always the sum of the valid values of all slots.
+ * A slot has two values, for its changes with even and with odd numbers.  A member first writes the new value into its
+ * slot, then changes the counter, and last writes the number of the change into `applied`.  It may be killed before
+ * this last write.  So before another process replaces the counter's word, it writes `applied` of the slot that made
+ * the last change.  Thus the counter is always the sum of the valid values of all slots.
  *
- * Only the process that holds the life lock of a slot (slot_file.h) changes the values of the slot.  Normally this
- * process is the member that owns the slot.  After the member has ended, another process takes the life lock and
- * changes the slot to 0 bytes.  If this other process is stopped before the change, the bytes stay counted until the
- * process continues.
+ * Only the process that holds the life lock of a slot (slot_file.h) changes its values: the member, and after its end
+ * another process, which changes the slot to 0 bytes.
  *
- * Somebody may remove the file.  So before a member counts bytes or reads the counter, it checks its file, at most once
- * in a millisecond.  If the file has lost its name, the member joins the file that has the name now, and counts its
- * bytes in the new file.  Until then the members of the two files do not know of each other.  If a member cannot join
- * the new file, it logs an error, and all its charges fail until it can join.
+ * Before a member counts bytes or reads the counter, it checks, at most once in a millisecond, that its file still has
+ * its name.  Otherwise it joins the file that has the name now, and counts its bytes there; if it cannot, all its
+ * charges fail.
  *
- * All members map the file.  If a process of the user truncates the file, the members get SIGBUS.
+ * If a process of the user truncates the mapped file, the members get SIGBUS.
  */
 #include "ipc/group.h"
 
@@ -42,15 +37,13 @@
 enum { COMMAND_WORDS = WEIR_REGISTRY_COMMAND / 8 };
 
 struct group_slot {
-    /* The number of the last change of this slot.  Each change of the counter has a number; a process that claims the
-     * slot continues the numbers of its predecessor. */
+    /* The number of the slot's last change.  A process that claims the slot continues the numbers. */
     _Atomic uint64_t applied;
-    /* The process that owns the slot.  `pid` is written last, so the words of a slot with a pid are complete. */
+    /* The owner.  `pid` is written last, so the words of a slot with a pid are complete. */
     _Atomic uint64_t pid, start, namespace;
-    /* Set when the process of the slot begins to exit normally. */
-    _Atomic uint64_t ends;
-    /* The bytes of the process after the last change with an even number (value[0]) and after the last change with an
-     * odd number (value[1]).  The lower bits of each word are the number of the change. */
+    _Atomic uint64_t ends; /* set when the process begins to exit normally */
+    /* The bytes of the process after its last change with an even number, and after that with an odd number.  The lower
+     * bits of each word are the number of the change. */
     _Atomic uint64_t value[2];
     /* The fields from here on do not affect the counter.  They are for reports, and for requests for memory. */
     _Atomic uint64_t weight, idle;
@@ -105,8 +98,7 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the counter, a word with the bytes of the group and the slot that made the last change.  First completes
- * this change: if the slot has not yet written the number of the change into `applied`, writes the number. */
+/* Returns the counter's word, after writing `applied` in the slot that made the last change, if that is missing. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -114,9 +106,7 @@ static uint64_t read_used(struct group_file *file) {
 
         applied = atomic_load(&author->applied);
         if (atomic_load(&file->used) != word)
-            /* Another process has changed the counter meanwhile, so `applied` may be newer than `word`; reads both
-             * again. */
-            continue;
+            continue; /* the counter has changed meanwhile, so `applied` may be newer than `word` */
         if (low_bits(applied + 1, LATE_BITS) == low_bits(word, LATE_BITS))
             (void)atomic_compare_exchange_strong(&author->applied, &applied, applied + 1);
         return word;
@@ -128,8 +118,8 @@ static uint64_t bytes_of_slot(struct group_slot *slot) {
 }
 
 /* Adds `more` bytes to slot `at` and to the counter of the group, and subtracts `less` bytes from both.  The caller
- * holds the lock, and the life lock of the slot, without which no process changes the slot.  Returns 1 on success, 0
- * if the group would exceed `limit`. */
+ * holds the lock, and the life lock of the slot, without which no process changes the slot.  Returns 1 on success, 0 if
+ * the group would exceed `limit`. */
 static int change_count(struct group_file *file, int at, uint64_t more, uint64_t less,
                         uint64_t limit) {
     struct group_slot *slot = &file->slot[at];
@@ -148,8 +138,8 @@ static int change_count(struct group_file *file, int at, uint64_t more, uint64_t
     return 1;
 }
 
-/* Subtracts all bytes of slot `at` from the counter of the group, and marks the slot as free.  The caller holds the
- * life lock of the slot, without which no process changes the slot. */
+/* Subtracts all bytes of slot `at` from the counter of the group, and frees the slot.  The caller holds the slot's life
+ * lock. */
 static void empty_slot(struct group_file *file, int at) {
     struct group_slot *slot = &file->slot[at];
 
@@ -161,16 +151,16 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the owner of a slot was killed while a child of it still holds the slot's life lock, else 0.  A child
- * shares the lock for a short time after fork(). */
+/* Returns 1 if the owner of a slot was killed while a child of it still holds the slot's life lock, as for a short time
+ * after fork(); else 0. */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_in_own_namespace(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Subtracts the bytes of ended members from the counter of the group.  A killed process is called ending as long as
- * the kernel has not freed its memory, or a child of it shares its file locks.  The bytes of ending members stay
- * counted; returns their sum.  (After exec, the memory of the former program is free.)  The caller holds the lock. */
+/* Subtracts the bytes of ended members from the counter of the group.  Returns the bytes of ending members, which stay
+ * counted: killed processes whose memory the kernel has not freed, or whose child shares their file locks.  (After
+ * exec, the memory of the former program is free.)  The caller holds the lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -182,21 +172,20 @@ static uint64_t recover_ended(struct weir_group *g) {
 
         if (owner.pid == 0 && bytes_of_slot(slot) == 0)
             continue;
-        if (weir__slot_lives(&g->shared, i)) {
+        if (weir__slot_is_process_running(&g->shared, i)) {
             ending +=
                 i != g->shared.slot && was_killed_with_child(g, &owner) ? bytes_of_slot(slot) : 0;
         } else if (weir__slot_is_ending(&g->shared, &owner)) {
             ending += bytes_of_slot(slot);
-        } else if (weir__slot_hold(&g->shared, i)) {
+        } else if (weir__slot_lock(&g->shared, i)) {
             empty_slot(file, i);
-            weir__slot_release(&g->shared, i);
+            weir__slot_unlock(&g->shared, i);
         }
     }
     return ending;
 }
 
-/* Clears the slot that this process has just claimed, and writes the pid, the start time, the command and the weight
- * of this process into it. */
+/* Clears the slot that this process has just claimed, and writes this process's data into it. */
 static void describe_member(struct weir_group *g, uint64_t weight) {
     struct group_slot *own = own_slot(g);
     uint64_t words[COMMAND_WORDS] = {0};
@@ -283,7 +272,6 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__slot_file_each(begins, WEIR_REGISTRY_DEVICE, visit, context);
 }
 
-/* The arguments of visit_name(), which is called for each file of a group. */
 struct visit {
     const char *device;
     void (*each)(const char *name, void *context);
@@ -291,7 +279,7 @@ struct visit {
 };
 
 /* Finds the name of a group in a file name, and calls `each` with the name if the file is for the device.  `rest` is
- * the part "NAME-DEVICE" of the file name.  NAME may contain hyphens, too. */
+ * the part "NAME-DEVICE" of the file name, in which NAME may contain hyphens. */
 static void visit_name(const char *rest, void *context) {
     const struct visit *visit = context;
     size_t length = strlen(rest), tail = strlen(visit->device) + 1;
@@ -313,24 +301,24 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
                          &(struct visit){device, visit, context});
 }
 
-/* Removes the shared file of a group if no member runs, which happens if the last members were killed. */
-static void remove_if_left(const char *name, void *device) {
+/* Removes the shared file of a group whose last members were killed. */
+static void remove_group_without_members(const char *name, void *device) {
     struct weir_group g;
 
     if (weir__group_view(&g, name, device) == 0)
         weir__group_leave(&g);
 }
 
-/* Prepares the shared file of a group for a new limit, if the group has no members.  If all members have ended,
- * removes the file.  If a killed member still has memory, keeps the file, so that this memory stays counted, and
- * writes the new limit into it.  Returns 0 if the group has no members and `limit` is 0, else 1. */
+/* Prepares the shared file of a group for a new limit, if the group has no members: removes it or, if a killed member
+ * still has memory, which must stay counted, writes the new limit into it.  Returns 0 if the group has no members and
+ * `limit` is 0, else 1. */
 static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
 
     if (weir__group_view(&old, name, device) != 0)
         return 1;
-    is_unused = weir__slot_hold_all(&old.shared);
+    is_unused = weir__slot_lock_all(&old.shared);
     if (is_unused && limit != 0)
         group_map(&old)->head.limit = limit;
     weir__group_leave(&old);
@@ -353,7 +341,7 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
         has = weir__group_limit(g);
         if (has != 0 && (limit == 0 || limit == has)) {
             g->shared.limit = has;
-            weir__group_each_on(device, remove_if_left, (void *)(uintptr_t)device);
+            weir__group_each_on(device, remove_group_without_members, (void *)(uintptr_t)device);
             return 0;
         }
         weir__group_leave(g);
@@ -373,9 +361,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Handles the loss of the group's shared file, for example if a user has removed it.  Opens or creates the file that
- * has the name now, and counts this process's bytes in it, even above the limit.  On failure keeps the old file, and
- * all requests for memory fail.  The caller holds the lock. */
+/* Opens or creates the file that now has the group's name, after the old file was removed, and counts this process's
+ * bytes in it, even above the limit.  On failure keeps the old file, and all requests for memory fail.  The caller
+ * holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -400,13 +388,13 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    /* If the file is unchanged and only its descriptor was closed by the program, the file now has two slots of this
-     * process.  The call subtracts the bytes of the first slot. */
+    /* If only the descriptor was closed, the file now has two slots of this process.  Subtracts the bytes of the first
+     * one. */
     (void)recover_ended(g);
 }
 
-/* Locks the group.  If the group's shared file was removed or damaged, first opens or creates the file that has the
- * name now. */
+/* Locks the group.  If its shared file was removed or damaged, first opens or creates the file that has the name
+ * now. */
 static void lock_in_named_file(struct weir_group *g) {
     int saved_errno = errno;
 
@@ -482,9 +470,8 @@ int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t
     return is_taken;
 }
 
-/* Adds `more` bytes to the group's counter and subtracts `less` bytes, even if the group then exceeds its limit. */
-static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
-                         uint64_t less) {
+static void count_unlimited(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
+                            uint64_t less) {
     if (more == less)
         return;
     lock_in_named_file(g);
@@ -493,11 +480,11 @@ static void count_anyway(struct weir_group *g, enum weir_group_kind kind, uint64
 }
 
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
-    count_anyway(g, kind, 0, bytes);
+    count_unlimited(g, kind, 0, bytes);
 }
 
-void weir__group_charge_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
-    count_anyway(g, kind, bytes, 0);
+void weir__group_charge_unlimited(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
+    count_unlimited(g, kind, bytes, 0);
 }
 
 void weir__group_publish_idle(struct weir_group *g, uint64_t bytes) {
@@ -519,8 +506,8 @@ uint64_t weir__group_used(struct weir_group *g) {
     return used;
 }
 
-/* Copies the data of the process in slot `at` to *out.  Returns 1 on success, 0 if the slot is free, if its process
- * has ended, or if another process has claimed the slot during the copy. */
+/* Copies the data of the process in slot `at` to *out.  Returns 1 on success, 0 if the slot is free, its process has
+ * ended, or another process has claimed the slot during the copy. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
     struct group_slot *slot = &group_map(g)->slot[at];
     uint64_t words[COMMAND_WORDS], pid = atomic_load(&slot->pid);
@@ -539,8 +526,8 @@ static int read_member(struct weir_group *g, int at, struct weir_group_member *o
         words[i] = atomic_load(&slot->command[i]);
     memcpy(out->command, words, sizeof out->command);
     out->command[sizeof out->command - 1] = '\0';
-    return pid != 0 && weir__slot_lives(&g->shared, at) && atomic_load(&slot->pid) == pid &&
-           atomic_load(&slot->start) == out->start;
+    return pid != 0 && weir__slot_is_process_running(&g->shared, at) &&
+           atomic_load(&slot->pid) == pid && atomic_load(&slot->start) == out->start;
 }
 
 static int compare_members(const void *one, const void *other) {

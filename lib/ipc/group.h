@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* group.h: a group of processes that share one memory limit on one device.  A shared file has a counter of bytes for
- * the whole group, and a slot for each member.
- *
- * The file is a slot file (slot_file.h).  Its name is groupVERSION-NAME-DEVICE.  All members map the file.
+/* group.h: a group of processes that share one memory limit on one device.  A slot file (slot_file.h) named
+ * groupVERSION-NAME-DEVICE counts the bytes of the whole group, and has a slot for each member.
  *
  * Glossary
  *   member   a process of the group, from weir__group_join until the process leaves the group or ends in any way
- *   charge   to add bytes to the counter before the driver allocates the bytes; a charge that would exceed the limit
- *            fails
+ *   charge   to add bytes to the counter before the driver allocates them; fails if the limit would be exceeded
  *   recover  to subtract the bytes of an ended member from the counter
  *
  * This file must not depend on drivers, what the bytes are used for, or which processes are asked for memory.
@@ -22,14 +19,14 @@
 enum {
     WEIR_GROUP_VERSION = 3,
     WEIR_GROUP_SLOTS = WEIR_SLOTS,
-    WEIR_GROUP_NAME = 32, /* the greatest length of a group's name, without the NUL */
+    WEIR_GROUP_NAME = 32, /* without the NUL */
     WEIR_GROUP_WHY = 480
 };
 
-/* The largest limit of a group in bytes, since a word of the shared file has 43 bits for a number of bytes. */
+/* The largest memory limit of a group in bytes, which must fit into 43 bits of a word in the shared file. */
 #define WEIR_GROUP_MOST ((UINT64_C(1) << 43) - 1)
 
-/* The kinds of memory that a group counts, by the way in which the memory is allocated: X(name, word for messages). */
+/* The kinds of memory that a group counts: X(name, word for messages). */
 #define WEIR_GROUP_KINDS(X)                                                                        \
     X(RESERVE, "weir")                                                                             \
     X(ALLOC, "cuMemAlloc")                                                                         \
@@ -47,43 +44,38 @@ enum weir_group_kind {
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
 /* A group on one device, as this process uses it.  All fields are zero if the process has not joined the group.  All
- * threads may use the struct.  The lock in `shared` guards all fields, and this process's changes of the shared
- * file. */
+ * threads may use the struct.  The lock in `shared` guards the fields of the struct, and this process's
+ * changes of the shared file. */
 struct weir_group {
     struct weir_slot_file shared;
-    /* The number of times that this process has retained the device's primary context.  Not the lock in `shared` but
-     * the lock in group_process.c guards this number. */
+    /* The number of retains of the device's primary context; guarded by the lock in group_process.c. */
     unsigned primary;
-    int has_ended; /* set when the process begins to exit; from then on it joins no file again */
-    /* Set if the shared file of the group was removed and this process could not join a new file. */
+    int has_ended; /* set when the process begins to exit; it then joins no file again */
+    /* Set if the shared file was removed and this process could not join a new file. */
     int is_lost;
     char name[WEIR_GROUP_NAME + 1];
 };
 
-/* One process of a group, as copied from the group's shared file, for reports and requests for memory. */
+/* A copy of one process's data in the shared file of a group. */
 struct weir_group_member {
-    /* The pid, the start time and the pid namespace of the process; 0 until the process has published them. */
-    uint64_t pid, start, namespace;
+    uint64_t pid, start, namespace; /* 0 until the process has published them */
     uint64_t weight;
-    uint64_t bytes; /* the bytes that this process has charged to the group's limit */
-    /* The part of the group's limit, in bytes, that is due to the process; it is proportional to the process's
-     * weight. */
+    uint64_t bytes; /* charged to the group's limit */
+    /* The process's part of the group's limit in bytes, in proportion to its weight. */
     uint64_t share;
-    uint64_t idle; /* the bytes that the process could free, as the process last published them */
+    uint64_t idle; /* the bytes that the process could free, as last published */
     uint64_t kind[WEIR_GROUP_KIND_COUNT];
     int slot, is_own;
     char command[WEIR_REGISTRY_COMMAND];
 };
 
-/* Returns 1 if `name` is allowed as the name of a group, else 0. */
+/* Returns 1 if `name` is a valid name of a group, else 0. */
 int weir__group_is_name(const char *name);
-/* Makes this process a member of the group `name` on the device.  `limit` is the limit in bytes.  If `limit` is 0,
- * the group must already have members, and their limit applies.  Returns 0 on success, -1 with the reason in `why` on
- * failure. */
+/* Makes this process a member of the group `name` on the device.  If `limit` is 0, the group must have members already,
+ * and their limit applies.  Returns 0 on success, -1 with the reason in `why` on failure. */
 int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
                      uint64_t weight, char why[WEIR_GROUP_WHY]);
-/* Opens the shared file of a group without joining the group.  Returns 0 on success, -1 if there is no group of this
- * name on the device. */
+/* Opens the shared file of a group without joining the group.  Returns 0 on success, -1 if there is no such group. */
 int weir__group_view(struct weir_group *g, const char *name, const char *device);
 /* Calls `visit` for each device on which the group `name` exists. */
 void weir__group_each(const char *name, void (*visit)(const char *device, void *context),
@@ -92,34 +84,33 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
 void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
                          void *context);
 /* Ends the membership of this process, and subtracts its bytes from the group's counter.  The last member removes the
- * shared file.  A process that has opened the file by weir__group_view removes the file if the group has no members. */
+ * shared file; so does a process that has only opened the file (weir__group_view), if the group has no members. */
 void weir__group_leave(struct weir_group *g);
-/* Records that the process begins to exit, while the driver may not have freed the process's memory yet.  If the
- * process is the last member, removes the group's file.  Otherwise the bytes of the process stay counted until the
- * process has ended, and another process subtracts them. */
+/* Records that the process begins to exit.  The last member removes the group's file.  Otherwise the bytes of the
+ * process stay counted until it has ended, because the driver may free its memory late; another process subtracts
+ * them. */
 void weir__group_end(struct weir_group *g);
-/* Closes the group's file in a child of fork(), since the child is no member of the group. */
+/* Closes the group's file in a child of fork(), which is no member. */
 void weir__group_close_in_child(struct weir_group *g);
 
-/* Adds bytes to the group's counter before the driver allocates them.  If the group would exceed its limit, first
- * subtracts the bytes of ended members, and tries again.  Returns 1 on success, 0 if the group would exceed its
- * limit.  Also returns 0 if the shared file was removed and this process cannot join a new file. */
+/* Adds bytes to the group's counter before the driver allocates them.  If the limit would be exceeded, first subtracts
+ * the bytes of ended members.  Returns 1 on success, 0 if the limit would be exceeded, or if the shared file was
+ * removed and this process cannot join a new file. */
 int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
-/* Subtracts freed bytes of this kind of memory from the group's counter.  Subtracts at most the bytes of this kind
- * that the process has added. */
+/* Subtracts freed bytes of this kind from the group's counter, at most the bytes that the process has added. */
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
-/* Adds bytes that the driver has already allocated to the group's counter, even if the group then exceeds its limit. */
-void weir__group_charge_anyway(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
+/* Adds bytes that the driver has already allocated to the group's counter, even above the limit. */
+void weir__group_charge_unlimited(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Publishes how many idle bytes this process could free, so that other members can request them. */
 void weir__group_publish_idle(struct weir_group *g, uint64_t bytes);
 
 uint64_t weir__group_limit(const struct weir_group *g);
 uint64_t weir__group_used(struct weir_group *g);
-/* Subtracts the bytes of all ended members from the group's counter.  A process that was killed may be ending while
- * the kernel has not freed its memory; its bytes stay counted.  Returns the bytes of such processes. */
+/* Subtracts the bytes of all ended members from the group's counter.  Returns the bytes of killed processes whose
+ * memory the kernel has not freed yet; these stay counted. */
 uint64_t weir__group_recover(struct weir_group *g);
-/* Lists the members that still run, the member with most bytes first.  Returns the number of members.  The array
- * `out` must have WEIR_GROUP_SLOTS elements. */
+/* Lists the members that run, the one with most bytes first, in an array of WEIR_GROUP_SLOTS elements.  Returns their
+ * number. */
 size_t weir__group_members(struct weir_group *g, struct weir_group_member *out);
 
 #endif

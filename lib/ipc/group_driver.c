@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* group_driver.c: a driver table that charges all device memory of this process to the group of the process.
+/* group_driver.c: a driver table that charges all device memory of this process to its group.
  *
- * The table charges memory before the driver allocates the memory, and subtracts memory after the driver has freed the
- * memory.  So the driver has never allocated more memory than the table has counted.  A request above the limit of the
- * group fails as out of memory, as if the device were full.  So the table never reports more free memory than the limit
- * still allows.
+ * The table charges memory before the driver allocates it, and subtracts memory after the driver has freed it, so the
+ * driver never has more memory than the group counts.  A request above the limit fails as out of memory, and the table
+ * never reports more free memory than the limit allows.  A pool's growth is not known before a request, so the table
+ * charges whole units, and afterwards corrects the charge.  A cuMemAllocAsync during a stream capture is not charged,
+ * since the driver allocates the memory only when the graph is launched.
  *
- * The table cannot know before a request by how much a pool will grow.  So the table charges whole units before the
- * request.  After the request it corrects the charge to the real size of the pool.  A cuMemAllocAsync during a stream
- * capture is not charged, since the driver allocates the memory only when the graph is launched.
- *
- * Locks: a thread holds `settling` while it queries the size of a pool and corrects the charge.  `lock` guards the maps
- * from blocks, handles and pools to their charged bytes.  The order is `settling`, then `lock`, then the lock of the
- * group.
+ * Locks: `correcting_count`, then `lock`, which guards the maps, then the lock of the group.
  */
 #include "ipc/group_process.h"
 
@@ -32,8 +27,8 @@ static struct weir_driver table;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Which bytes are charged for each cuMemAlloc block, for each physical allocation, and for each pool.  A value
- * contains the bytes and the device (pack_record()). */
+/* The charged bytes of each cuMemAlloc block, physical allocation and pool.  A value has the bytes and the device
+ * (pack_record()). */
 static struct weir_map blocks, handles, pools;
 
 enum { DEVICE_BITS = 6 };
@@ -113,12 +108,12 @@ static CUresult cap_free_memory(size_t *free_bytes, size_t *total) {
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
-/* The type of a driver call that frees a block or a physical allocation.  `key` is the address or the handle. */
+/* A driver call that frees a block or a physical allocation.  `key` is the address or the handle. */
 typedef CUresult free_call(unsigned long long key);
 
-/* Completes an allocation whose bytes were charged before.  `result` is the result of the driver.  On success records
- * the bytes under the new address or handle.  If there is no host memory for the record, frees the allocation by
- * `undo`.  If the allocation has failed or was freed, subtracts the bytes from the group. */
+/* Completes an allocation whose bytes were charged before; `result` is the result of the driver.  Records the bytes
+ * under the new address or handle.  If there is no host memory for the record, frees the allocation by `undo`.  If
+ * nothing is allocated, subtracts the bytes from the group. */
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
                              const unsigned long long *key, uintptr_t word, CUresult result,
                              free_call *undo) {
@@ -132,8 +127,8 @@ static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
     return result;
 }
 
-/* Calls the driver to free a block or a physical allocation, and subtracts its bytes from the group.  Removes the
- * record before the call, because the driver may reuse the address or the handle for another thread at once. */
+/* Frees a block or a physical allocation, and subtracts its bytes from the group.  Removes the record first, because
+ * the driver may reuse the address or the handle for another thread at once. */
 static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
     uintptr_t word = remove_record(map, key);
     struct weir_group *g = word ? group_of(counted_on(word)) : NULL;
@@ -192,7 +187,7 @@ static CUresult count_pool_create(CUmemoryPool *pool, const CUmemPoolProps *prop
     return result;
 }
 
-/* Returns the group on the device of the pool, or NULL if the pool is unknown to this table.  Sets *counted to the
+/* Returns the group on the device of the pool, or NULL if this table does not know the pool.  Sets *counted to the
  * bytes that the group counts for the pool. */
 static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     uintptr_t word = 0;
@@ -205,8 +200,7 @@ static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     return is_known ? group_of(counted_on(word)) : NULL;
 }
 
-/* Returns the reserved bytes of the pool (CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), or UINT64_MAX if the driver fails to
- * report them. */
+/* Returns CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT of the pool, or UINT64_MAX if the driver fails to report it. */
 static uint64_t read_pool_reserved(CUmemoryPool pool) {
     struct weir_driver_scope scope;
     uint64_t bytes = UINT64_MAX;
@@ -220,18 +214,17 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
     return bytes;
 }
 
-/* Makes the bytes that the group counts for a pool equal to the reserved bytes of the pool.  `before` is the number
- * of bytes that the caller charged for possible growth.  If the driver does not report the reserved bytes, `took` is
- * the assumed growth. */
+/* Makes the bytes that the group counts for a pool equal to the pool's reserved bytes.  `before` is what the caller has
+ * charged for possible growth.  If the driver does not report the reserved bytes, `took` is the assumed growth. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
-    /* Held from the query of the reserved bytes until they are stored.  Otherwise another thread could store newer
-     * bytes in between. */
-    static pthread_mutex_t settling = PTHREAD_MUTEX_INITIALIZER;
+    /* Held from the query of the reserved bytes until they are stored, so that no thread stores older bytes over newer
+     * ones. */
+    static pthread_mutex_t correcting_count = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;
 
-    pthread_mutex_lock(&settling);
+    pthread_mutex_lock(&correcting_count);
     has = read_pool_reserved(pool);
     pthread_mutex_lock(&lock);
     (void)weir__map_get(&pools, (uintptr_t)pool, &word);
@@ -241,15 +234,15 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
     if (!weir__map_put(&pools, (uintptr_t)pool, pack_record(has, counted_on(word))))
         has = counted; /* unreached: weir__map_put() replaces a value, which cannot fail */
     if (has > counted + before)
-        weir__group_charge_anyway(g, WEIR_GROUP_RESERVE, has - counted - before);
+        weir__group_charge_unlimited(g, WEIR_GROUP_RESERVE, has - counted - before);
     else
         weir__group_uncharge(g, WEIR_GROUP_RESERVE, counted + before - has);
     pthread_mutex_unlock(&lock);
-    pthread_mutex_unlock(&settling);
+    pthread_mutex_unlock(&correcting_count);
 }
 
-/* Polls the stream for at most a second.  Returns 1 if all work on the stream is completed and the host has
- * synchronised with the stream, else 0.  The caller must make sure that the stream is not being captured. */
+/* Polls the stream for at most a second.  Returns 1 if all its work is completed and the host has synchronised with it,
+ * else 0.  The stream must not be being captured. */
 static int poll_stream(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
     struct weir_driver_scope scope;
@@ -268,9 +261,9 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Charges the largest growth that a request may cause in a pool to the group.  If the limit forbids this, waits for
- * the frees on the stream and trims the pool, and tries again.  (The idle memory of the pool might be enough, but the
- * driver might also grow the pool.)  Returns 1 on success, 0 if the limit forbids the growth. */
+/* Charges the largest growth that a request may cause in a pool.  If the limit forbids this, waits for the frees on the
+ * stream, trims the pool, and tries again, since the driver might grow the pool although its idle memory suffices.
+ * Returns 1 on success, 0 if the limit forbids the growth. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {
     CUstreamCaptureStatus status;
@@ -310,8 +303,7 @@ static CUresult count_pool_trim(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* Destroys a pool, and subtracts its bytes from the group at once.  This is correct because weir destroys a pool only
- * after all its blocks are freed. */
+/* Destroys a pool, and subtracts its bytes at once, since weir destroys a pool only after all its blocks are freed. */
 static CUresult count_pool_destroy(CUmemoryPool pool) {
     uint64_t counted;
     struct weir_group *g = group_of_pool(pool, &counted);

@@ -2,8 +2,8 @@
 /* group_process.c: joins the group that the environment names, charges contexts, and asks members of the group for
  * memory.
  *
- * Locks: a thread holds `lock` while it joins a group.  `lock` also guards the number of retains of each primary
- * context.  The lock of a group is taken under `lock`.
+ * Locks: `lock` guards joining and the number of retains of each primary context.  The lock of a group is taken under
+ * it.
  */
 #include "ipc/group_process.h"
 
@@ -29,7 +29,7 @@ enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_group all[DRIVERS][MOST_DEVICES];
-/* The group of this process on each device of each driver; NULL until the process has joined the group. */
+/* One group for each device of each driver; NULL until the process has joined it. */
 static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES];
 static atomic_int is_preload;
 
@@ -62,8 +62,7 @@ static int check_folder(const struct weir_group_text *folder, char *message, siz
                   "members may write to";
     if (problem)
         return refuse_setting(message, bytes, folder, problem);
-    /* Checks that open() with O_TMPFILE works in the folder, because weir creates the shared file of a group in this
-     * way. */
+    /* weir creates the shared file of a group by O_TMPFILE */
     file = weir__file_open(folder->text, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,
@@ -137,11 +136,11 @@ int weir__group_settings(struct weir_group_settings *out, char *message, size_t 
 
 /* ---- joining ------------------------------------------------------------------------------------- */
 
-void weir__group_counts_here(void) {
+void weir__group_set_charged_by_preload(void) {
     atomic_store(&is_preload, 1);
 }
 
-static void forget_all(void) {
+static void clear_groups_in_child(void) {
     for (int i = 0; i < DRIVERS; i++)
         for (int k = 0; k < MOST_DEVICES; k++)
             if (atomic_exchange(&groups[i][k], NULL))
@@ -149,7 +148,7 @@ static void forget_all(void) {
 }
 
 static void watch_forks(void) {
-    (void)pthread_atfork(NULL, NULL, forget_all);
+    (void)pthread_atfork(NULL, NULL, clear_groups_in_child);
 }
 
 __attribute__((destructor)) void weir__group_process_ends(void) {
@@ -169,8 +168,8 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
                : NULL;
 }
 
-/* Joins the group that the settings name, on this device.  Returns the group, or NULL with the reason in `why` on
- * failure.  The caller holds `lock`. */
+/* Joins the group that the settings name.  Returns the group, or NULL with the reason in `why`.  The caller holds
+ * `lock`. */
 static struct weir_group *join_on_device(const struct weir_driver *driver, CUdevice device,
                                          const struct weir_group_settings *settings, char *why) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -181,7 +180,7 @@ static struct weir_group *join_on_device(const struct weir_driver *driver, CUdev
     size_t total = 0;
 
     if (driver->cuDeviceTotalMem(&total, device) == CUDA_ERROR_INVALID_DEVICE)
-        /* Without a message, since the driver reports the error when the caller creates the context. */
+        /* No message, since the driver reports the error when the caller creates the context. */
         return NULL;
     if (weir__driver_uuid(driver, device, name) != CUDA_SUCCESS ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS) {
@@ -251,11 +250,12 @@ uint64_t weir__group_room(struct weir_group *g) {
     return weir__size_subtract(weir__group_limit(g), weir__group_used(g));
 }
 
-struct weir_answers weir__group_ask_peers(struct weir_process_peers *n, struct weir_ask ask) {
+struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
+                                               struct weir_memory_request request) {
     struct weir_group *g = weir__process_peers_group(n);
-    int is_limited = g && weir__group_room(g) < ask.bytes;
+    int is_limited = g && weir__group_room(g) < request.bytes;
 
-    return weir__process_peers_ask(n, ask, is_limited ? g : NULL);
+    return weir__process_peers_request(n, request, is_limited ? g : NULL);
 }
 
 /* ---- reports ------------------------------------------------------------------------------------- */

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* local_peers.c: the list of a process's allocators.
- *
- * The entries of the list are in the order of joining.  weir__local_peers_next finds the next entry by its number, so
- * entries may join and leave between two calls.  A child of fork() never uses the list, because every public call
- * returns early in a child of fork().
- */
+/* local_peers.c: the list of a process's allocators, in the order of joining.  weir__local_peers_next finds the next
+ * entry by its number, so entries may join and leave between two calls.  A child of fork() never uses the list. */
 #include "ipc/local_peers.h"
 
 #include <pthread.h>
@@ -37,16 +33,16 @@ void weir__local_peers_leave(struct weir_local_peer *s) {
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
-    while (s->held > 0)
+    while (s->users > 0)
         pthread_cond_wait(&let_go, &lock);
     s->number = 0;
     pthread_mutex_unlock(&lock);
 }
 
-/* Decrements the use count of an entry, and wakes the threads that wait for 0.  The caller holds the lock. */
+/* Ends the use of an entry, and wakes the threads that wait for the last user.  The caller holds the lock. */
 static void release_peer(struct weir_local_peer *s) {
-    WEIR_ASSERT(s->held > 0);
-    if (--s->held == 0)
+    WEIR_ASSERT(s->users > 0);
+    if (--s->users == 0)
         pthread_cond_broadcast(&let_go);
 }
 
@@ -62,7 +58,7 @@ struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
             (!s || (found != s && found->driver == s->driver && found->device == s->device)))
             break;
     if (found)
-        found->held++;
+        found->users++;
     if (last)
         release_peer(last);
     pthread_mutex_unlock(&lock);

@@ -2,12 +2,9 @@
 /* memory_text.c: writes and reads the text by which a process names its physical memory to another process, and copies
  * the descriptors of the sender.
  *
- * The text is "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...".  All numbers are
- * decimal.
- *
- * The kernel may reuse a pid.  So the receiver first opens the process (pidfd_open) and then compares the start time of
- * the process with the text.  If both are equal, the opened process is the sender.  If the sender ends later, the copy
- * of a descriptor fails.
+ * The text is "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...", with decimal numbers.
+ * The kernel may reuse a pid, so the receiver opens the process (pidfd_open) and then compares its start time with the
+ * text.  If the sender ends later, the copy of a descriptor fails.
  */
 #include "ipc/memory_text.h"
 
@@ -29,8 +26,7 @@
 #include "base/text.h"
 #include "base/who.h"
 
-/* The system headers may be older than the kernel and lack these system calls.  The numbers are equal on all
- * architectures. */
+/* For system headers that are older than the kernel.  The numbers are equal on all architectures. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -87,8 +83,8 @@ static int parse_u64(const char **at, char end, uint64_t most, uint64_t *number)
     return 1;
 }
 
-/* Reads a word up to the next colon, and moves *at behind the colon.  Returns 1 on success, 0 if the word is empty,
- * too long, or not followed by a colon. */
+/* Reads a word up to the next colon, and moves *at behind it.  Returns 1 on success, 0 if the word is empty, too long,
+ * or not followed by a colon. */
 static int read_word(const char **at, char *word, size_t bytes) {
     size_t length = strcspn(*at, ":");
 
@@ -151,7 +147,7 @@ void weir__memory_sender_allow(void) {
     static atomic_int is_done;
 
     if (!atomic_exchange(&is_done, 1))
-        /* A kernel without Yama does not know this option, so the result does not matter. */
+        /* a kernel without Yama does not know this option */
         (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 #endif
 }
@@ -162,8 +158,7 @@ static weir_status sender_ended(const struct weir_memory_text *t,
                         (long)t->pid);
 }
 
-/* Writes a message about a failed call, which is pidfd_open, pidfd_getfd or fcntl.  Returns the status that
- * corresponds to `error`. */
+/* Writes a message about a failed pidfd_open, pidfd_getfd or fcntl.  Returns the status that corresponds to `error`. */
 static weir_status sender_failed(const struct weir_memory_text *t, const char *call, int error,
                                  const struct weir_message *message) {
     switch (error) {

@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* process_peers.c: asks other processes for memory, and answers the requests of other processes.
+/* process_peers.c: requests memory from other processes, and answers their requests.
  *
- * A request for memory has two steps.  First the asking process rings the bell, a futex word in the registry, and all
- * processes publish their present memory.  (Cache hits change the memory in use, but do not publish it.)  Then the
- * asking process writes into its own entry of the registry how many bytes each asked process should free, and rings
- * again.  An asked process frees memory, writes its answer into its own entry, and rings.  Only the asking process
- * waits, in several rounds; a round takes at most a quarter of the time until the deadline.  If a process has not
- * answered by the end of a round, no request asks this process for a while.  A request waits for ending processes until
- * its deadline; later requests do not wait for these processes.
+ * A request has two steps.  First the process rings the bell, a futex word in the registry, and all processes publish
+ * their present memory (cache hits do not publish it).  Then the process writes into its own entry how many bytes each
+ * other process should free, and rings again.  An asked process frees memory, writes its answer into its own entry, and
+ * rings.  Only the requesting process waits, in rounds of at most a quarter of the time until its deadline.  A process
+ * that has not answered by the end of a round gets no requests for a while.  A request waits until its deadline for
+ * ending processes; later requests do not.
  *
- * At exit the driver is unloaded, while the thread that answers requests may be about to call the driver.  So this
- * thread holds `stepping` while it works, and does no more work once exit has begun.  Exit waits for `stepping` at most
- * one second, since the thread may be in a call that never returns.  A child of fork() does not have the thread, and
- * its public calls return before they would need the thread.
+ * At exit the driver is unloaded, while the thread that answers requests may call it.  So this thread works under
+ * `stepping`, and not after exit has begun; exit waits for `stepping` at most a second, since a call may never return.
+ * A child of fork() has no such thread and needs none.
  *
- * Locks: `joining` guards the list of structs, and is held while a struct is created or removed.  A thread that asks
- * other processes holds `asking`, under which it takes `lock` and the lock of the group.  The thread of the struct
- * frees memory under `stepping`, and takes the locks of the allocators.  Under `lock`, only the locks of the registry
- * and of the group are taken.
+ * Locks: `joining` guards the list of structs and their creation and removal.  `asking` is held during a request;
+ * `lock` and the lock of the group are taken under it.  Under `stepping` the thread takes the locks of allocators.
+ * Under `lock` only the locks of the registry and of the group are taken.
  */
 #include "ipc/process_peers.h"
 
@@ -40,72 +37,66 @@
 
 #define MILLISECOND UINT64_C(1000000)
 /* The time for which weir requests no memory from a process that has left a request unanswered. */
-#define SILENCE_NS (2000 * MILLISECOND)
+#define UNRESPONSIVE_NS (2000 * MILLISECOND)
 /* ENDING_NS is the longest time for which requests wait for the memory of one killed or exiting process.
- * BESIDE_RESERVE is an estimate of the memory that such a process has besides its reserved bytes, such as its
- * context. */
+ * BESIDE_RESERVE is an estimate of its memory besides its reserved bytes, such as its context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* The times of the thread that answers requests, in ms.  REFRESH_MS is the time for which a request waits for other
- * processes to publish their memory.  The thread wakes up at least every LONG_TICK_MS, because a killed process
- * cannot wake it.  If the limit of an allocator is a share of the device, it wakes up every TICK_MS. */
+/* Times in ms.  A request waits REFRESH_MS for other processes to publish their memory.  The thread that answers
+ * requests wakes up at least every LONG_TICK_MS, because a killed process cannot wake it, and every TICK_MS if the
+ * limit of an allocator is a share of the device. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* The last process of a slot that left a request unanswered (`silent`), and the last process of a slot that was
- * killed or exiting (`ending`).  `start` is the start time of the process, which distinguishes it from a later owner
- * of the slot. */
-struct silent {
+/* The last process of a slot that left a request unanswered (`unresponsive`), and the last one that was killed or
+ * exiting (`ending`).  `start` distinguishes it from a later owner of the slot. */
+struct unresponsive {
     uint64_t start, as_of_ns, until_ns;
 };
 struct ending {
     uint64_t pid, start, since_ns;
 };
 
-/* How often refresh() sums up the memory at most, while allocators change it. */
+/* How often refresh() repeats its sum at most, while allocators change their memory. */
 enum { REFRESHES = 8 };
 
 struct weir_process_peers {
-    struct weir_process_peers *next; /* the next struct in the list `first`; guarded by `joining` */
-    /* The key with which this file finds the allocators on the device: weir__local_peers_next() compares their device
-     * with it. */
+    struct weir_process_peers *next; /* guarded by `joining` */
+    /* For weir__local_peers_next(), which compares devices with it. */
     struct weir_local_peer own;
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    /* The numbers of the last answered requests, so that no request is answered twice.  Only the thread of this
-     * struct uses `seen` and `answers`. */
-    uint64_t seen[WEIR_REGISTRY_ANSWERS];
+    /* The last answered requests, so that none is answered twice.  Only the answering thread uses the numbers. */
+    uint64_t answered[WEIR_REGISTRY_ANSWERS];
     unsigned answers;
 
     pthread_mutex_t lock; /* guards all fields from here to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
     /* Counts calls of weir__process_peers_publish_reserved(), so that refresh() detects a change. */
-    uint64_t notes;
+    uint64_t publications;
 
-    /* Held while this process requests memory from others; guards all fields below. */
+    /* Held while this process requests memory; guards all fields below. */
     pthread_mutex_t asking;
-    struct silent silent[WEIR_SLOTS];
+    struct unresponsive unresponsive[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* For each slot, the part of weir_answers.kept (bytes that a request cannot get) that belongs to its process. */
-    uint64_t kept[WEIR_SLOTS];
-    /* The group to whose processes the current request is limited, or NULL if it goes to all processes. */
-    const struct weir_group *group;
+    /* For each slot, its process's part of weir_answers.unavailable, the bytes that a request cannot get. */
+    uint64_t unavailable[WEIR_SLOTS];
+    const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
     struct weir_group_member member[WEIR_GROUP_SLOTS];
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
-/* The list of all structs of this process.  `joining` guards `first` and `has_failed`. */
+/* All structs of this process.  `joining` guards `first` and `has_failed`. */
 static struct weir_process_peers *first;
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-/* Set when the process exits; after that the thread begins no more work. */
-static atomic_int exiting;
+static atomic_int exiting; /* set when the process exits; then the thread begins no more work */
 
 /* ---- registries of all devices, which this process may not have joined ---- */
 
@@ -126,9 +117,9 @@ static uint64_t sum_of_weights(struct weir_slot_file *registry, uint64_t most) {
     return sum;
 }
 
-/* Opens the registry of a device for reading only.  Returns 1 on success, 0 if the registry does not exist. */
-static int look_up_registry(struct weir_slot_file *registry, const struct weir_driver *driver,
-                            CUdevice device) {
+/* Opens the registry of a device for reading only.  Returns 1 on success, 0 if it does not exist. */
+static int open_registry_for_reading(struct weir_slot_file *registry,
+                                     const struct weir_driver *driver, CUdevice device) {
     char name[WEIR_UUID_BYTES];
 
     return weir__process_peers_device(driver, device, name) &&
@@ -140,7 +131,7 @@ uint64_t weir__process_peers_read_weights(const struct weir_driver *driver, CUde
     struct weir_slot_file registry;
     uint64_t sum;
 
-    if (!look_up_registry(&registry, driver, device))
+    if (!open_registry_for_reading(&registry, driver, device))
         return 0;
     sum = sum_of_weights(&registry, most);
     weir__registry_close(&registry);
@@ -152,7 +143,7 @@ uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUd
     struct weir_slot_file registry;
     uint64_t sum = 0;
 
-    if (!look_up_registry(&registry, driver, device))
+    if (!open_registry_for_reading(&registry, driver, device))
         return 0;
     for (int slot = 0; slot < WEIR_SLOTS; slot++)
         if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)getpid())
@@ -163,20 +154,19 @@ uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUd
 
 /* ---- the entry of this process ------------------------------------------------------------------- */
 
-/* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is at least one allocator,
- * else 0. */
-static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
+/* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is at least one, else 0. */
+static int sum_allocator_memory(struct weir_process_peers *n, struct weir_allocator_memory *sum) {
     struct weir_local_peer *s = NULL;
-    struct weir_holding h;
+    struct weir_allocator_memory h;
     int any = 0;
 
     memset(sum, 0, sizeof *sum);
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
-        n->calls.holding(s->owner, &h);
-        /* From now on weir__process_peers_publish_reserved() adds only later changes to the published bytes. */
-        if (h.shown)
-            atomic_store_explicit(h.shown, h.reserved, memory_order_relaxed);
+        n->calls.report_memory(s->owner, &h);
+        /* from now on weir__process_peers_publish_reserved() adds only later changes */
+        if (h.published)
+            atomic_store_explicit(h.published, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
         sum->in_use += h.in_use;
         sum->idle += h.idle;
@@ -188,25 +178,25 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     return any;
 }
 
-/* Publishes the memory of all allocators of this process in the registry of the device.  `as_of_ns` is the time when
- * the caller last set the limits that are shares of the device. */
+/* Publishes the memory of all allocators of this process.  `as_of_ns` is when the caller last set the limits that are
+ * shares of the device. */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
-    struct weir_holding sum;
-    uint64_t notes;
+    struct weir_allocator_memory sum;
+    uint64_t publications;
     int any, tries = 0;
 
     pthread_mutex_lock(&n->lock);
     do { /* repeats the sum if an allocator has changed its memory meanwhile */
-        notes = n->notes;
+        publications = n->publications;
         pthread_mutex_unlock(&n->lock);
-        any = sum_up(n, &sum);
+        any = sum_allocator_memory(n, &sum);
         pthread_mutex_lock(&n->lock);
-    } while (notes != n->notes && ++tries < REFRESHES);
+    } while (publications != n->publications && ++tries < REFRESHES);
     n->entry.as_of_ns = as_of_ns;
     n->entry.limit = sum.limit;
     /* Keeps the published figures if there is no allocator yet, or if allocators change their memory all the time. */
-    if (any && notes == n->notes) {
+    if (any && publications == n->publications) {
         n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;
         n->entry.idle = sum.idle;
@@ -219,7 +209,6 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Returns 1 if this process publishes the largest priority and the largest weight of all its allocators, else 0. */
 static WEIR_ASSERT_ONLY int are_claims_valid(const struct weir_process_peers *n) {
     uint64_t priority = 0, weight = 0;
 
@@ -230,7 +219,7 @@ static WEIR_ASSERT_ONLY int are_claims_valid(const struct weir_process_peers *n)
     return n->entry.priority == priority && n->entry.weight == weight;
 }
 
-/* Publishes the largest priority and the largest weight of all allocators of this process.  The caller holds `lock`. */
+/* Publishes the largest priority and weight of all allocators of this process.  The caller holds `lock`. */
 static void publish_claims(struct weir_process_peers *n) {
     int shares = 0;
 
@@ -254,7 +243,7 @@ static void add_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     weir__registry_ring(&n->registry);
 }
 
-/* Removes the priority and the weight of one allocator from the list.  Returns 1 if the list is then empty, else 0. */
+/* Removes the claim of one allocator from the list.  Returns 1 if the list is then empty, else 0. */
 static int remove_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     struct weir_claim **at = &n->claims;
     int was_last;
@@ -270,14 +259,14 @@ static int remove_claim(struct weir_process_peers *n, struct weir_claim *claim) 
     return was_last;
 }
 
-void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *shown,
+void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *published,
                                           uint64_t reserve) {
     uint64_t before;
 
     pthread_mutex_lock(&n->lock);
-    before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
-    n->notes++;
-    /* The unsigned arithmetic gives the correct sum even if `reserve` is less than `before`. */
+    before = atomic_exchange_explicit(published, reserve, memory_order_relaxed);
+    n->publications++;
+    /* unsigned arithmetic, correct even if `reserve` is less than `before` */
     n->entry.reserved += reserve - before;
     if ((int64_t)n->entry.reserved < 0)
         n->entry.reserved = reserve;
@@ -300,7 +289,7 @@ static uint64_t release_bytes(struct weir_process_peers *n, uint64_t bytes) {
     uint64_t given = 0;
 
     while (given < bytes && (s = weir__local_peers_next(&n->own, s)))
-        given += n->calls.give(s->owner, bytes - given);
+        given += n->calls.free_idle_memory(s->owner, bytes - given);
     if (s)
         weir__local_peers_release(s);
     return given;
@@ -308,7 +297,7 @@ static uint64_t release_bytes(struct weir_process_peers *n, uint64_t bytes) {
 
 static int has_answered(const struct weir_process_peers *n, uint64_t sequence) {
     for (int i = 0; i < WEIR_REGISTRY_ANSWERS; i++)
-        if (n->seen[i] == sequence)
+        if (n->answered[i] == sequence)
             return 1;
     return 0;
 }
@@ -318,58 +307,56 @@ static void answer_request(struct weir_process_peers *n, uint64_t sequence, uint
     unsigned at = n->answers++ % WEIR_REGISTRY_ANSWERS;
     uint64_t given = release_bytes(n, bytes);
 
-    n->seen[at] = sequence;
+    n->answered[at] = sequence;
     refresh(n, as_of_ns);
     pthread_mutex_lock(&n->lock);
     n->entry.answer[at] = (struct weir_registry_answer){sequence, given};
-    n->entry.given += given;
+    n->entry.freed += given;
     weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
 }
 
-/* Returns the bytes that another process requests from this process; `entry` is the other process's entry in the
- * registry.  Returns 0 if it requests none, or if this process has already answered the request. */
+/* Returns the bytes that the owner of `entry` requests from this process; 0 if it requests none, or if this process has
+ * answered already. */
 static uint64_t requested_bytes(const struct weir_process_peers *n,
                                 const struct weir_registry_entry *entry, uint64_t own_slot) {
     if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
         return 0;
-    for (int i = 0; i < WEIR_REGISTRY_ASKS; i++)
-        if (entry->ask[i].bytes > 0 && entry->ask[i].slot == own_slot &&
-            entry->ask[i].start == n->registry.start)
-            return entry->ask[i].bytes;
+    for (int i = 0; i < WEIR_REGISTRY_REQUESTS; i++)
+        if (entry->request[i].bytes > 0 && entry->request[i].slot == own_slot &&
+            entry->request[i].start == n->registry.start)
+            return entry->request[i].bytes;
     return 0;
 }
 
-/* Sets the limits of all allocators whose limit is a share of the device, by the weights of the processes that use
- * the device now.  Returns the time at which the function began to read these weights. */
-static uint64_t fit_shares(struct weir_process_peers *n) {
+/* Sets all limits that are shares of the device, by the weights of the processes that use it now.  Returns the time at
+ * which it began to read the weights. */
+static uint64_t set_share_limits(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
     struct weir_local_peer *s = NULL;
 
     while (weights > 0 && (s = weir__local_peers_next(&n->own, s)))
-        n->calls.resize(s->owner, weights);
+        n->calls.set_share_limit(s->owner, weights);
     return now;
 }
 
-/* Publishes the memory of this process, and answers all open requests of other processes.  The caller holds
- * `stepping`. */
+/* Publishes the memory of this process, and answers all open requests.  The caller holds `stepping`. */
 static void answer_all(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
     uint64_t bytes;
     int own;
 
-    refresh(n, fit_shares(n));
+    refresh(n, set_share_limits(n));
     own = weir__registry_slot(&n->registry);
     for (int slot = 0; slot < WEIR_SLOTS; slot++) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        /* Adapts limits that are shares of the device again, since a process that has just started may have made the
-         * request. */
+        /* Adapts limits that are shares of the device again, since the requesting process may just have started. */
         if (bytes > 0)
-            answer_request(n, entry.sequence, bytes, fit_shares(n));
+            answer_request(n, entry.sequence, bytes, set_share_limits(n));
     }
 }
 
@@ -380,7 +367,7 @@ static void *run_peers_thread(void *peers) {
     weir__thread_begin();
     for (;;) {
         bell = weir__registry_bell(&n->registry);
-        /* If `stopped` is set after this check, a change of the bell ends the wait below. */
+        /* If `stopped` is set after this check, a change of the registry's bell ends the wait below. */
         if (atomic_load(&n->stopped))
             return NULL;
         pthread_mutex_lock(&stepping);
@@ -396,15 +383,15 @@ static void *run_peers_thread(void *peers) {
 struct candidate {
     uint64_t slot, start, pid, idle, priority, as_of_ns;
     int turn;
-    int is_late; /* set if the process has not published its memory since the request began */
+    int is_unpublished; /* set if the process has not published its memory since the request began */
     int is_asked;
 };
 
-/* Returns the time until which requests skip a process because it left an earlier request unanswered.  `entry` is the
- * entry of the process in the registry.  Returns 0 if requests need not skip the process. */
-static uint64_t silent_until(const struct weir_process_peers *n, int slot,
-                             const struct weir_registry_entry *entry) {
-    const struct silent *s = &n->silent[slot];
+/* Returns the time until which requests skip the process of `entry`, because it left an earlier request unanswered; 0
+ * if they need not skip it. */
+static uint64_t unresponsive_until(const struct weir_process_peers *n, int slot,
+                                   const struct weir_registry_entry *entry) {
+    const struct unresponsive *s = &n->unresponsive[slot];
 
     return s->start == entry->start && s->as_of_ns == entry->as_of_ns &&
                    s->until_ns > weir__registry_now()
@@ -415,8 +402,8 @@ static uint64_t silent_until(const struct weir_process_peers *n, int slot,
 static int compare_candidates(const void *one, const void *other) {
     const struct candidate *a = one, *b = other;
 
-    if (a->is_late != b->is_late)
-        return a->is_late - b->is_late;
+    if (a->is_unpublished != b->is_unpublished)
+        return a->is_unpublished - b->is_unpublished;
     if (a->turn != b->turn)
         return a->turn - b->turn;
     if (a->priority != b->priority)
@@ -424,9 +411,8 @@ static int compare_candidates(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* Returns the turn in which a request goes to a process, the lowest turn first: 1 for a member of the group above its
- * part of the limit, 2 for any other process.  Returns 0 for a process outside of the group to which the request is
- * limited. */
+/* Returns when a request goes to a process: 1 (first) for a member of the group above its part of the limit, 2 for any
+ * other process, 0 (never) for a process outside of the group to which the request is limited. */
 static int turn_of_process(const struct weir_process_peers *n,
                            const struct weir_registry_entry *entry) {
     for (size_t i = 0; i < n->member_count; i++) {
@@ -438,23 +424,23 @@ static int turn_of_process(const struct weir_process_peers *n,
     return n->group ? 0 : 2;
 }
 
-/* Lists the other processes in the order in which this request goes to them.  Sets *missing to the number of listed
- * processes that have not published their memory since the time `since`.  Adds to *answers what is known before any
- * process answers. */
+/* Lists the other processes in the order in which this request goes to them.  Sets *missing to the number of those that
+ * have not published their memory since `since`.  Adds what is known before any answer to *answers. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
-                              struct weir_ask ask, size_t *missing, struct weir_answers *answers) {
+                              struct weir_memory_request request, size_t *missing,
+                              struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
     struct weir_registry_entry entry;
-    uint64_t silent;
+    uint64_t skipped_until;
     size_t count = 0;
 
     *missing = 0;
-    *answers = (struct weir_answers){.kept = UINT64_MAX};
+    *answers = (struct weir_answers){.unavailable = UINT64_MAX};
     for (int slot = 0; slot < WEIR_SLOTS; slot++) {
         struct candidate *c = &out[count];
         int turn;
 
-        n->kept[slot] = 0;
+        n->unavailable[slot] = 0;
         if (slot == own || !weir__registry_read(&n->registry, slot, &entry))
             continue;
         turn = turn_of_process(n, &entry);
@@ -467,34 +453,34 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
                                 .priority = entry.priority,
                                 .turn = turn,
                                 .as_of_ns = entry.as_of_ns,
-                                .is_late = entry.as_of_ns < since};
-        answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
-        silent = silent_until(n, slot, &entry);
-        if (silent && silent - SILENCE_NS >= ask.began_ns) {
+                                .is_unpublished = entry.as_of_ns < since};
+        answers->unavailable = answers->unavailable == UINT64_MAX ? 0 : answers->unavailable;
+        skipped_until = unresponsive_until(n, slot, &entry);
+        if (skipped_until && skipped_until - UNRESPONSIVE_NS >= request.began_ns) {
             answers->is_incomplete = 1;
             continue;
         }
-        if (silent) {
-            answers->kept += n->kept[slot] = entry.reserved;
+        if (skipped_until) {
+            answers->unavailable += n->unavailable[slot] = entry.reserved;
             continue;
         }
-        answers->kept += n->kept[slot] = c->is_late ? 0 : entry.in_use;
-        answers->heard |= !c->is_late;
-        *missing += (size_t)c->is_late;
-        count += c->idle > 0 || c->is_late;
+        answers->unavailable += n->unavailable[slot] = c->is_unpublished ? 0 : entry.in_use;
+        answers->has_answer |= !c->is_unpublished;
+        *missing += (size_t)c->is_unpublished;
+        count += c->idle > 0 || c->is_unpublished;
     }
     qsort(out, count, sizeof *out, compare_candidates);
     return count;
 }
 
-/* Makes all processes publish their memory, waits a short time for this, and lists the processes in the order in
- * which the request goes to them. */
-static size_t survey(struct weir_process_peers *n, struct candidate *out, struct weir_ask ask,
-                     struct weir_answers *answers) {
+/* Makes all processes publish their memory, waits a short time for this, and lists them in the order in which the
+ * request goes to them. */
+static size_t survey(struct weir_process_peers *n, struct candidate *out,
+                     struct weir_memory_request request, struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
     size_t count, missing;
 
-    until = weir__size_smaller(ask.deadline_ns, now + REFRESH_MS * MILLISECOND);
+    until = weir__size_smaller(request.deadline_ns, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
     /* This call also creates the registry again if its file was lost. */
     weir__registry_publish(&n->registry, &n->entry);
@@ -502,15 +488,15 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, struct
     weir__registry_ring(&n->registry);
     /* Polls, because a process that publishes its memory does not wake other processes. */
     for (;;) {
-        count = list_candidates(n, out, now, ask, &missing, answers);
+        count = list_candidates(n, out, now, request, &missing, answers);
         if (missing == 0 || weir__registry_now() >= until)
             return count;
         nanosleep(&(struct timespec){0, 200000}, NULL);
     }
 }
 
-/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that it has
- * freed; a process that has ended has freed its idle memory. */
+/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that it has freed:
+ * on its end, its idle memory. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -527,28 +513,29 @@ static int is_answered(struct weir_process_peers *n, const struct candidate *c, 
     return 0;
 }
 
-static void publish_request(struct weir_process_peers *n, const struct weir_registry_ask *asks,
-                            uint64_t sequence, uint64_t until) {
+static void publish_request(struct weir_process_peers *n,
+                            const struct weir_registry_request *requests, uint64_t sequence,
+                            uint64_t until) {
     pthread_mutex_lock(&n->lock);
-    memcpy(n->entry.ask, asks, sizeof n->entry.ask);
+    memcpy(n->entry.request, requests, sizeof n->entry.request);
     n->entry.sequence = sequence;
     n->entry.until_ns = until;
     weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Requests memory from `count` processes, and waits for their answers until the time `until`.  Adds the freed bytes
- * to *answers, and sets its flags `heard` and `late`. */
-static void ask_some(struct weir_process_peers *n, struct candidate **some, size_t count,
-                     const struct weir_registry_ask *asks, uint64_t until,
-                     struct weir_answers *answers) {
-    static const struct weir_registry_ask nothing[WEIR_REGISTRY_ASKS];
+/* Requests memory from `count` processes, and waits for answers until `until`.  Adds the freed bytes to *answers, and
+ * sets its flags `has_answer` and `has_timeout`. */
+static void request_from_some(struct weir_process_peers *n, struct candidate **some, size_t count,
+                              const struct weir_registry_request *requests, uint64_t until,
+                              struct weir_answers *answers) {
+    static const struct weir_registry_request nothing[WEIR_REGISTRY_REQUESTS];
     uint64_t sequence = weir__registry_now(), now, given, bytes;
     size_t open;
 
     /* Mixes in the pid, so that requests of two processes do not have one number. */
     sequence = sequence << 8 ^ (uint64_t)getpid();
-    publish_request(n, asks, sequence, until);
+    publish_request(n, requests, sequence, until);
     weir__registry_ring(&n->registry);
     for (;;) {
         uint32_t bell = weir__registry_bell(&n->registry);
@@ -567,30 +554,30 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
                             (unsigned)weir__size_smaller((until - now) / MILLISECOND + 1, 1000));
     }
     for (size_t i = 0; open > 0 && i < count; i++)
-        if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
-            n->silent[some[i]->slot] = (struct silent){some[i]->start, some[i]->as_of_ns,
-                                                       weir__registry_now() + SILENCE_NS};
+        if (some[i]->is_unpublished && !is_answered(n, some[i], sequence, &bytes))
+            n->unresponsive[some[i]->slot] = (struct unresponsive){
+                some[i]->start, some[i]->as_of_ns, weir__registry_now() + UNRESPONSIVE_NS};
     publish_request(n, nothing, sequence, 0);
-    answers->given += given;
-    answers->heard |= open < count;
-    answers->late |= open > 0;
+    answers->freed += given;
+    answers->has_answer |= open < count;
+    answers->has_timeout |= open > 0;
 }
 
-/* Selects the next processes to which the request goes; together they should free `bytes` bytes.  Writes the
- * processes into `some` and the bytes for each into `asks`.  Returns the number of selected processes. */
-static size_t pick_candidates(struct candidate *all, size_t count, uint64_t bytes,
-                              struct candidate **some, struct weir_registry_ask *asks) {
+/* Selects the next processes for the request, which together should free `bytes` bytes, and the bytes for each.
+ * Returns their number. */
+static size_t select_candidates(struct candidate *all, size_t count, uint64_t bytes,
+                                struct candidate **some, struct weir_registry_request *requests) {
     size_t picked = 0;
 
-    for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_REGISTRY_ASKS; i++) {
-        uint64_t part = all[i].is_late ? bytes : weir__size_smaller(all[i].idle, bytes);
+    for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_REGISTRY_REQUESTS; i++) {
+        uint64_t part = all[i].is_unpublished ? bytes : weir__size_smaller(all[i].idle, bytes);
 
         if (all[i].is_asked)
             continue;
         all[i].is_asked = 1;
         some[picked] = &all[i];
-        asks[picked++] = (struct weir_registry_ask){all[i].slot, all[i].start, part};
-        bytes -= all[i].is_late ? 0 : part;
+        requests[picked++] = (struct weir_registry_request){all[i].slot, all[i].start, part};
+        bytes -= all[i].is_unpublished ? 0 : part;
     }
     return picked;
 }
@@ -601,8 +588,8 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Adds the memory of a killed or exiting process to the answers of a request, since the memory may soon be free.
- * Ignores a process that has been ending for longer than ENDING_NS, because its driver may hang. */
+/* Adds the memory of a killed or exiting process to the answers, since it may soon be free.  Ignores a process that has
+ * been ending for longer than ENDING_NS, because its driver may hang. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
@@ -613,13 +600,14 @@ static void add_ending(int slot, const struct weir_registry_entry *entry, void *
     if (sum->now - e->since_ns > ENDING_NS)
         return;
     sum->answers->ending += entry->reserved + BESIDE_RESERVE;
-    if (sum->answers->kept != UINT64_MAX)
-        sum->answers->kept -= sum->n->kept[slot];
+    if (sum->answers->unavailable != UINT64_MAX)
+        sum->answers->unavailable -= sum->n->unavailable[slot];
 }
 
-struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct weir_ask ask,
-                                            struct weir_group *group) {
-    struct candidate all[WEIR_SLOTS], *some[WEIR_REGISTRY_ASKS];
+struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
+                                                struct weir_memory_request request,
+                                                struct weir_group *group) {
+    struct candidate all[WEIR_SLOTS], *some[WEIR_REGISTRY_REQUESTS];
     uint64_t now = weir__registry_now(), part;
     struct weir_answers answers;
     size_t count, picked;
@@ -627,30 +615,30 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, struct
     pthread_mutex_lock(&n->asking);
     n->group = group;
     n->member_count = group ? weir__group_members(group, n->member) : 0;
-    part = ask.deadline_ns > now ? (ask.deadline_ns - now) / 4 + 1 : 0;
-    count = survey(n, all, ask, &answers);
-    while (answers.given < ask.bytes) {
-        struct weir_registry_ask asks[WEIR_REGISTRY_ASKS] = {{0}};
+    part = request.deadline_ns > now ? (request.deadline_ns - now) / 4 + 1 : 0;
+    count = survey(n, all, request, &answers);
+    while (answers.freed < request.bytes) {
+        struct weir_registry_request requests[WEIR_REGISTRY_REQUESTS] = {{0}};
 
-        picked = pick_candidates(all, count, ask.bytes - answers.given, some, asks);
+        picked = select_candidates(all, count, request.bytes - answers.freed, some, requests);
         if (picked == 0)
             break;
         now = weir__registry_now();
-        /* Another thread's request may have taken all the time until the deadline. */
-        if (now >= ask.deadline_ns) {
+        if (now >= request.deadline_ns) { /* another thread's request may have taken all the time */
             answers.is_incomplete = 1;
             break;
         }
-        ask_some(n, some, picked, asks, weir__size_smaller(ask.deadline_ns, now + part), &answers);
+        request_from_some(n, some, picked, requests,
+                          weir__size_smaller(request.deadline_ns, now + part), &answers);
     }
     /* Adds killed and exiting processes, whose memory may become free soon. */
-    if (answers.given < ask.bytes)
-        weir__registry_ending(&n->registry, add_ending,
-                              &(struct ending_sum){n, &answers, weir__registry_now()});
-    answers.is_incomplete |= answers.late || answers.ending > 0;
+    if (answers.freed < request.bytes)
+        weir__registry_each_ending(&n->registry, add_ending,
+                                   &(struct ending_sum){n, &answers, weir__registry_now()});
+    answers.is_incomplete |= answers.has_timeout || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
-    n->entry.asked += ask.bytes;
-    n->entry.got += answers.given;
+    n->entry.requested += request.bytes;
+    n->entry.received += answers.freed;
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_unlock(&n->asking);
     return answers;
@@ -680,7 +668,7 @@ static size_t read_holders(struct weir_process_peers *n, struct weir_holder *all
                                   .reserved = entry.reserved,
                                   .idle = entry.idle,
                                   .is_stopped = weir__registry_is_stopped(&n->registry, &entry)};
-        h->is_silent = h->is_stopped || silent_until(n, slot, &entry);
+        h->is_unresponsive = h->is_stopped || unresponsive_until(n, slot, &entry);
         memcpy(h->command, entry.command, sizeof entry.command);
         count++;
     }
@@ -694,7 +682,7 @@ void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holde
 
     *out = (struct weir_holders){.count = read_holders(n, all)};
     for (size_t i = out->count; i-- > 0;) {
-        *(all[i].is_silent ? &out->silent : &out->heard) = all[i];
+        *(all[i].is_unresponsive ? &out->unresponsive : &out->responsive) = all[i];
         if (i < WEIR_MOST_HOLDERS)
             out->most[i] = all[i];
     }
@@ -712,9 +700,9 @@ void weir__process_peers_describe(struct weir_process_peers *n,
         weir__quote(all[i].command, name, sizeof name);
         weir__put(&out, "%sprocess %ju %s has %s, could release %s%s", i ? "; " : "",
                   (uintmax_t)all[i].pid, name, WEIR_SHOWN(all[i].reserved), WEIR_SHOWN(all[i].idle),
-                  all[i].is_stopped  ? ", is stopped"
-                  : all[i].is_silent ? ", does not answer"
-                                     : "");
+                  all[i].is_stopped        ? ", is stopped"
+                  : all[i].is_unresponsive ? ", does not answer"
+                                           : "");
     }
 }
 
@@ -726,8 +714,7 @@ static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* Without the lock, the function does nothing.  Other processes find out from the kernel that this process has
-     * ended. */
+    /* Does nothing without the lock: other processes learn from the kernel that this process has ended. */
     if (!weir__thread_lock_at_end(&stepping))
         return;
     pthread_mutex_unlock(&stepping);
@@ -803,7 +790,7 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
             break;
     if (!n) {
         n = create_peers(driver, device, calls, name, why, why_bytes);
-        if (has_failed) /* writes no reason, since an earlier call has written it */
+        if (has_failed) /* no reason, since an earlier call has written it */
             why[0] = '\0';
         has_failed |= !n;
     }
@@ -814,10 +801,10 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
 }
 
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
-                               _Atomic uint64_t *shown) {
+                               _Atomic uint64_t *published) {
     struct weir_process_peers **at = &first;
 
-    weir__process_peers_publish_reserved(n, shown, 0);
+    weir__process_peers_publish_reserved(n, published, 0);
     pthread_mutex_lock(&joining);
     if (!remove_claim(n, claim)) {
         weir__registry_ring(&n->registry);

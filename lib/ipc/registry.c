@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* registry.c: reads and writes the entries of a shared registry, and rings its bell, a futex word.
  *
- * weir reads and writes all data by pread and pwrite.  Any process of the user may truncate the file, and an access to
- * truncated mapped memory raises a signal.  One pwrite writes a whole entry.  The checksum of the entry detects an
- * incomplete entry, and data that is no entry.  The page of the bell is mapped, but only the kernel accesses the page,
- * in FUTEX_WAIT and FUTEX_WAKE_OP.  These calls return an error if the page is gone.
+ * weir uses pread and pwrite, since another process may truncate the file, and an access to truncated mapped memory
+ * raises a signal.  One pwrite writes a whole entry; its checksum detects an incomplete one.  The page of the bell is
+ * mapped, but only the kernel accesses it, in FUTEX_WAIT and FUTEX_WAKE_OP, which return an error if the page is gone.
  *
- * A child of fork() keeps the lock of its parent's slot.  So weir also checks whether the process of an entry still
- * runs: after the parent has ended, its entry is ignored.  If the pid of the entry belongs to another namespace, weir
- * can check only the lock.
+ * A child of fork() keeps the lock of its parent's slot.  So weir also checks that the process of an entry still runs,
+ * unless its pid belongs to another namespace.
  *
- * A process that publishes its entry checks the file.  If the file is no longer valid, the process wakes all threads
- * that sleep on the old bell, and then opens or makes another file.  If two processes make a file at once, one of the
- * two files loses its name.  So a sleeping thread checks once a second whether its file still has a name.
+ * A process that publishes checks the file.  If it is no longer valid, the process wakes all threads that sleep on the
+ * old bell, and opens or makes another file.  If two processes make a file at once, one of the files loses its name, so
+ * a sleeping thread checks once a second whether its file still has a name.
  */
 #include "ipc/registry.h"
 
@@ -29,7 +27,7 @@
 #include "base/who.h"
 
 enum { BELL_AT = 64, TRIES = 64 };
-/* The interval, in ms, at which a thread that sleeps in weir__registry_wait() checks that the file still has a name. */
+/* How often, in ms, a thread in weir__registry_wait() checks that the file still has a name. */
 enum { NAME_MS = 1000 };
 
 struct slot {
@@ -47,7 +45,7 @@ uint64_t weir__registry_now(void) {
     return weir__clock_ns();
 }
 
-/* Computes the FNV-1a checksum of an entry.  The result is never 0, so a slot of zeros is not a valid entry. */
+/* Computes the FNV-1a checksum of an entry; never 0, so a slot of zeros is not valid. */
 static uint64_t entry_checksum(const struct weir_registry_entry *entry) {
     const char *at = (const char *)entry;
     uint64_t sum = UINT64_C(14695981039346656037), word;
@@ -73,14 +71,14 @@ static void *registry_bell(const struct weir_slot_file *f) {
 }
 
 void weir__registry_ring(struct weir_slot_file *f) {
-    /* FUTEX_WAKE_OP adds 1 to the bell and wakes all threads that sleep on it.  The call requires a second futex
-     * word; the bell is used for both, and no thread is woken for the second one. */
+    /* FUTEX_WAKE_OP adds 1 to the bell and wakes all threads that sleep on it.  The call needs a second futex word, for
+     * which the bell serves, too; it wakes no thread. */
     (void)syscall(SYS_futex, registry_bell(f), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0,
                   registry_bell(f), WEIR_FUTEX_ADD_1);
 }
 
-/* Sleeps until the registry's bell, a futex word, differs from `bell`.  Returns 0 if it differs, ETIMEDOUT after the
- * given time, EFAULT if the mapped page no longer exists because the file was truncated. */
+/* Sleeps until the bell differs from `bell`.  Returns 0 if it differs, ETIMEDOUT after the given time, EFAULT if the
+ * mapped page is gone because the file was truncated. */
 static int sleep_on_registry(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
@@ -100,7 +98,7 @@ uint32_t weir__registry_bell(struct weir_slot_file *f) {
 }
 
 /* Returns 1 if the stored descriptor still belongs to the registry and its file has a name, else 0.  The program may
- * have closed the descriptor and opened another file under its number, while the registry is still mapped. */
+ * have closed the descriptor and opened another file under its number. */
 static int has_named_file(struct weir_slot_file *f) {
     struct stat is;
     int has;
@@ -111,8 +109,7 @@ static int has_named_file(struct weir_slot_file *f) {
     return has;
 }
 
-/* Sleeps in short parts.  After each part, checks whether the file still has a name, because other processes no
- * longer use a file that was removed. */
+/* Sleeps in short parts, since other processes no longer use a file that was removed. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     unsigned part;
     int error;
@@ -174,7 +171,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = entry_checksum(entry);
     if (weir__slot_file_is_lost(f)) {
-        /* Restores the page of the bell (the file may have been truncated), because the wake below needs it. */
+        /* restores the page of the bell for the wake below; the file may have been truncated */
         if (weir__slot_file_has(f))
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);
@@ -212,10 +209,10 @@ int weir__registry_read(struct weir_slot_file *f, int number, struct weir_regist
     return 1;
 }
 
-void weir__registry_ending(struct weir_slot_file *f,
-                           void (*visit)(int slot, const struct weir_registry_entry *entry,
-                                         void *context),
-                           void *context) {
+void weir__registry_each_ending(struct weir_slot_file *f,
+                                void (*visit)(int slot, const struct weir_registry_entry *entry,
+                                              void *context),
+                                void *context) {
     struct weir_slot_owner owner;
     struct slot slot;
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* segment.c: writes and reads segments: files in which a process publishes data for other processes.
  *
- * The writer gives each publication a sequence number.  The number in the file is odd while the writer writes the body,
- * and even afterwards.
+ * The sequence number in the file is odd while the writer writes the body, and even afterwards.
  *
  *     writer                                      reader
  *     sequence := odd                             first := sequence
@@ -12,20 +11,17 @@
  *     sequence := even                            last := sequence
  *     whole if first is even and last equals it
  *
- * If a reader gets a word of a later publication, the fences (a) and (d) guarantee that `last` is at least the odd
- * number of this publication, so `last` is larger than `first`.  If `first` is the even number of a publication, the
- * fences (b) and (c) guarantee that the reader gets all words of this publication.
+ * If a reader gets a word of a later publication, (a) and (d) guarantee that `last` is at least the odd number of this
+ * publication, which is larger than `first`.  If `first` is even, (b) and (c) guarantee that the reader gets all words
+ * of this publication.
  *
- * weir does not access the body and the sequence in mapped memory.  Any process of the user may truncate the file, and
- * an access to truncated mapped memory raises a signal.  read(2) returns fewer bytes instead, and write(2) extends the
- * file.  The kernel makes the loads and stores for the thread, in the order of the thread's calls, and the fences order
- * them.  The kernel may copy the sequence number byte by byte, so a reader may get a mixture of two numbers.  This
- * happens only while the lowest byte overflows.  Such a mixture is odd, or older, or 2^15 publications ahead, so it
- * does not equal a valid number.
+ * weir uses read(2) and write(2), since another process may truncate the file, and an access to truncated mapped memory
+ * raises a signal.  The kernel makes the loads and stores in the order of the thread's calls, and the fences order
+ * them.  It may copy the sequence number byte by byte, so a reader may get a mixture of two numbers while the lowest
+ * byte overflows.  Such a mixture is odd, or older, or 2^15 publications ahead, so it equals no valid number.
  *
- * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  For this
- * purpose both map the page of the word.  They access the page only by the futex system call, which returns an error if
- * the page is gone.
+ * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  Both access
+ * its mapped page only by the futex system call, which returns an error if the page is gone.
  */
 #include "ipc/segment.h"
 
@@ -62,7 +58,7 @@ struct weir_segment_head {
 struct weir_segment_file {
     struct weir_segment_head head;
     _Alignas(64) uint64_t sequence;
-    /* The time at which a reader last read the file (CLOCK_MONOTONIC), or 0. */
+    /* The time of the last read of the file (CLOCK_MONOTONIC), or 0. */
     _Alignas(64) uint64_t watched;
     _Alignas(64) uint64_t body[];
 };
@@ -77,7 +73,7 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault) {
     return texts[fault];
 }
 
-/* Writes the first part of a segment's file name, "KIND-NAMESPACE-", which is common to all segments of a kind. */
+/* Writes the first part of a segment's file name, "KIND-NAMESPACE-". */
 static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_kind *kind) {
     snprintf(prefix, PREFIX_BYTES, "%s-%" PRIu64 "-", kind->name, weir__process_namespace());
 }
@@ -93,8 +89,7 @@ static int read_name(const char *name, struct weir_segment_name *out) {
 }
 
 struct visit {
-    /* Called for the segment of each running process; NULL if the caller only wants to remove the files of ended
-     * processes. */
+    /* NULL if the caller only wants to remove the files of ended processes */
     weir_segment_visitor *living;
     void *context;
 };
@@ -122,14 +117,12 @@ void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visit
 
 /* ---- the writer ---------------------------------------------------------------------------------- */
 
-/* Creates the file of the segment, keeps the file open and maps its first page.  Returns 0 on success, -1 with errno
- * on failure. */
+/* Creates the file of the segment, and maps its first page.  Returns 0 on success, -1 with errno on failure. */
 static int create_file(struct weir_segment *s, const struct weir_segment_head *head) {
     void *page = MAP_FAILED;
     int file, error;
 
-    /* Removes the file of the program that this process ran before exec. */
-    (void)unlink(s->path);
+    (void)unlink(s->path); /* removes the file of the program that this process ran before exec */
     if (weir__runfile_make(s->path, sizeof *s->page + s->body_bytes, head, sizeof *head) != 0)
         return -1;
     file = weir__runfile_open(s->path, O_RDWR);
@@ -162,8 +155,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
 
     memset(s, 0, sizeof *s);
     if (start == 0 || start == UINT64_MAX || weir__process_namespace() == 0) {
-        /* Without a start time and a pid namespace, no process could identify the owner of the file. */
-        errno = ENOSYS;
+        errno = ENOSYS; /* without them, no process could identify the owner of the file */
         return -1;
     }
     s->owner = getpid();
@@ -194,8 +186,8 @@ static int segment_descriptor(struct weir_segment *s) {
     return -1;
 }
 
-/* Writes bytes into the file at the offset `at`.  Checks the descriptor for each write, because the program may
- * close the descriptor between two writes. */
+/* Writes bytes at the offset `at`.  Checks the descriptor each time, because the program may close it between two
+ * writes. */
 static void write_at(struct weir_segment *s, size_t at, const void *from, size_t bytes) {
     int file = segment_descriptor(s);
 
@@ -241,8 +233,7 @@ int weir__segment_is_watched(struct weir_segment *s) {
     return is_recent(watched_of(s));
 }
 
-/* Returns the address of the futex word on which the writer sleeps: the lower 32 bits of `watched`, the time of the
- * last read. */
+/* Returns the address of the futex word on which the writer sleeps: the lower half of `watched`. */
 static uint32_t *segment_bell(const struct weir_segment_file *file) {
     uint32_t *halves = (uint32_t *)(uintptr_t)&file->watched;
 
@@ -257,9 +248,8 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    /* If a process has read the file recently, the writer sleeps for the given time.  Otherwise it sleeps until a
-     * process reads the file.  If the mapped page no longer exists, so that no reader could wake the writer, it also
-     * sleeps for the given time. */
+    /* The writer sleeps for the given time if the file was read recently, or if the mapped page is gone, so that no
+     * reader could wake it.  Otherwise it sleeps until a process reads the file. */
     if (is_recent(watched) || syscall(SYS_futex, segment_bell(s->page), WEIR_FUTEX_WAIT,
                                       (uint32_t)watched, NULL, NULL, 0) != 0)
         nanosleep(&longest, NULL);

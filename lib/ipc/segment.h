@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* segment.h: a segment, which is a file in which one process publishes data for other processes of its user.
+/* segment.h: a segment: a file in which one process publishes data for other processes of its user.
  *
- * A segment has a kind, which has a name, a version and a size of the body.  The file of a segment is
+ * The file of a segment is
  *     FOLDER/weir-UID-KIND-NAMESPACE-PID-START
- * with mode 0600.  runfile.h defines FOLDER.  NAMESPACE is the inode of the process's namespace of pids.  START is the
- * start time of the process in ticks of the kernel.  So the name alone shows whether the process of a segment still
- * runs: a process with a reused pid has another start time.  weir ignores files of another namespace.  Readers search
- * all folders.  weir__segment_each removes files of ended processes.
+ * with mode 0600.  runfile.h defines FOLDER; readers search all folders.  KIND is a name with a version and a size of
+ * the data.  NAMESPACE is the inode of the process's pid namespace; weir ignores files of other namespaces.  START is
+ * the start time of the process in ticks of the kernel, which distinguishes it from a process that reuses the pid.
  *
  * Glossary
  *   body      the published data, a struct of 64-bit words; readers get only a whole body
- *   watched   said of a segment that a process has read within the last seconds; while a segment is not watched, its
- *             writer sleeps
+ *   watched   read by a process within the last seconds; the writer of a segment that is not watched sleeps
  *
  * Any process of the user may write anything into the file.  So a reader first checks the size, the magic and the
  * version of the file, and the caller must not trust the body.
@@ -29,17 +27,16 @@
 
 enum { WEIR_SEGMENT_PATH_BYTES = 512, WEIR_SEGMENT_KIND_BYTES = 16 };
 
-/* For this time after a reader has read a segment (a file), its writer continues to publish.  Then the writer
- * sleeps. */
+/* For this time after a read of the segment, its writer continues to publish.  Then the writer sleeps. */
 #define WEIR_SEGMENT_WATCHED_NS UINT64_C(3000000000)
 
 struct weir_segment_kind {
-    const char *name; /* the kind's name in the file name: at most 15 lower-case letters */
-    uint32_t version; /* the version of the data layout */
-    size_t bytes;     /* the size of the published data in bytes, a multiple of 8 */
+    const char *name; /* at most 15 lower-case letters */
+    uint32_t version; /* of the data layout */
+    size_t bytes;     /* the size of the data, a multiple of 8 */
 };
 
-/* The reasons why a segment, a file of another process, cannot be read: X(name, text for messages). */
+/* The reasons why a segment cannot be read: X(name, text for messages). */
 #define WEIR_SEGMENT_FAULTS(X)                                                                     \
     X(NONE, "nothing is wrong")                                                                    \
     X(GONE, "it is gone")                                                                          \
@@ -61,38 +58,35 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault);
 
 struct weir_segment_file;
 
-/* The segment of this process: a file in which it publishes data.  All fields are zero if the process has no segment.
- * Only one thread may use the struct, but any thread may call weir__segment_remove. */
+/* The segment of this process.  All fields are zero if it has none.  Only one thread may use the struct, but any thread
+ * may call weir__segment_remove. */
 struct weir_segment {
-    /* The mapped page of the file, with the futex word on which the writer sleeps; NULL if there is no segment. */
+    /* the mapped page with the futex word on which the writer sleeps; NULL if there is no segment */
     struct weir_segment_file *page;
     struct weir_kept file;
-    /* The number of the last publication; the file contains it, too, so that readers detect a change. */
-    uint64_t sequence;
+    uint64_t sequence; /* the number of the last publication, by which readers detect a change */
     size_t body_bytes;
     pid_t owner;
     char path[WEIR_SEGMENT_PATH_BYTES];
 };
 
-/* Creates the segment of this process: a file in which it publishes data of the kind.  If this process ran another
- * program before exec, replaces the segment of that program.  Returns 0 on success, -1 with errno on failure.  The
- * file stays open; a child of fork() inherits the descriptor, but does not use it. */
+/* Creates the segment of this process, or replaces the segment of the program that it ran before exec.  Returns 0 on
+ * success, -1 with errno on failure.  A child of fork() inherits the open file, but does not use it. */
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind);
-/* Writes new data of the kind's size into the segment's file.  If the file was removed or truncated, no reader sees
- * the data. */
+/* Publishes new data of the kind's size.  If the file was removed or truncated, no reader sees the data. */
 void weir__segment_publish(struct weir_segment *s, const void *body);
 /* Returns 1 if any process has read this segment within the last WEIR_SEGMENT_WATCHED_NS, else 0. */
 int weir__segment_is_watched(struct weir_segment *s);
-/* Makes the writer wait before its next publication.  Sleeps for the given milliseconds if a process has read the
- * segment in the last seconds.  Otherwise sleeps until a process reads it. */
+/* Makes the writer wait before its next publication: for the given milliseconds if the segment was read in the last
+ * seconds, otherwise until a process reads it. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
-/* Removes the segment's file.  Does nothing in a child of fork(), whose parent still uses the file.  The file stays
- * open and mapped, since a thread may sleep on the mapped page. */
+/* Removes the file, unless this is a child of fork(), whose parent still uses it.  The file stays mapped, since a
+ * thread may sleep on the mapped page. */
 void weir__segment_remove(struct weir_segment *s);
 
 /* ---- readers ------------------------------------------------------------------------------------- */
 
-/* The process that has made a segment, as the name of the file identifies it. */
+/* The process that has made a segment. */
 struct weir_segment_name {
     pid_t pid;
     uint64_t start;
@@ -105,8 +99,8 @@ typedef void weir_segment_visitor(const struct weir_segment_name *name, void *co
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 
-/* Copies the newest complete data of a segment to *body, and wakes its writer, which sleeps while nobody reads.
- * After NOT_YET and TORN, the caller may try again.  If the function fails, the contents of *body are undefined. */
+/* Copies the newest complete data of a segment to *body, and wakes its writer, which sleeps while nobody reads.  After
+ * NOT_YET and TORN, the caller may try again.  On failure *body is undefined. */
 enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,
                                            void *body);
 

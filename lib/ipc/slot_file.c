@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* slot_file.c: opens or makes a slot file, claims slots, and removes the file.
  *
- * A process claims a slot by an open-file lock (fcntl, F_OFD_SETLK) on the bytes of the slot.  It never waits for a
- * lock.  So two processes cannot have one slot, and the kernel frees a slot when its process ends.  A child of fork()
- * shares the lock until the child closes the file or becomes another program.
+ * A process claims a slot by an open-file lock (fcntl, F_OFD_SETLK) on its bytes, which the kernel releases when the
+ * process ends.  A child of fork() shares the lock until it closes the file or becomes another program.  The mapping
+ * keeps the file open, and so the lock, if the program closes the descriptor (kept.h).  If the descriptor then belongs
+ * to another file, weir opens the slot file again: it claims another slot and then releases the old one.
  *
- * The mapping keeps the file open, and so keeps the lock.  If the program closes the descriptor of the file, the slot
- * stays claimed (kept.h).  If the descriptor then belongs to another file, weir opens the slot file again.  weir first
- * claims another slot and then releases the old slot.
+ * A new file gets its name only when it is complete (O_TMPFILE).  A process that leaves unlocks its slot and tries to
+ * lock all slots at once.  If it gets all, no process has a slot or can claim one; it then removes the name of the
+ * file, unless another process is still ending.  A process that has opened the file before the removal finds no free
+ * slot or no name, and opens the file again.  A killed process leaves its file: the next process uses it, or removes it
+ * if it only reads (tests/spin/registry.pml, tests/spin/group.pml).
  *
- * A new file gets its name only when it is complete (O_TMPFILE).  A process that leaves first unlocks its slot and then
- * tries to lock all slots at once.  If the process gets all locks, no other process has a slot, and no process can
- * claim a slot until the locks are released.  The process then checks whether another process is still ending.  If no
- * process is ending, it removes the name of the file.  A process that has opened the file before the removal finds no
- * free slot or no name, and opens the file again.  A killed process leaves its file.  The next process that joins uses
- * this file; a process that only reads removes the file (tests/spin/registry.pml, tests/spin/group.pml).
- *
- * When the last login session of a user ends, the system may remove the files of the user (RemoveIPC in logind.conf).
- * Later processes then make a new file.  So a process checks from time to time whether its file still has its name, its
- * size and its head.
+ * The system may remove the files of a user whose last login session ends (RemoveIPC in logind.conf).  So a process
+ * checks from time to time whether its file still has its name, its size and its head.
  */
 #include "ipc/slot_file.h"
 
@@ -36,17 +31,14 @@
 #include "base/runfile.h"
 #include "base/who.h"
 
-/* The least time between two checks of the file.  Requests that grow memory come in bursts, and a check for each one
- * would be slow. */
+/* The least time between two checks of the file, since requests that grow memory come in bursts. */
 #define FILE_CHECK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
-/* If another process is removing the file, a process that wants to open it tries REMOVALS times, with a pause of
- * REMOVAL_PAUSE_NS.  A removal takes three system calls and a check for exiting processes.  So a removal is short,
- * unless the removing process is stopped. */
+/* How often a process tries to open a file that another process is removing, and its pauses in ns.  A removal takes
+ * three system calls and a check for exiting processes, unless the removing process is stopped. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
-/* The file offset of the life locks, far behind the end of the file.  The lock of byte LIVES_AT + N shows that the
- * process that claimed slot N still runs. */
+/* The lock of byte LIVES_AT + N, far behind the end of the file, shows that the owner of slot N still runs. */
 #define LIVES_AT ((off_t)1 << 61)
 
 static const char nothing[MOST_SLOT_BYTES];
@@ -73,36 +65,36 @@ static struct weir_slot_head head_of(const struct weir_slot_file *f) {
 }
 
 /* Returns 1 if the file belongs to this user, is complete and valid, and still has its name in the folder; else 0. */
-static int is_sound(const struct weir_slot_file *f, int file) {
+static int is_slot_file_valid(const struct weir_slot_file *f, int file) {
     const struct weir_slot_head head = head_of(f);
 
     return weir__runfile_is_sound(file, file_bytes(f), &head,
                                   offsetof(struct weir_slot_head, limit));
 }
 
-/* Returns 1 if the errno of open() means that the name belongs to something other than a plain file of this user,
- * such as a link or a folder; weir then removes the name.  Otherwise returns 0.  Also returns 0 for EPERM, because
- * weir cannot remove the name in this case. */
-static int is_in_the_way(int error) {
+/* Returns 1 if open() has failed with `error` because the name belongs to something other than a plain file of this
+ * user, such as a link; weir then removes the name.  Returns 0 otherwise, and for EPERM, since weir could not remove
+ * the name. */
+static int is_not_plain_file(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
-/* Opens the file if it is valid.  If something invalid has the name, removes the name.  If the file does not exist,
- * creates it.  Returns the descriptor, or -1 with errno on failure. */
+/* Opens the file, or creates it if it does not exist.  Removes the name of something invalid.  Returns the descriptor,
+ * or -1 with errno on failure. */
 static int find_file(const struct weir_slot_file *f) {
     const struct weir_slot_head head = head_of(f);
     int file, error;
 
     for (int i = 0; i < TRIES; i++) {
         file = weir__runfile_open(f->path, O_RDWR);
-        if (file >= 0 && is_sound(f, file))
+        if (file >= 0 && is_slot_file_valid(f, file))
             return file;
         if (file >= 0) {
             error = weir__runfile_unname(file, f->path) == 0 ? ENOENT : errno;
             close(file);
         } else { /* the name may belong to a link; weir removes the link and never follows it */
             error = errno;
-            if (is_in_the_way(error))
+            if (is_not_plain_file(error))
                 error = unlink(f->path) == 0 ? ENOENT : errno;
         }
         errno = error;
@@ -133,8 +125,7 @@ static int lock_slots(const struct weir_slot_file *f, int file, int first, int c
     return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
-/* Unlocks all slots that this open file has locked.  A child of fork() shares the open file, so the child also loses
- * the locks. */
+/* Unlocks all slots that this open file has locked, also for a child of fork(), which shares the open file. */
 static void unlock_slots(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -178,19 +169,19 @@ static int has_life(int file, int slot) {
            lock.l_type != F_UNLCK;
 }
 
-int weir__slot_lives(const struct weir_slot_file *f, int slot) {
+int weir__slot_is_process_running(const struct weir_slot_file *f, int slot) {
     return slot == f->slot || !weir__kept_is(&f->file) || has_life(f->file.number, slot);
 }
 
-int weir__slot_hold(const struct weir_slot_file *f, int slot) {
+int weir__slot_lock(const struct weir_slot_file *f, int slot) {
     return lock_life(f->file.number, slot, F_WRLCK) == 0;
 }
 
-void weir__slot_release(const struct weir_slot_file *f, int slot) {
+void weir__slot_unlock(const struct weir_slot_file *f, int slot) {
     (void)lock_life(f->file.number, slot, F_UNLCK);
 }
 
-int weir__slot_hold_all(const struct weir_slot_file *f) {
+int weir__slot_lock_all(const struct weir_slot_file *f) {
     return lock_slots(f, f->file.number, 0, WEIR_SLOTS) == 0;
 }
 
@@ -205,8 +196,8 @@ int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_
            weir__process_is_ending((pid_t)owner->pid, owner->start);
 }
 
-/* Returns 1 if the slot should not be claimed yet, because its last process still runs, or because it was killed or
- * is exiting and its memory may not be free; else 0. */
+/* Returns 1 if the slot should not be claimed yet, because its last process still runs, or is ending and its memory may
+ * not be free; else 0. */
 static int is_needed(const struct weir_slot_file *f, int file, int slot) {
     struct weir_slot_owner owner;
 
@@ -217,7 +208,7 @@ static int is_needed(const struct weir_slot_file *f, int file, int slot) {
            weir__slot_is_ending(f, &owner);
 }
 
-/* Returns 1 if any other process with a slot was killed and the kernel has not freed its memory yet, else 0. */
+/* Returns 1 if any other process with a slot is ending, else 0. */
 static int is_any_ending(const struct weir_slot_file *f) {
     char some[READ_BYTES];
     int count = READ_BYTES / (int)f->kind->slot_bytes, file = f->file.number;
@@ -245,9 +236,9 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_offset(f, slot));
 }
 
-/* Claims a free slot for this process.  Claims the slot of a killed or exiting process only if no other slot is free,
- * because other processes still read its memory from the slot.  Returns the number of the slot, or -1 with errno on
- * failure.  errno is EAGAIN if another process is removing the file. */
+/* Claims a free slot for this process; that of an ending process only if no other is free, because other processes
+ * still read its memory from the slot.  Returns the number of the slot, or -1 with errno on failure.  errno is EAGAIN
+ * if another process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
         for (int slot = 0; slot < WEIR_SLOTS; slot++) {
@@ -260,8 +251,7 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
                 return -1;
             if (taken > 0)
                 continue;
-            /* Checks a second time under the lock, because the last process of the slot may have begun to exit since
-             * the first check. */
+            /* checks again under the lock, because the last process of the slot may have begun to exit */
             if ((all || !is_needed(f, file, slot)) &&
                 (!f->kind->is_counted || lock_life(file, slot, F_WRLCK) == 0)) {
                 clear_slot(f, file, slot);
@@ -279,8 +269,8 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file.  If the process has mapped an old file, the new mapping replaces it at its address, and the kernel
- * releases the old slot.  Returns 0 on success, -1 with errno on failure. */
+/* Maps the file, at the address of an old mapping if there is one, whose file and slot the kernel then releases.
+ * Returns 0 on success, -1 with errno on failure. */
 static int map_slot_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
@@ -292,9 +282,8 @@ static int map_slot_file(struct weir_slot_file *f, int file) {
     return 0;
 }
 
-/* Opens or creates the file, claims a slot and maps the file.  The new file, slot and mapping replace the old ones.
- * If another process does not finish the removal of the file for some time, since it is stopped, replaces the file.
- * Returns 0 on success, -1 with errno on failure. */
+/* Opens or creates the file, claims a slot and maps the file; they replace the old ones.  Replaces the file if another
+ * process that removes it is stopped.  Returns 0 on success, -1 with errno on failure. */
 static int attach_slot_file(struct weir_slot_file *f) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
@@ -304,7 +293,7 @@ static int attach_slot_file(struct weir_slot_file *f) {
         if (file < 0)
             return -1;
         slot = claim_slot(f, file);
-        if (slot >= 0 && is_sound(f, file) && weir__kept_set(&kept, file) == 0) {
+        if (slot >= 0 && is_slot_file_valid(f, file) && weir__kept_set(&kept, file) == 0) {
             /* If the file is unchanged, this process now has two slots in it.  Clears the old one, so that other
              * processes do not read two entries of this process. */
             if (f->slot >= 0 && weir__kept_are_same(&f->file, &kept))
@@ -361,7 +350,8 @@ int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *
     file = weir__runfile_open(f->path, O_RDWR);
     if (file < 0)
         return -1;
-    if (!is_sound(f, file) || weir__kept_set(&f->file, file) != 0 || map_slot_file(f, file) != 0) {
+    if (!is_slot_file_valid(f, file) || weir__kept_set(&f->file, file) != 0 ||
+        map_slot_file(f, file) != 0) {
         close(file);
         return -1;
     }
@@ -392,8 +382,8 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if the stored descriptor now belongs to another open file of the slot file, else 0.  This happens if the
- * program closes the descriptor, and another part of the process then opens the slot file and gets the same number. */
+/* Returns 1 if the stored descriptor now belongs to another open file of the slot file, else 0: the program may close
+ * the descriptor, and another part of the process may then open the slot file and get its number. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }
@@ -408,7 +398,7 @@ int weir__slot_file_is_lost(struct weir_slot_file *f) {
     if (f->slot < 0 || (now - f->checked_ns <= FILE_CHECK_NS && weir__kept_is(&f->file)))
         return 0;
     f->checked_ns = now;
-    return !weir__slot_file_has(f) || !is_sound(f, f->file.number);
+    return !weir__slot_file_has(f) || !is_slot_file_valid(f, f->file.number);
 }
 
 int weir__slot_file_renew(struct weir_slot_file *f) {
@@ -418,8 +408,8 @@ int weir__slot_file_renew(struct weir_slot_file *f) {
     return f->file.number < 0 ? attach_slot_file(f) : -1;
 }
 
-/* Unlocks this process's slot, and removes the file if no process has a slot and no process is ending.  If two
- * processes release their slots at once, at least one of them gets all locks, so the file is removed. */
+/* Unlocks this process's slot, and removes the file if no process has a slot or is ending.  If two processes release
+ * their slots at once, at least one of them gets all locks, so the file is removed. */
 static void remove_if_alone(const struct weir_slot_file *f) {
     int file = f->file.number;
 

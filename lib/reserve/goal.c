@@ -348,8 +348,8 @@ static void wait_for_other_shares(struct weir_reserve *v) {
     if (v->options->prealloc.kind != WEIR_AMOUNT_SHARE || !v->events.peers)
         return;
     while ((device_free = weir__device_free(v->device)) < lacks && now - moved <= STILL_NS) {
-        answers = weir__group_ask_peers(v->events.peers,
-                                        (struct weir_ask){lacks - device_free, .began_ns = began,
+        answers = weir__group_request_memory(
+            v->events.peers, (struct weir_memory_request){lacks - device_free, .began_ns = began,
                                                           .deadline_ns = now + SHARE_NS});
         if (!answers.is_incomplete)
             break;
@@ -462,7 +462,7 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
 /* ---- grow-ahead: steps ------------------------------------------------------------------------- */
 
 static int is_device_model(const struct weir_reserve *v) {
-    return v->device->driver->aside != NULL;
+    return v->device->driver->set_background != NULL;
 }
 
 static uint64_t read_idle(const struct weir_reserve *v, uint64_t *reserved) {
@@ -636,9 +636,9 @@ static void run_model_steps(struct weir_reserve *v, int begins) {
     if (a->due_ticks == 0 && begins)
         a->due_ticks = now + WAKE_NS;
     while (a->due_ticks != 0 && a->due_ticks <= now) {
-        driver->aside(1);
+        driver->set_background(1);
         pause = grow_if_low(v);
-        a->due_ticks += driver->aside(0) + pause;
+        a->due_ticks += driver->set_background(0) + pause;
         if (pause == UNTIL_WOKEN)
             a->due_ticks = 0;
     }

@@ -22,7 +22,7 @@
 #include <weir/allocator.h>
 
 #include "base/lock.h"
-#include "ipc/turn_lock.h"
+#include "ipc/process_lock.h"
 
 struct weir_request;
 struct weir_reserve;

@@ -229,10 +229,10 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
     uint64_t most = v->device->total - v->limit.keep_free, lacks = missing_bytes(v, before, bytes);
     weir_failure now;
 
-    if (answers->kept != UINT64_MAX) {
+    if (answers->unavailable != UINT64_MAX) {
         *alone = 0;
         /* The request fits if other processes release all memory except the `kept' bytes in use. */
-        if (weir__size_subtract(most, before->in_use + bytes) >= answers->kept)
+        if (weir__size_subtract(most, before->in_use + bytes) >= answers->unavailable)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
         return 0;
@@ -269,11 +269,11 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
         if (weir__group_used(g) >= used) {
             began = weir__registry_now();
             if (v->events.peers)
-                answers = weir__process_peers_ask(
+                answers = weir__process_peers_request(
                     v->events.peers,
-                    (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, g);
-            if (answers.given > 0)
-                weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
+                    (struct weir_memory_request){most, .began_ns = first, .deadline_ns = until}, g);
+            if (answers.freed > 0)
+                weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.freed,
                                   weir__registry_now() - began, weir__engine_reserve(v->engine));
             else if (answers.is_incomplete || ending > 0)
                 sleep_between_rounds(ENDING_PAUSE_NS);
@@ -313,15 +313,16 @@ static void ask_processes(struct recovery *c) {
             break;
         missing = weir__size_subtract(bytes, usable_free(v, figures.device_free)) + UNIT;
         most = weir__size_larger(most, weir__size_smaller(missing, total));
-        answers = weir__process_peers_ask(
-            peers, (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, NULL);
+        answers = weir__process_peers_request(
+            peers, (struct weir_memory_request){most, .began_ns = first, .deadline_ns = until},
+            NULL);
         now = weir__registry_now();
-        if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
-            weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
+        if (answers.unavailable != UINT64_MAX && (answers.freed > 0 || !has_asked))
+            weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.freed, now - began,
                               figures.reserved);
         /* The ended process may have freed its memory since the last attempt, so weir retries. */
         has_ended = was_ending && answers.ending == 0;
-        if (answers.given == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
+        if (answers.freed == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
             break;
         if (has_ended)
             least = now + 2 * ENDING_PAUSE_NS;
@@ -330,7 +331,7 @@ static void ask_processes(struct recovery *c) {
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
         /* The released memory was too little, fragmented, or used by another process. */
-        if (answers.given > 0)
+        if (answers.freed > 0)
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
             sleep_between_rounds(pause);

@@ -9,7 +9,7 @@
 #include "ipc/group.h"
 #include "ipc/registry.h"
 #include "ipc/segment.h"
-#include "ipc/turn_lock.h"
+#include "ipc/process_lock.h"
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/support.h"
 

@@ -6,7 +6,7 @@
 
 #include "tests/fixtures/deny.h"
 #include "base/log.h"
-#include "ipc/turn_lock.h"
+#include "ipc/process_lock.h"
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/support.h"
 #include "base/runfile.h"

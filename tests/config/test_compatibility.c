@@ -74,7 +74,7 @@ TEST_EACH(ROWS(truth), test_preallocation_by_compatibility) {
     ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC], source_name(truth[_i].source));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_LIMIT));
-    ck_assert_str_eq(weir__foreign_prealloc(&options), source_name(truth[_i].source));
+    ck_assert_str_eq(weir__framework_prealloc(&options), source_name(truth[_i].source));
     plain = (weir_amount){options.prealloc.value, options.prealloc.kind & WEIR_AMOUNT_KIND};
     options.prealloc_min = plain;
     options.prealloc_min.value += 2;
@@ -226,7 +226,7 @@ TEST(test_both_fractions_at_once_are_refused) {
 
 /* A framework's preallocation replaces that of a profile. A framework that preallocates nothing leaves the profile in
  * effect. */
-TEST_EACH(4 * (WEIR_PLACE_TELLS + 1), test_profile_and_compatibility) {
+TEST_EACH(4 * (WEIR_PLACE_RUN + 1), test_profile_and_compatibility) {
     int place = _i / 4;
     int none = _i % 4 < 2;
 
@@ -241,7 +241,7 @@ TEST_EACH(4 * (WEIR_PLACE_TELLS + 1), test_profile_and_compatibility) {
     clear_settings();
     set_variable("WEIR_PROFILE", "off");
     set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", "false");
-    EXPECT_READ_AT(NULL, WEIR_PLACE_TELLS, 0, WEIR_OK);
+    EXPECT_READ_AT(NULL, WEIR_PLACE_RUN, 0, WEIR_OK);
     ck_assert(weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
 }
 
@@ -351,8 +351,8 @@ TEST_EACH(ROWS(engine_truth), test_engine_by_compatibility) {
     ck_assert_int_eq(options.engine, WEIR_ENGINE_DIRECT);
 }
 
-#define TELLS WEIR_PLACE_TELLS
-#define USER WEIR_PLACE_USER
+#define TELLS WEIR_PLACE_RUN
+#define USER WEIR_PLACE_UNMODIFIED
 
 /* The columns x to f are those of the tables above. Each row states the preallocation and its source. No row sets the
  * engine. */

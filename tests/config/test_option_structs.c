@@ -414,7 +414,7 @@ TEST(test_unknown_engines_of_frameworks_draw_a_warning) {
         clear_settings();
         set_variable(cases[i].variable, cases[i].value);
         ck_assert_str_eq(warnings_of_a_reading(0), "");
-        read_in = WEIR_PLACE_USER; /* weir does not own these variables here */
+        read_in = WEIR_PLACE_UNMODIFIED; /* weir does not own these variables here */
         ck_assert_str_eq(warnings_of_a_reading(1), "");
         read_in = WEIR_PLACE_OWN;
         text = warnings_of_a_reading(1);

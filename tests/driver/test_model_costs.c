@@ -152,7 +152,7 @@ TEST(what_is_played_aside_takes_none_of_the_callers_time) {
 
     d->charge(&before);
     started = model_ticks();
-    ck_assert_uint_eq(d->aside(1), 0);
+    ck_assert_uint_eq(d->set_background(1), 0);
     block = alloc(GIB, s);
     ck_assert_uint_gt(model_ticks(), started + MS / 2);
     d->sleep_ns(3 * MS);
@@ -160,7 +160,7 @@ TEST(what_is_played_aside_takes_none_of_the_callers_time) {
     free_async(block, s);
     OK(d->cuStreamSynchronize(s));
     ck_assert_uint_gt(model_ticks(), started + 23 * MS);
-    took = d->aside(0);
+    took = d->set_background(0);
     ck_assert_uint_gt(took, 23 * MS);
     d->charge(&after);
     ck_assert_uint_eq(model_ticks(), started);

@@ -305,7 +305,7 @@ static void read_environment(struct fuzz_bytes *in) {
     weir_options_init(&options);
     options.log = WEIR_LOG_NONE;
     before = options;
-    place = (enum weir_place)fuzz_choice(in, WEIR_PLACE_TELLS + 1);
+    place = (enum weir_place)fuzz_choice(in, WEIR_PLACE_RUN + 1);
     while (in->left > 0 && count < MOST_VARIABLES)
         variables[count++] = take_variable(in);
     environ = variables;

@@ -52,12 +52,12 @@ static _Atomic uint64_t last_weights;
 
 static _Atomic uint64_t noted;
 
-static void report_holding(void *owner, struct weir_holding *out) {
+static void report_holding(void *owner, struct weir_allocator_memory *out) {
     void (*call)(void) = atomic_exchange(&in_tell, NULL);
 
     (void)owner;
     out->reserved = atomic_load(&has_reserve);
-    out->shown = &noted;
+    out->published = &noted;
     out->idle = atomic_load(&last_weights); /* grows with the sum of weights */
     if (call)
         call();
@@ -167,9 +167,9 @@ static struct weir_registry_entry own_entry(void) {
 }
 
 static uint64_t ask_others(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
-    *said = weir__process_peers_ask(
-        own, (struct weir_ask){bytes, weir__registry_now(), ms_from_now(ms)}, NULL);
-    return said->given;
+    *said = weir__process_peers_request(
+        own, (struct weir_memory_request){bytes, weir__registry_now(), ms_from_now(ms)}, NULL);
+    return said->freed;
 }
 
 CASE("asking", 60, set_up_device, remove_folder);
@@ -191,12 +191,12 @@ TEST(nobody_is_there_or_no_time) {
 
     own = join_registry(driver, 0);
     ANSWERS(0, ask_others(MIB, 1, &said));
-    MUST_EQ(said.kept, UINT64_MAX);
+    MUST_EQ(said.unavailable, UINT64_MAX);
     comes(0, 10 * MIB, 0);
-    said = weir__process_peers_ask(own, (struct weir_ask){.bytes = MIB}, NULL);
-    MUST_EQ(said.given, 0);
-    MUST_EQ(said.kept, 0);
-    MUST_EQ(said.late, 0);    /* the other one was not asked */
+    said = weir__process_peers_request(own, (struct weir_memory_request){.bytes = MIB}, NULL);
+    MUST_EQ(said.freed, 0);
+    MUST_EQ(said.unavailable, 0);
+    MUST_EQ(said.has_timeout, 0);   /* the other one was not asked */
     MUST_EQ(said.is_incomplete, 1); /* but it may have idle memory */
     leave_registry(own);
 }
@@ -207,7 +207,7 @@ enum { ASKING_MS = 400, SILENCE_MS = 2000, LOOKS = 5 };
  * a deadline may have passed before any process was asked, or if a silent process could be asked again. */
 static int ask_the_silent(struct weir_answers said[LOOKS]) {
     uint64_t began = weir__registry_now();
-    struct weir_ask ask;
+    struct weir_memory_request ask;
     int in_time = 1;
 
     for (int i = 0; i < LOOKS; i++) {
@@ -217,8 +217,9 @@ static int ask_the_silent(struct weir_answers said[LOOKS]) {
             other[2].start++;
             publish_idle(2, 40, 3);
         }
-        ask = (struct weir_ask){MIB, i < 2 ? began : weir__registry_now(), ms_from_now(ASKING_MS)};
-        said[i] = weir__process_peers_ask(own, ask, NULL);
+        ask = (struct weir_memory_request){MIB, i < 2 ? began : weir__registry_now(),
+                                           ms_from_now(ASKING_MS)};
+        said[i] = weir__process_peers_request(own, ask, NULL);
         in_time &= weir__registry_now() < ask.deadline_ns;
     }
     return in_time && weir__registry_now() < began + SILENCE_MS * MS;
@@ -239,20 +240,20 @@ TEST(the_silent_are_left_alone) {
             publish_idle(i, (uint64_t)10 << i, i == 0 ? 5 : i == 1 ? 1 : 3);
         }
     for (int i = 0; i < LOOKS; i++) {
-        MUST_EQ(said[i].given, 0);
-        MUST_EQ(said[i].kept, kept[i]);
+        MUST_EQ(said[i].freed, 0);
+        MUST_EQ(said[i].unavailable, kept[i]);
     }
-    MUST_EQ(said[0].heard, 0);
-    MUST_EQ(said[0].late, 1);
+    MUST_EQ(said[0].has_answer, 0);
+    MUST_EQ(said[0].has_timeout, 1);
     MUST_EQ(said[0].is_incomplete, 1);
-    MUST_EQ(said[1].late, 0); /* continues the first request */
+    MUST_EQ(said[1].has_timeout, 0); /* continues the first request */
     MUST_EQ(said[1].is_incomplete, 1);
-    MUST_EQ(said[2].late, 0);
+    MUST_EQ(said[2].has_timeout, 0);
     MUST_EQ(said[2].is_incomplete, 0);
     leave_registry(own);
 }
 
-/* A request asks at most WEIR_REGISTRY_ASKS processes at once, and the rest later. */
+/* A request asks at most WEIR_REGISTRY_REQUESTS processes at once, and the rest later. */
 TEST(more_than_are_asked_at_once) {
     struct weir_answers said;
     uint64_t sum = 0;
@@ -264,7 +265,7 @@ TEST(more_than_are_asked_at_once) {
     }
     ANSWERS(0, ask_others(MIB, 200, &said));
     ANSWERS(0, ask_others(MIB, 200, &said));
-    MUST_EQ(said.kept, sum);
+    MUST_EQ(said.unavailable, sum);
     leave_registry(own);
 }
 
@@ -317,7 +318,7 @@ TEST_EACH(WAYS, an_end_counts_as_an_answer) {
     own = join_registry(driver, 0);
     comes(0, 10, 0);
     comes(1, 20, 1); /* this one never answers */
-    for (int i = 0; i < TRIES && (said.given != given[_i] || !said.heard); i++) {
+    for (int i = 0; i < TRIES && (said.freed != given[_i] || !said.has_answer); i++) {
         if (i > 0 && weir__registry_slot(&other[0]) < 0) {
             weir__registry_close(&other[0]);
             comes(0, 10, 0);
@@ -332,8 +333,8 @@ TEST_EACH(WAYS, an_end_counts_as_an_answer) {
         atomic_store(&has_asked, 1);
         ANSWERS(0, pthread_join(thread, NULL));
     }
-    MUST_EQ(said.given, given[_i]);
-    MUST_EQ(said.heard, 1);
+    MUST_EQ(said.freed, given[_i]);
+    MUST_EQ(said.has_answer, 1);
     MUST_EQ(own_entry().until_ns, 0);
     leave_registry(own);
 }
@@ -409,7 +410,7 @@ TEST(a_check_of_settings_joins_no_registry) {
 static void asks(uint64_t slot, uint64_t start, uint64_t sequence) {
     struct weir_registry_entry entry = {.sequence = sequence, .until_ns = ms_from_now(20000)};
 
-    entry.ask[2] = (struct weir_registry_ask){slot, start, 5};
+    entry.request[2] = (struct weir_registry_request){slot, start, 5};
     says(0, entry);
     weir__registry_ring(&other[0]);
 }

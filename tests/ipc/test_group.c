@@ -392,7 +392,7 @@ static pid_t fork_ending_member(void) {
             _exit(1);
         weir__group_end(&g);
         weir__group_uncharge(&g, WEIR_GROUP_RESERVE, 1); /* a later destructor may do this */
-        weir__group_charge_anyway(&g, WEIR_GROUP_RESERVE, 1);
+        weir__group_charge_unlimited(&g, WEIR_GROUP_RESERVE, 1);
         if (write(say_by[1], "r", 1) != 1)
             _exit(1);
         close(go_by[1]);
@@ -509,7 +509,7 @@ TEST(test_old_and_new_members_have_one_limit) {
     join_training_group(&late, LIMIT);
     ck_assert(weir__group_charge(&late, WEIR_GROUP_RESERVE, LIMIT / 4));
     weir__group_uncharge(&near, WEIR_GROUP_GRAPH, 1);
-    weir__group_charge_anyway(&near, WEIR_GROUP_GRAPH, 1);
+    weir__group_charge_unlimited(&near, WEIR_GROUP_GRAPH, 1);
     ck_assert_uint_eq(weir__group_used(&late), LIMIT / 2);
     ck_assert_int_eq(write(go_by[1], &byte, 1), 1);
     ck_assert_int_eq(read(say_by[0], &byte, 1), 1);

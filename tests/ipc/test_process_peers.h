@@ -15,7 +15,7 @@
 #include "api/drop_in.h"
 #include "ipc/registry.h"
 #include "ipc/process_peers.h"
-#include "ipc/turn_lock.h"
+#include "ipc/process_lock.h"
 #include "driver/model/model_shared.h"
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/model_device.h"

@@ -260,7 +260,7 @@ static uint64_t asked_by(const struct child *c) {
         (void)weir__registry_read(&look, slot, &says);
     }
     weir__registry_close(&look);
-    return says.asked / MIB;
+    return says.requested / MIB;
 }
 
 /* A waiting request asks only for the missing bytes, so that the other process keeps the rest of its idle memory. */
@@ -311,7 +311,7 @@ static uint64_t ask_for(uint64_t bytes) {
         ck_assert_int_lt(++slot, WEIR_SLOTS);
     entry.sequence++;
     entry.until_ns = weir__registry_now() + 20000 * MS;
-    entry.ask[0] = (struct weir_registry_ask){(uint64_t)slot, other.start, bytes};
+    entry.request[0] = (struct weir_registry_request){(uint64_t)slot, other.start, bytes};
     weir__registry_publish(&registry, &entry);
     weir__registry_ring(&registry);
     for (;;) {

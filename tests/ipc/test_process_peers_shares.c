@@ -206,8 +206,8 @@ TEST(test_a_peer_that_grows_again_is_not_asked_for_ever) {
         ck_assert_int_lt(slot, WEIR_SLOTS);
         (void)weir__registry_read(&registry, slot, &two_says);
     }
-    ck_assert_uint_ge(two_says.asked, 64 * MIB);
-    ck_assert_uint_le(two_says.asked, 1024 * MIB);
+    ck_assert_uint_ge(two_says.requested, 64 * MIB);
+    ck_assert_uint_le(two_says.requested, 1024 * MIB);
     weir__registry_close(&registry);
     weir__model_shared_free(0, 700 * MIB);
 }

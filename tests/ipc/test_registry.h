@@ -91,7 +91,7 @@ static inline void note_ending(int slot, const struct weir_registry_entry *of, v
 static inline uint64_t ending(void) {
     uint64_t reserve = 0;
 
-    weir__registry_ending(&registry, note_ending, &reserve);
+    weir__registry_each_ending(&registry, note_ending, &reserve);
     return reserve;
 }
 

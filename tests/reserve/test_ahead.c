@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_ahead.c: background growth by a thread, on the device model.
  *
- * The driver table lacks `aside`, as that of a real device does, so a thread grows the reserved memory. A test waits
+ * The driver table lacks `set_background`, as on a real device, so a thread grows the reserved memory. A test waits
  * for each step that must come, and waits 20 ms longer to see that no other step comes. */
 #include "tests/fixtures/ahead.h"
 

@@ -8,7 +8,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 
-#include "ipc/turn_lock.h"
+#include "ipc/process_lock.h"
 #include "tests/fixtures/own_file.h"
 
 /* A process that holds the lock until a byte arrives in its pipe, or until it is killed. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* turns.pml: processes that preallocate shares of what is free take turns (lib/reserve/goal.c,
- * lib/ipc/turn_lock.c).
+ * lib/ipc/process_lock.c).
  *
  * Two processes of one user.  Each may wait for the other to end its preallocation, not longer than it wants to;
  * under the lock it takes half of what is free then, in two steps, and gives the lock back.  It may fork a child

@@ -369,7 +369,7 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
     if (!p->group)
         return;
     if (counted > p->bytes)
-        weir__group_charge_anyway(p->group, p->kind, counted - p->bytes);
+        weir__group_charge_unlimited(p->group, p->kind, counted - p->bytes);
     else
         weir__group_uncharge(p->group, p->kind, p->bytes - counted);
 }
@@ -512,7 +512,7 @@ static void set_graph_bytes(CUdevice device, uint64_t now) {
     captured[device] = 0;
     sums.kind[WEIR_GROUP_GRAPH] += now - before;
     if (g && now > before)
-        weir__group_charge_anyway(g, WEIR_GROUP_GRAPH, now - before);
+        weir__group_charge_unlimited(g, WEIR_GROUP_GRAPH, now - before);
     else if (g)
         weir__group_uncharge(g, WEIR_GROUP_GRAPH, before - now);
 }

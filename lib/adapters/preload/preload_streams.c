@@ -90,7 +90,7 @@ static void mark_weir_thread(void) {
 
 static __attribute__((constructor)) void begin_process(void) {
     weir__thread_watch(mark_weir_thread);
-    weir__group_counts_here();
+    weir__group_set_charged_by_preload();
 
     (void)pthread_atfork(NULL, NULL, reset_streams_in_child); /* fails only without host memory */
 }

@@ -2,16 +2,12 @@
 /* model.c: the driver table of the device model, its virtual clock, its planned failures, and its reset.
  *
  * Every entry point of the table calls begin(), which counts the call, returns a planned failure, and advances the
- * clock by the fixed cost of the call.  Then the function weir__model_<entry> does the work and advances the clock by
- * all other costs.  The fast path of begin() takes no lock and makes one comparison.  Each thread stores the usual
- * value of weir__model.state.  If the state differs from the stored value (because of a planned failure, a measurement,
- * a reset or a fork), begin() takes the slow path.
+ * clock by the call's fixed cost.  Then weir__model_<entry> does the work and charges all other costs.  begin() takes
+ * no lock unless weir__model.state differs from the value that the thread has stored, because of a planned failure, a
+ * measurement, a reset or a fork.
  *
- * The clock is one counter of nanoseconds.  Every call of every thread advances the clock, at the latest when the
- * thread reads the clock.  So concurrent calls of several threads take as much time as sequential calls.  With the real
- * driver most calls behave so, too, because the driver has a lock.
- *
- * This file must not depend on what an entry point does, or on the layers above driver.h.
+ * The clock is one counter for all threads, so concurrent calls take as much time as sequential ones, as most calls of
+ * the real driver do, which has a lock.  A thread adds its calls' time at the latest when it reads the clock.
  */
 #include "base/clock.h"
 #include "base/thread.h"
@@ -24,9 +20,9 @@
 
 struct model weir__model = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* A key whose destructor frees the model's data of a thread that ends. */
+/* The destructor of this key frees the model's data of a thread that ends. */
 static pthread_key_t thread_key;
-static int prepared;             /* set once prepare_process() has succeeded; guarded by the lock */
+static int prepared; /* guarded by the lock */
 static _Thread_local struct model_thread *own_state;
 
 /* ---- Handles ---- */
@@ -41,8 +37,8 @@ static const struct slab_size {
 
 #define SLABS (sizeof slabs / sizeof slabs[0])
 
-/* Allocates the slots of one kind of object.  The memory is on the heap, so that a leak checker follows the pointers
- * in the slots.  The allocation is so large that the kernel maps it separately and commits only used pages. */
+/* Allocates the slots of one kind of object: on the heap, so that a leak checker follows the pointers in them, and so
+ * large that the kernel maps the memory separately and commits only used pages. */
 static int slab_make(const struct slab_size *size) {
     size->slab->base = calloc(size->limit, size->stride);
     size->slab->stride = size->stride;
@@ -92,7 +88,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* Returns the value of weir__model.state with which a driver call takes the fast path, after the last reset. */
+/* Returns the value of weir__model.state with which a driver call takes the fast path. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }
@@ -103,8 +99,7 @@ static void retire_thread(void *pointer) {
     int i;
 
     if (state & MODEL_FORKED)
-        /* Another thread of the parent may have held the lock at fork(); it does not exist here. */
-        return;
+        return; /* another thread of the parent may have held the lock at fork() */
     weir__model_lock();
     for (i = 0; i < WEIR_ENTRY_COUNT; i++)
         weir__model.retired_calls[i] += atomic_load_explicit(&self->calls[i], memory_order_relaxed);
@@ -122,8 +117,8 @@ static void retire_thread(void *pointer) {
     own_state = NULL;
 }
 
-/* Makes the model's data of the calling thread at its first driver call.  At its first call after a reset,
- * initialises the data again.  Returns NULL if there is no host memory. */
+/* Makes the model's data of the calling thread at its first driver call, and initialises them again at its first call
+ * after a reset.  Returns NULL if there is no host memory. */
 static struct model_thread *renew_thread(struct model_thread *self) {
     int is_new = !self;
 
@@ -136,7 +131,7 @@ static struct model_thread *renew_thread(struct model_thread *self) {
     }
     self->depth = 0;
     self->capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    memset(self->own, 0, sizeof self->own);
+    memset(self->per_thread, 0, sizeof self->per_thread);
     self->state = usual_state(atomic_load_explicit(&weir__model.state, memory_order_relaxed));
     if (!is_new)
         return self;
@@ -188,15 +183,13 @@ void weir__model_wait_until(uint64_t ns) {
 /* ---- Steps that all entries of the table share ---- */
 
 struct call {
-    /* The real time when the call began, or 0 if the model does not measure real time. */
-    uint64_t start_ns;
+    uint64_t start_ns; /* real time; 0 if the model does not measure it */
     CUresult result;
     int is_recorded; /* set if the call must be added to the recorded driver calls */
 };
 
-/* Returns the result of a driver call in a child of fork(), in which the driver does not work.  cuMemAlloc is out of
- * memory, as with a real driver.  A pool can still allocate from its idle memory (model_pool_alloc.c), as with a real
- * driver. */
+/* Returns the result of a driver call in a child of fork(), like a real driver: cuMemAlloc is out of memory, and a pool
+ * can still allocate from its idle memory (model_pool_alloc.c). */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -208,8 +201,7 @@ static CUresult forked_result(enum weir_driver_entry entry) {
     }
 }
 
-/* Counts a driver call towards a planned failure.  Returns the planned result if this call must fail, else
- * CUDA_SUCCESS. */
+/* Counts a call of a driver function.  Returns the planned result if this call must fail, else CUDA_SUCCESS. */
 static CUresult count_down(struct model_fault *fault) {
     if (fault->countdown == 0)
         return CUDA_SUCCESS;
@@ -275,8 +267,7 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
     return result;
 }
 
-/* For the measurement of real time: how long this thread has waited for a processor, and when it last called
- * charge(). */
+/* How long this thread has waited for a processor, and when it last called charge(). */
 static _Thread_local struct weir_waits own_waits;
 static _Thread_local uint64_t own_charged_ns;
 
@@ -307,8 +298,8 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* Expands to eleven arguments, for driver calls with at most eleven.  The macro drops its first parameter, which only
- * exists because a driver call may have no arguments. */
+/* Expands to eleven arguments, for driver calls with at most eleven.  The macro drops its first parameter, since a
+ * driver call may have no arguments. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -316,8 +307,8 @@ static inline CUresult finish(const struct call *call) {
     ARGUMENTS_12(NULL, ##__VA_ARGS__, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
                  NULL, NULL)
 
-/* Returns 1 if the group of driver calls needs virtual memory management and the simulated device does not support
- * it; else 0. */
+/* Returns 1 if the calls of the group need virtual memory management, which the simulated device does not support; else
+ * 0. */
 static inline int lacks_group(unsigned group) {
     return group & (WEIR_CAP_VIRTUAL | WEIR_CAP_IPC) && !weir__model.profile.virtual_memory;
 }
@@ -337,8 +328,8 @@ static inline int lacks_group(unsigned group) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* Defines the driver calls that programs make, but weir never makes.  Such a call is counted as a call of `like`, a
- * similar driver call, and has its cost. */
+/* Defines the driver calls that programs make, but weir never makes.  The model counts and charges such a call as
+ * `like`, a similar driver call. */
 #define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
     CUresult weir__program_##name params {                                                         \
         struct call call;                                                                          \
@@ -350,9 +341,9 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* Returns the time in ns that the measurement of one driver call takes, but does not itself contain: parts of the two
- * clock readings and of the addition.  Returns the least of several rounds, because a round may be interrupted.  The
- * function may change host_ns, since no measurement runs yet. */
+/* Returns the time in ns by which the measurement of one driver call is too short: parts of the two clock readings and
+ * of the addition.  Uses the least of several rounds, since a round may be interrupted.  May change host_ns, since no
+ * measurement runs yet. */
 static uint64_t measurement_overhead(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;
@@ -381,8 +372,7 @@ static uint64_t measurement_overhead(void) {
 static void charge(struct weir_driver_charge *out) {
     uint64_t now = weir__clock_ns();
 
-    /* Discards this thread's waits for a processor until now, so that they do not reduce a time that is measured
-     * later. */
+    /* Discards this thread's waits for a processor until now, so that they reduce no later measurement. */
     (void)weir__thread_waits_in(&own_waits, now - own_charged_ns);
     own_charged_ns = now;
     if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
@@ -397,13 +387,13 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a period in which this thread does work for which a real system would use another thread.  Adds the
- * real time of the period to the time inside the model, because on a real system it would not delay the caller. */
-static uint64_t aside(int begins) {
+/* Begins or ends a period in which this thread does work that a real program would do in another thread.  Adds the real
+ * time of the period to the time inside the model, since it would not delay a real caller. */
+static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
 
-    /* Adds this thread's pending time to the shared clock, or to the clock of the period that ends. */
+    /* Adds this thread's pending time to the clock of the period that ends, or to the shared clock. */
     (void)weir__model_now();
     took = a->ns;
     if (a->start_ns && !begins) {
@@ -422,8 +412,7 @@ static uint64_t aside(int begins) {
 
 /* ---- Faults and counts ---- */
 
-/* Sets the bit MODEL_FAULTS of weir__model.state if any failure of a driver call is planned; otherwise clears the
- * bit.  The caller holds the lock. */
+/* Sets the bit MODEL_FAULTS of weir__model.state if a failure is planned, and clears it otherwise. */
 static void update_fault_bit(void) {
     int i, any = 0;
 
@@ -488,7 +477,7 @@ static const struct weir_driver newest = {
     .ticks = weir__model_now_ns,
     .sleep_ns = weir__model_advance,
     .charge = charge,
-    .aside = aside,
+    .set_background = set_background,
     .is_shared = weir__model_shared_is,
 #define WEIR_ENTRY(group, name, symbol, version, params, args) .name = entry_##name,
     WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
@@ -498,8 +487,7 @@ static const struct weir_driver newest = {
 
 static struct weir_driver table;
 
-/* Makes the driver table of the model.  For an older driver version, the table has only the driver calls of that
- * version. */
+/* Makes the driver table, without driver calls that are newer than the simulated version. */
 static void make_table(void) {
     table = newest;
     table.version = (int)weir__model.profile.driver_version;
@@ -508,13 +496,12 @@ static void make_table(void) {
 
 /* ---- Making and resetting the model ---- */
 
-/* Marks a child of fork(), in which driver calls must fail. */
 static void mark_child(void) {
     atomic_fetch_or(&weir__model.state, MODEL_FORKED);
 }
 
-/* Allocates the slots for objects, and registers the handlers for fork and the end of threads.  Both stay until the
- * process ends.  Returns 0 on success, -1 with the reason in *failure.  The caller holds the lock. */
+/* Allocates the slots for objects, and registers the handlers for fork and the end of threads; both stay until the
+ * process ends.  Returns 0 on success, -1 with the reason in *failure. */
 static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;
@@ -533,8 +520,8 @@ static int prepare_process(struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Returns 1, with the reason in *failure, if an environment variable of the model is set to the empty string; else 0.
- * An empty value is an error for all variables of weir. */
+/* Returns 1, with the reason in *failure, if an environment variable of the model is set to "", which is an error for
+ * all variables of weir; else 0. */
 static int is_any_empty(struct weir_driver_failure *failure) {
     static const struct {
         const char *name, *expected;
@@ -572,8 +559,8 @@ static int read_device_count(int *count, struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Reads the profile (sizes and times of the device) and the number of devices.  Fields of `setup` override
- * environment variables.  Returns 0 on success, -1 with the reason in *failure. */
+/* Reads the profile and the number of devices.  Fields of `setup` override environment variables.  Returns 0 on
+ * success, -1 with the reason in *failure. */
 static int read_setup(const struct weir_model_setup *setup, struct model_profile *profile,
                       int *devices, struct weir_driver_failure *failure) {
     const char *path = setup->profile ? setup->profile : getenv("WEIR_MODEL_PROFILE");
@@ -592,8 +579,7 @@ static int read_setup(const struct weir_model_setup *setup, struct model_profile
     return 0;
 }
 
-/* Destroys all objects of the model: first blocks and pools, then streams, because pools contain ids of streams.  The
- * caller holds the lock. */
+/* Destroys all objects of the model: blocks and pools before streams, because pools contain ids of streams. */
 static void drop_everything(void) {
     struct model_thread *thread;
     int i;
@@ -637,8 +623,7 @@ static void make_devices(const struct weir_model_setup *setup) {
     weir__model.next_object_id = 1;
 }
 
-/* Makes the model, or resets it if it exists.  Returns 0 on success, -1 with the reason in *failure.  The caller
- * holds the lock. */
+/* Makes or resets the model.  Returns 0 on success, -1 with the reason in *failure. */
 static int make_model(const struct weir_model_setup *setup, struct weir_driver_failure *failure) {
     static struct model_profile profile;
     uint64_t state = atomic_load(&weir__model.state);

@@ -1,35 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_capture.c: stream captures: the streams that take part, and the calls that are forbidden during a capture.
+/* model_capture.c: stream captures: which streams take part, and which calls are forbidden during a capture.  The
+ * README here lists the driver's rules.
  *
  * A capture begins on its origin stream.  A stream that waits for an event of the capture joins the capture.  Each
- * stream of the capture is a branch.  A branch has the number of steps that it has added, and a list of orders: for
- * each other branch, the last step that must be completed before the branch's next step.  Streams outside of captures
- * have such lists, too (model_stream.c).  At the end of the capture, all other branches must be joined: the origin must
- * be ordered after all their steps.  Records of events and waits for events add orders, but no steps.
- *
- * These rules are from cuda.h.  The legacy stream cannot be captured.  While a blocking stream of a context is being
- * captured, any use of the context's legacy stream is error 906; a query of its capture status breaks no capture.
- * cuStreamEndCapture must be called on the origin stream and, unless the capture is relaxed, by the thread that began
- * the capture.  A capture must not depend on work outside of the capture (905), and two captures must not merge (902).
- * The work of a captured event cannot be queried (907).  The mode of a capture says which threads may not make unsafe
- * calls.  An invalidated capture ends with a NULL graph and error 901.  The programming guide says that the host may
- * not query, or wait for, a captured stream or its context.  It also says that a forbidden operation invalidates the
- * captures of the streams concerned.
- *
- * These facts were measured (H200, driver 580).  Unsafe calls during a capture are: cuMemAlloc, cuMemFree, the query of
- * an event, cuMemPoolGetAttribute and cuMemPoolTrimTo; and on a stream that is not captured: a query, a wait, an
- * allocation from a pool, and a free.  Work on a stream that is not captured is safe, and so is the creation of an
- * event.  cuEventElapsedTime with a captured event fails, but invalidates no capture.  The captured free of a block
- * that no graph has allocated also fails without invalidating a capture.  The end of a capture on another branch than
- * the origin invalidates the capture.  A second begin on a stream, or an end without a begin, is error 401.  A begin on
- * the legacy stream is error 900.  These two errors break no capture.
- *
- * These facts are assumed.  The only other unsafe calls are cuMemAllocHost and cuMemFreeHost.  If the wrong thread ends
- * a capture, nothing changes.  A branch without steps need not be joined.  Destroying the origin stream ends its
- * capture, and destroying another stream of a capture invalidates the capture.  An event that was recorded in a capture
- * counts as captured even after the end of the capture.
- *
- * This file must not depend on what a captured step does.
+ * stream has a branch: the steps that it has added, and a list of the last step of each other branch that must be
+ * completed before its next step (as in model_stream.c).  At the end, the origin must be ordered after all steps of the
+ * other branches.
  */
 #include "driver/model/model_inside.h"
 
@@ -38,7 +14,7 @@
 struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
-    uint64_t steps; /* the number of steps that the branch has added to the capture */
+    uint64_t steps; /* steps that this stream has added to the capture */
     /* For each other stream of the capture, its last step that must be completed before the next step of this
      * stream. */
     struct model_orders after;
@@ -48,7 +24,7 @@ struct model_branch {
 struct model_capture {
     uint64_t id;
     CUstreamCaptureMode mode;
-    /* The thread that began the capture, or NULL if this thread has ended. */
+    /* the thread that began the capture, or NULL if it has ended */
     const struct model_thread *thread;
     int invalid;
     struct model_stream *origin;
@@ -102,7 +78,7 @@ static void drop_branch(struct model_branch *branch) {
     free(branch);
 }
 
-/* Ends a capture.  The caller has already passed the captured steps to a graph, or has freed them. */
+/* Ends a capture, after the caller has passed the captured steps to a graph or freed them. */
 static void end_capture(struct model_capture *capture) {
     struct model_capture **link = &weir__model.captures;
 
@@ -154,7 +130,7 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
 
 /* ---- Checks of calls during captures ---- */
 
-/* Returns 1 if a stream of the context takes part in the capture, else 0.  If `blocking` is set, ignores non-blocking
+/* Returns 1 if a stream of the context takes part in the capture, else 0.  With `blocking`, ignores non-blocking
  * streams. */
 static int has_branch_in(const struct model_capture *capture, const struct model_context *context,
                          int blocking) {
@@ -167,8 +143,8 @@ static int has_branch_in(const struct model_capture *capture, const struct model
     return 0;
 }
 
-/* Invalidates all captures in which a stream of the context takes part.  If there is such a capture, returns
- * `result`, else CUDA_SUCCESS.  If `blocking` is set, ignores non-blocking streams. */
+/* Invalidates all captures in which a stream of the context takes part.  Returns `result` if there was one, else
+ * CUDA_SUCCESS.  With `blocking`, ignores non-blocking streams. */
 static CUresult break_captures_of(const struct model_context *context, int blocking,
                                   CUresult result) {
     CUresult why = CUDA_SUCCESS;
@@ -216,8 +192,8 @@ CUresult weir__model_capture_check_context(const struct model_context *context) 
     return break_captures_of(context, 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-/* CUDA forbids some calls, such as cuMemAlloc, while a stream is being captured.  Whether the call fails and
- * invalidates the capture depends on the modes of the capture and of the thread (cuThreadExchangeStreamCaptureMode). */
+/* CUDA forbids some calls, such as cuMemAlloc, while a stream is being captured.  The modes of the capture and of the
+ * thread (cuThreadExchangeStreamCaptureMode) decide whether the call fails and invalidates the capture. */
 CUresult weir__model_capture_check_unsafe(void) {
     const struct model_thread *self = weir__model_thread();
     CUresult result = CUDA_SUCCESS;
@@ -244,8 +220,8 @@ struct model_plan *weir__model_capture_plan(const struct model_branch *branch) {
     return branch->capture->plan;
 }
 
-/* Adds an operation to the captured steps.  If there is no host memory, invalidates the capture, since a graph
- * without this step would be wrong. */
+/* Adds an operation to the captured steps.  If there is no host memory, invalidates the capture, since a graph without
+ * this step would be wrong. */
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step) {
     weir__model_charge(weir__model.profile.capture_step_ns);
     if (weir__model_plan_add(branch->capture->plan, step) != 0)
@@ -268,7 +244,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
     if (event->capture_id && !capture)
         return branch ? break_capture(branch->capture, CUDA_ERROR_CAPTURED_EVENT)
                       : CUDA_ERROR_CAPTURED_EVENT;
-    /* The event was recorded outside of the capture of the waiting stream, or was never recorded. */
+    /* The event was never recorded, or outside of the waiting stream's capture. */
     if (!capture)
         return event->stream_id
                    ? break_capture(branch->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
@@ -291,7 +267,6 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
 
 /* ---- Beginning and ending a capture ---- */
 
-/* Begins a capture on the stream.  The caller holds the lock. */
 static CUresult begin_stream_capture(struct model_stream *stream, CUstreamCaptureMode mode) {
     struct model_capture *capture;
 
@@ -355,9 +330,8 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends the capture that began on the stream, and makes the graph.  In the correct thread, the capture ends even if
- * the function returns an error.  If the capture began on another stream, invalidates the capture and returns an
- * error.  The caller holds the lock. */
+/* Ends the capture that began on the stream, and makes the graph.  In the correct thread, the capture ends even if the
+ * function returns an error.  If the capture began on another stream, invalidates the capture and returns an error. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* model_device.c: the devices of the device model and their primary contexts.
  *
- * A device has one primary context, which lives while any caller retains it.  Each thread has its own stack of current
- * contexts, so queries, pushes and pops take no lock.  If a context is destroyed while it is current in a thread, the
- * context stays on the stack of the thread, and every use of the context fails.  Pools and their memory outlive the
- * context (documented).  cuMemAlloc blocks, streams and events are destroyed with their context.
- *
- * This file must not depend on pools, on the placement of blocks, or on the clock.
+ * A device has one primary context, which exists while any caller retains it.  Each thread has its own stack of current
+ * contexts, so queries, pushes and pops take no lock.  A destroyed context stays on the stacks of threads, and every
+ * use of it fails.  Its cuMemAlloc blocks, streams and events are destroyed; pools outlive it (documented).
  */
 #include "driver/model/model_inside.h"
 
@@ -69,7 +66,7 @@ CUresult weir__model_cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
         return CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         memcpy(uuid->bytes, "weir-model-gpu-", 15);
-        if (key != 0) /* processes that share the modelled devices by a file get equal UUIDs */
+        if (key != 0) /* processes that share the modelled devices get equal UUIDs */
             memcpy(uuid->bytes + 5, &key, sizeof key);
         uuid->bytes[15] = (char)device;
     }
@@ -125,8 +122,7 @@ static int is_alive(const struct model_context *context) {
     return atomic_load_explicit(&context->retained, memory_order_acquire) > 0;
 }
 
-/* Returns the context with this handle, even if the context was destroyed.  Returns NULL if no context has the
- * handle. */
+/* Returns the context with this handle, even if it was destroyed, or NULL if no context has the handle. */
 static struct model_context *find_context(CUcontext handle) {
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)weir__model.devices;
     size_t device = offset / sizeof weir__model.devices[0];
@@ -152,7 +148,7 @@ struct model_context *weir__model_current(CUresult *why) {
     return NULL;
 }
 
-/* Allocates the device memory of a context, and makes its legacy stream.  The caller holds the lock. */
+/* Allocates the device memory of a context, and makes its legacy stream. */
 static CUresult make_context(struct model_context *context) {
     struct model_device *device = &weir__model.devices[context->device];
 
@@ -239,8 +235,7 @@ CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-/* Replaces the top of the thread's stack of contexts, which is the current context.  If the stack is empty, pushes
- * the context.  If `handle` is NULL, only pops the current context. */
+/* Replaces the current context of the thread.  If its stack is empty, pushes the context; if `handle` is NULL, pops. */
 CUresult weir__model_cuCtxSetCurrent(CUcontext handle) {
     struct model_thread *self = weir__model_thread();
     int depth = self->depth;
@@ -265,8 +260,6 @@ CUresult weir__model_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *f
     return result;
 }
 
-/* Returns 1 if `device` can access the memory of device `other`, because they are equal or are peers in the profile;
- * else 0. */
 int weir__model_has_peer_access(int device, int other) {
     uint64_t together = weir__model.profile.peers;
 
@@ -302,7 +295,7 @@ CUresult weir__model_cuCtxPopCurrent(CUcontext *handle) {
 
 /* ---- Results ---- */
 
-/* Finds the name of a result.  The list of constants also contains other constants, which the function skips. */
+/* Finds the name of a result.  Skips constants of the list that are no results. */
 CUresult weir__model_cuGetErrorName(CUresult result, const char **name) {
     static const struct {
         const char *name;

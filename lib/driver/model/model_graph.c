@@ -1,31 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* model_graph.c: graphs: lists of captured steps, the launches of graphs, and the memory that graphs allocate.
+/* model_graph.c: graphs (lists of captured steps), their launches, and the memory that they allocate.  The README here
+ * lists the driver's rules.
  *
- * A plan is a list of steps in the order of their capture.  A launch runs the steps in this order, one after the other,
- * on the stream of the launch.  A graph and its executables share one plan.
+ * A plan is a list of steps in the order of their capture.  A launch runs them in this order on one stream.  A graph
+ * and its executables share a plan.
  *
- * An allocation gets its address when it is captured.  It has its own mapping of whole pages.  A program can access the
- * mapping from the launch that runs the allocation until the free.  The physical memory belongs to the graph memory of
- * the device.  A launch uses free graph memory first, and then allocates memory of the device.  Only
- * cuDeviceGraphMemTrim returns unused graph memory to the device.  The struct of an allocation exists while a step
- * names the allocation or while the memory is allocated.
- *
- * These rules are from cuda.h.  A captured free must name an allocation of a graph, and only one step of all graphs may
- * free an allocation.  If an allocation of the last launch is not freed, the next launch is an invalid value; with
- * AUTO_FREE_ON_LAUNCH, the next launch frees the allocation first.  An allocation that its own graph does not free is
- * freed by cuMemFree, cuMemFreeAsync or another graph.  A graph that allocates memory has at most one executable at a
- * time.  Launches of one executable run one after the other.  Destroying a graph or an executable frees no allocation.
- * The programming guide says that graph memory is separate from all pools, is mapped at the launch, and stays reserved
- * until a trim.  It was measured that the captured free of a block that no graph has allocated is an invalid value, and
- * that the capture stays valid.
- *
- * These facts are assumed.  The granularity is one page (page_bytes).  Two allocations of one graph never share an
- * address.  A second executable of a graph with memory is an invalid value.  A launch that frees an allocation that is
- * not allocated is an invalid value.  The capture of a launch of a graph with memory is error 801.  If a step accesses
- * memory that does not exist, the launch returns error 700, but no context becomes unusable.
- *
- * This file submits work to streams and adds steps to captures.  It must not depend on streams and captures in any
- * other way.
+ * An allocation gets its address, a mapping of whole pages, when it is captured.  A program can access it from the
+ * launch that runs the allocation until the free.  A launch uses free graph memory of the device first, and then new
+ * memory.  The struct of an allocation exists while a step names it or it is allocated.
  */
 #include "driver/model/model_inside.h"
 
@@ -47,7 +29,7 @@ struct model_graph_block {
     struct model_block block;
     struct model_node all; /* the node in the tree of all memory of graphs; `key` is the address */
     struct model_device *device;
-    /* The steps of the graph that allocates the block, or NULL once these steps were freed. */
+    /* the steps of the graph that allocates the block; NULL once they were freed */
     const struct model_plan *owner;
     uint64_t mapped; /* the size of the block's own mapping, in whole pages */
     int holders;     /* the number of graph steps for the block, plus 1 while it is allocated */
@@ -71,7 +53,7 @@ _Static_assert(sizeof(struct model_exec) <= 64, "an executable fits its slot");
 
 /* ---- Memory ---- */
 
-/* Returns the last memory of a graph that begins at `address` or before it, or NULL if there is none. */
+/* Returns the last memory of a graph that begins at `address` or before it, or NULL. */
 static struct model_graph_block *block_before(uint64_t address) {
     struct model_node *node = weir__model_tree_floor(weir__model.graph_blocks, address, 0);
 
@@ -127,8 +109,8 @@ static void drop_holder(struct model_graph_block *block) {
         drop_block(block);
 }
 
-/* Changes the protection of a block's memory by mapping it again.  (After mprotect, Valgrind would examine the memory
- * byte by byte.)  Returns 0 on success, else -1. */
+/* Changes the protection of a block's memory by mapping it again; after mprotect, Valgrind would examine each byte.
+ * Returns 0 on success, else -1. */
 static int remap_graph_block(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED
@@ -140,7 +122,7 @@ static int make_accessible(const struct model_graph_block *block) {
     return remap_graph_block(block, MODEL_ACCESSIBLE);
 }
 
-/* Discards the memory of a block, so that a later access to the block is a memory fault. */
+/* Discards the memory of a block, so that a later access is a memory fault. */
 static void make_inaccessible(const struct model_graph_block *block) {
     (void)!remap_graph_block(block, PROT_NONE);
 }
@@ -166,8 +148,8 @@ void weir__model_graph_block_free(struct model_block *freed, const struct model_
     drop_holder(block);
 }
 
-/* Returns the unused memory of graphs to the device.  Freed memory counts as unused only after the work before the
- * free is completed. */
+/* Returns the unused memory of graphs to the device.  Freed memory is unused only after the work before the free is
+ * completed. */
 CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     CUresult result = weir__model_device_check(number);
     struct model_device *device;
@@ -184,8 +166,7 @@ CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     return CUDA_SUCCESS;
 }
 
-/* Reads the used or the reserved memory of graphs.  The model supports no other attribute, and returns an invalid
- * value. */
+/* Reads the used or the reserved memory of graphs, the only attributes that the model supports. */
 CUresult weir__model_cuDeviceGetGraphMemAttribute(CUdevice number, CUgraphMem_attribute attribute,
                                                   void *value) {
     CUresult result = weir__model_device_check(number);
@@ -324,7 +305,6 @@ CUresult weir__model_cuGraphDestroy(CUgraph handle) {
     return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Makes an executable graph that runs these steps.  The caller holds the lock. */
 static CUresult instantiate(struct model_plan *plan, unsigned long long flags,
                             CUgraphExec *handle) {
     struct model_exec *exec;
@@ -373,7 +353,7 @@ CUresult weir__model_cuGraphExecDestroy(CUgraphExec handle) {
 
 /* ---- Launches ---- */
 
-/* Frees memory that the last launch has allocated and nobody has freed.  Without AUTO_FREE_ON_LAUNCH, returns an
+/* Frees memory that the last launch has allocated and that is not freed yet.  Without AUTO_FREE_ON_LAUNCH, returns an
  * error instead. */
 static CUresult clear_allocations(const struct model_exec *exec,
                                   const struct model_stream *stream) {
@@ -392,7 +372,7 @@ static CUresult clear_allocations(const struct model_exec *exec,
     return CUDA_SUCCESS;
 }
 
-/* Returns by how many bytes the launch will raise the used graph memory of a device at most, while its steps run. */
+/* Returns the bytes by which the launch will raise the used graph memory of a device at most. */
 static uint64_t peak_growth(const struct model_plan *plan, const struct model_device *device) {
     int64_t used = 0, most = 0;
     size_t i;
@@ -434,8 +414,8 @@ static CUresult take_memory(const struct model_plan *plan) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Prepares a launch: checks that memory of other graphs which the launch frees is allocated, and reserves and maps
- * the memory for the launch. */
+/* Prepares a launch: checks that memory of other graphs which the launch frees is allocated, and reserves and maps the
+ * memory for the launch. */
 static CUresult prepare(const struct model_plan *plan) {
     size_t i, mapped;
 
@@ -500,7 +480,7 @@ static CUresult run(struct model_exec *exec, struct model_stream *stream) {
     return result;
 }
 
-/* Adds the steps of a graph to a capture, since the graph is launched on a captured stream. */
+/* Adds the steps of a graph to a capture, because the graph is launched on a captured stream. */
 static CUresult capture_launch(const struct model_plan *plan, struct model_branch *branch) {
     CUresult result = plan->has_memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
     size_t i;
@@ -528,7 +508,7 @@ CUresult weir__model_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
 
 /* ---- Dropping and checking graphs ---- */
 
-/* Frees all graphs and executable graphs.  The caller has ended all captures before. */
+/* Frees all graphs and executables, after all captures have ended. */
 void weir__model_graphs_drop(void) {
     const struct model_slab *slabs[] = {&weir__model.graphs, &weir__model.execs};
     size_t i, used;
@@ -544,7 +524,7 @@ void weir__model_graphs_drop(void) {
         drop_block(block_before(UINT64_MAX));
 }
 
-/* Returns the bytes that graphs have allocated on the device, counting this subtree only. */
+/* Returns the bytes of this subtree's blocks that graphs have allocated on the device. */
 static uint64_t count_used(const struct model_node *node, const struct model_device *device) {
     const struct model_graph_block *block;
     uint64_t used;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* model_inside.h: the data and the functions that the files of the device model share.
  *
- * There is one `weir__model` in a process.  Its lock guards all fields whose comment does not say otherwise.  The calls
- * that weir makes for each request (stream id, capture status, current context) take no lock.  These calls read
- * atomics, fields that never change while their object lives, and the state of the calling thread.  A handle is the
- * address of a slot in a slab.  Slabs are never freed, so the model can check any handle value from a caller without a
- * memory fault.  The model recognises a destroyed handle until the next object of this kind is created, which gets the
- * slot of the destroyed object, as with the real driver.
+ * The lock of `weir__model` guards all fields whose comment does not say otherwise.  The caller of a function holds the
+ * lock, unless a comment says otherwise; the functions that implement driver calls take it themselves.  The queries
+ * that weir makes for each request (stream id, capture status, current context) take no lock: they read only atomics,
+ * fields that never change, and data of the calling thread.
  *
- * The caller of a function holds the lock, unless a comment says otherwise.  The functions that implement the entry
- * points of the table take the lock themselves.
+ * A handle is the address of a slot in a slab.  Slabs are never freed, so the model can check any handle value without
+ * a memory fault.  It recognises a destroyed handle until a new object of the kind reuses the slot, like a real driver.
  *
  * This file must not depend on the layers above driver.h.
  */
@@ -29,14 +27,14 @@
 
 enum { MODEL_DEVICES = 16, MODEL_CONTEXT_DEPTH = 64, MODEL_MEMORY_STRIDE = 64 };
 
-/* The bits of weir__model.state, which each driver call reads first.  The bits from MODEL_GENERATION on are the
- * number of the last reset. */
+/* The bits of weir__model.state, which each driver call reads first.  The bits from MODEL_GENERATION on count the
+ * resets. */
 enum {
-    MODEL_INITIALISED = 1, /* set once cuInit was called */
-    MODEL_FAULTS = 2,      /* set while the failure of a driver call is planned */
-    MODEL_MEASURED = 4,    /* set while the model measures the real time of driver calls */
-    MODEL_FORKED = 8,      /* set in a child of fork() of the process that made the model */
-    MODEL_SEQUENCED = 16,  /* set while the model records the driver calls for a test */
+    MODEL_INITIALISED = 1, /* cuInit was called */
+    MODEL_FAULTS = 2,      /* a failure of a driver call is planned */
+    MODEL_MEASURED = 4,    /* the model measures the real time of driver calls */
+    MODEL_FORKED = 8,      /* this process is a child of fork() */
+    MODEL_SEQUENCED = 16,  /* the model records the driver calls for a test */
     MODEL_GENERATION = 32
 };
 
@@ -83,87 +81,81 @@ void weir__model_sequence_add(enum weir_driver_entry entry,
 
 /* ---- Ordered sets (model_tree.c) ---- */
 
-/* A node of an ordered set, inside the struct that is in the set.  The nodes are sorted by `key` and then by `tie`,
- * and no two nodes are equal in both.  The set is a treap: a search tree that is also a heap by a hash of the node,
- * so its shape does not depend on the order of insertions. */
+/* A node of an ordered set, a member of the struct that is in the set.  The nodes are sorted by `key`, then by `tie`;
+ * no two nodes are equal in both.  The set is a treap: a search tree that is also a heap by a hash of the node, so its
+ * shape does not depend on the order of insertions. */
 struct model_node {
     struct model_node *left, *right;
     uint64_t key, tie;
 };
 
 void weir__model_tree_insert(struct model_node **root, struct model_node *node);
-/* Removes a node from the tree.  The node must be in the tree. */
+/* Removes a node, which must be in the tree. */
 void weir__model_tree_remove(struct model_node **root, struct model_node *node);
-/* Returns the first node with (key, tie) or more, or NULL if there is none. */
+/* Returns the first node that is (key, tie) or greater, or NULL. */
 struct model_node *weir__model_tree_ceiling(struct model_node *root, uint64_t key, uint64_t tie);
-/* Returns the last node with (key, tie) or less, or NULL if there is none. */
+/* Returns the last node that is (key, tie) or less, or NULL. */
 struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key, uint64_t tie);
 
 /* ---- Handles ---- */
 
 /* The first member of each object that has a handle (stream, event, pool and so on). */
 struct model_slot {
-    /* A unique id of the object, or 0 while the slot is free.  The id of a stream is its stream id (cuStreamGetId). */
+    /* a unique number, for a stream its cuStreamGetId; 0 while the slot is free */
     _Atomic uint64_t id;
-    struct model_slot *spare; /* while the slot is free: the next free slot */
-    /* The number of the object in a recording of driver calls, or 0 if it has no number yet. */
-    uint64_t ordinal;
+    struct model_slot *spare; /* the next free slot, while this slot is free */
+    uint64_t ordinal;         /* the object's number in a recording of driver calls, or 0 */
 };
 
 struct model_slab {
     char *base; /* the memory of all slots, which never moves */
     /* The bytes of a slot (a power of two), the number of slots, and the number of slots that were ever used. */
     size_t stride, limit, used;
-    /* The list of free slots that were used before; the last freed slot is the first in the list. */
+    /* The free slots that were used before; the last freed slot is the first. */
     struct model_slot *spare;
 };
 
-/* Allocates a slot for an object with this id.  Returns the slot, whose other bytes are zero, or NULL if all slots
- * are in use. */
+/* Allocates a slot for an object with this id.  Returns the slot, zeroed, or NULL if all slots are in use. */
 void *weir__model_slab_alloc(struct model_slab *slab, uint64_t id);
 void weir__model_slab_free(struct model_slab *slab, void *slot);
-/* Returns the existing object with this handle, or NULL if there is none.  The caller need not hold the lock. */
+/* Returns the existing object with this handle, or NULL.  The caller need not hold the lock. */
 void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* An element of a list that says what a stream waits for: all operations of stream `id` up to number `seq` are
- * completed before the next operation of the waiting stream begins. */
+/* An element of a list that says what a stream waits for: the stream's next operation begins only after the operations
+ * of stream `id` up to number `seq` are completed. */
 struct model_order {
     uint64_t id, seq;
 };
 struct model_orders {
-    struct model_order *item; /* the elements, sorted by stream id */
+    struct model_order *item; /* sorted by stream id */
     size_t count, room;
     int lost; /* set if an element is missing because there was no host memory */
 };
 
 struct model_stream {
     struct model_slot slot;
-    struct model_context *context; /* `context` and `flags` never change while the stream lives */
+    struct model_context *context; /* `context` and `flags` never change while the stream exists */
     unsigned flags;
     _Atomic CUstreamCaptureStatus capture_status;
-    /* This stream's part of a running capture, or NULL if the stream is not being captured. */
-    struct model_branch *branch;
-    /* The number of operations that were submitted to this stream until now. */
-    uint64_t seq;
-    /* The virtual time when all work that was submitted until now is completed. */
-    uint64_t end_ns;
-    /* The operations of other streams that must be completed before the next operation of this stream begins. */
+    struct model_branch *branch; /* the stream's part of a running capture, or NULL */
+    uint64_t seq;                /* the number of operations that were submitted to this stream */
+    uint64_t end_ns;             /* the virtual time when all submitted work is completed */
+    /* The operations of other streams for which the next operation of this stream waits. */
     struct model_orders after;
     struct model_stream *prev, *next; /* links in the context's list of streams */
 };
 
 struct model_event {
     struct model_slot slot;
-    struct model_context *context; /* `context` and `flags` never change while the event lives */
+    struct model_context *context; /* `context` and `flags` never change while the event exists */
     unsigned flags;
-    /* What the last cuEventRecord of the event covers: the operations of this stream up to number `seq`.  Both are 0
-     * before the first record. */
+    /* The last record of the event covers the operations of this stream up to number `seq`; both are 0 before it. */
     uint64_t stream_id, seq;
     uint64_t end_ns;
-    /* The id of the capture in which the event was recorded, or 0.  If it is not 0, `after` contains numbers of
-     * captured steps instead of numbers of operations. */
+    /* The id of the capture in which the event was recorded, or 0.  In a capture, `after` has numbers of captured steps
+     * instead of numbers of operations. */
     uint64_t capture_id;
     struct model_orders after;
     struct model_event *prev, *next; /* links in the context's list of events */
@@ -171,76 +163,71 @@ struct model_event {
 
 /* ---- Devices and contexts ---- */
 
-/* A CUDA context.  Its CUcontext handle is the address of the struct. */
+/* A CUDA context; its handle is the address of the struct. */
 struct model_context {
-    /* How often the context was retained and not yet released; 0 before its creation and after its destruction. */
+    /* The number of retains without a release; 0 before the creation and after the destruction of the context. */
     _Atomic int retained;
-    /* The number of blocking streams that are being captured.  If it is not 0, calls on the legacy stream fail, as
-     * with a real driver. */
+    /* The number of blocking streams that are being captured; calls on the legacy stream fail unless it is 0. */
     _Atomic int capturing;
     int device;
-    struct model_stream *legacy;  /* the legacy stream; set before `retained` becomes 1 */
-    struct model_stream *streams; /* all streams, including the legacy stream */
+    struct model_stream *legacy;  /* set before `retained` becomes 1 */
+    struct model_stream *streams; /* including the legacy stream */
     struct model_event *events;
 };
 
 struct model_device {
-    struct model_context context; /* the primary context of the device */
-    /* A green context, which CUDA makes for a part of a device.  In the model it covers the whole device.  Not used
-     * before a program makes one. */
+    struct model_context context;
+    /* A green context (CUDA's context for a part of a device), unused until a program makes one.  In the model it
+     * covers the whole device. */
     struct model_context green;
-    uint64_t capacity;      /* the memory of the device in bytes; never changes */
-    uint64_t context_bytes; /* the memory that a context uses in bytes; never changes */
-    /* The memory in use, in bytes, by contexts, cuMemAlloc, pools, graphs and physical allocations. */
+    uint64_t capacity;      /* bytes; never changes */
+    uint64_t context_bytes; /* bytes for a context; never changes */
+    /* The bytes of the device that contexts, cuMemAlloc, pools, graphs and physical allocations use. */
     uint64_t physical;
     uint64_t graph_bytes; /* the part of `physical` that is reserved for graphs */
     uint64_t graph_used;  /* the part of `graph_bytes` in allocated memory of graphs */
     /* The virtual time when all work before the last free of graph memory is completed. */
     uint64_t graph_end_ns;
-    /* The virtual time when all work that was submitted to the device until now is completed. */
-    uint64_t work_end_ns;
+    uint64_t work_end_ns;     /* the virtual time when all submitted work is completed */
     struct model_page *pages; /* the pages of small cuMemAlloc blocks that have free space */
-    /* The number of all pages of small cuMemAlloc blocks, including full pages. */
-    uint64_t page_count;
+    uint64_t page_count; /* the number of pages of small cuMemAlloc blocks, full ones included */
     struct model_direct *blocks; /* all allocated blocks of cuMemAlloc */
-    /* Blocks of cuMemAlloc that cuMemFreeAsync has freed, while earlier work on the stream is not completed. */
+    /* Blocks of cuMemAlloc that cuMemFreeAsync has freed, before earlier work on the stream is completed. */
     struct model_direct *pending_frees;
     struct model_pool *default_pool; /* NULL until the program first uses the pool */
-    /* The pool that cuMemAllocAsync uses (cuDeviceSetMemPool); NULL means the default pool. */
+    /* the pool of cuMemAllocAsync (cuDeviceSetMemPool); NULL: the default pool */
     struct model_pool *current_pool;
     struct model_host_block *host_blocks;
 };
 
 /* ---- Blocks ---- */
 
-/* An allocated block of device memory.  All such blocks are in the tree weir__model.blocks, sorted by address.  The
- * structs for blocks of pools, cuMemAlloc and graphs begin with this struct. */
+/* An allocated block of device memory, in the tree weir__model.blocks.  The structs for blocks of pools, cuMemAlloc and
+ * graphs begin with this struct. */
 struct model_block {
     struct model_node node; /* `key` is the start address of the block */
-    uint64_t bytes;         /* the size that the program requested */
-    /* The pool of the block, or NULL if cuMemAlloc or a graph has allocated the block. */
-    struct model_pool *pool;
+    uint64_t bytes;         /* as the program requested */
+    struct model_pool *pool; /* NULL if cuMemAlloc or a graph has allocated the block */
     int of_graph; /* set if the launch of a graph has allocated the block */
     int device;
-    uint64_t id; /* a number that no other allocation has */
+    uint64_t id; /* unique among all allocations */
 };
 
 /* ---- Captures and graphs ---- */
 
 enum model_step_kind { STEP_KERNEL, STEP_USE, STEP_FILL, STEP_COPY, STEP_ALLOC, STEP_FREE };
 
-/* One operation on a stream.  If the stream is being captured, the operation becomes a step of a graph, which each
- * launch of the graph runs.  Otherwise the model runs the operation at once. */
+/* One operation on a stream.  If the stream is being captured, the operation becomes a step of a graph.  Otherwise the
+ * model runs it at once. */
 struct model_step {
     enum model_step_kind kind;
     uint32_t value; /* for a fill: the value of each four bytes */
-    /* The virtual time that the operation takes; 0 for an allocation or a free. */
-    uint64_t duration_ns;
+    uint64_t duration_ns;            /* virtual; 0 for an allocation or a free */
     uint64_t address, bytes;         /* the device memory that the operation uses */
-    uint64_t owner;                  /* for weir__model_use: the number of the owner */
-    const void *from;                /* for a copy: the source */
-    void *to;                        /* for a copy or a fill: the target */
-    struct model_graph_block *block; /* for an allocation or a free: the block */
+    uint64_t owner;                  /* for weir__model_use */
+    const void *from;                /* for a copy */
+    void *to;                        /* for a copy or a fill */
+    struct model_graph_block *block; /* for an allocation or a free */
 };
 
 struct model_plan;   /* the captured operations of a graph; defined in model_graph.c */
@@ -254,22 +241,20 @@ struct model_thread {
     int depth; /* the number of contexts on the thread's context stack */
     CUstreamCaptureMode capture_mode;
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
-    /* The thread's per-thread default stream on each device.  It is destroyed with its context. */
-    struct model_stream *own[MODEL_DEVICES];
-    /* The stream ids of the per-thread default streams.  If the stream in the slot now has another id, the thread's
-     * stream was destroyed. */
-    uint64_t own_id[MODEL_DEVICES];
+    /* The thread's per-thread default stream on each device; destroyed with the context. */
+    struct model_stream *per_thread[MODEL_DEVICES];
+    /* The stream ids of `per_thread`.  If a stream now has another id, the thread's stream was destroyed. */
+    uint64_t per_thread_id[MODEL_DEVICES];
     /* How often this thread has called each driver function.  Only this thread writes the numbers. */
     _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
-    /* Links in the list of all threads, guarded by the model's lock. */
+    /* Links in the list of all threads. */
     struct model_thread *prev, *next;
 };
 
 /* ---- The model ---- */
 
 struct model_fault {
-    /* The planned failure: 1 means that the next call fails, 2 the call after it, and so on; 0 means that no failure
-     * is planned. */
+    /* 1: the next call fails, 2: the call after it, and so on; 0: no failure is planned */
     uint64_t countdown;
     uint64_t then; /* the number of calls from the first failure to a second one, or 0 */
     CUresult result;
@@ -281,36 +266,31 @@ struct model {
     _Atomic uint64_t clock_ns;
     /* The real time that threads have spent in driver calls, while it is measured. */
     _Atomic uint64_t host_ns;
-    /* The overhead of measuring one call in ns (measurement_overhead() in model.c), which is added to host_ns for each
-     * call. */
+    /* The overhead of measuring one call (measurement_overhead() in model.c), added to host_ns for each call. */
     uint64_t measure_ns;
-    struct model_profile profile; /* the sizes and times of the device; changes only at a reset */
-    int device_count;             /* the number of devices; changes only at a reset */
+    struct model_profile profile; /* changes only at a reset */
+    int device_count;             /* changes only at a reset */
     struct model_device devices[MODEL_DEVICES];
 
     pthread_mutex_t lock;
     struct model_slab streams, events, pools, graphs, execs, memories;
-    int pools_grew; /* set if a pool has grown since the last reset */
-    /* The number of physical allocations since the last reset. */
-    uint64_t handles_made;
-    /* All pools in the order of their creation.  A pool that was destroyed stays in the list while it has allocated
-     * blocks. */
+    int pools_grew;        /* since the last reset */
+    uint64_t handles_made; /* the number of physical allocations since the last reset */
+    /* All pools in the order of their creation.  A destroyed pool stays in the list while it has allocated blocks. */
     struct model_pool *live_pools;
     struct model_node *blocks; /* all allocated blocks, sorted by address */
     struct model_capture *captures;
-    /* All memory of graphs, sorted by address, whether it is allocated now or not. */
+    /* All memory of graphs, allocated or not, sorted by address. */
     struct model_node *graph_blocks;
     uint64_t next_stream_id, next_object_id;
-    /* When a new stream gets this id, the model removes list elements that can have no effect any more
-     * (model_orders.c). */
+    /* The stream id at which the model next removes list elements without effect (model_orders.c). */
     uint64_t collect_at_id;
     struct model_thread *threads;
     /* How often threads that have ended called each driver function. */
     uint64_t retired_calls[WEIR_ENTRY_COUNT];
-    /* The planned failures of each driver function, and last the planned failures of any driver function. */
+    /* The planned failures of each driver function; the last element is for any driver function. */
     struct model_fault faults[WEIR_ENTRY_COUNT + 1];
     uint64_t faults_injected;
-    /* The driver function whose call failed last because of a plan. */
     enum weir_driver_entry last_fault;
 };
 
@@ -322,23 +302,22 @@ static inline void weir__model_lock(void) {
 static inline void weir__model_unlock(void) {
     pthread_mutex_unlock(&weir__model.lock);
 }
-/* Unlocks the model, and returns `result`.  So a function can end with one statement. */
+/* Unlocks the model and returns `result`, so that a function can end with one statement. */
 static inline CUresult weir__model_unlocked(CUresult result) {
     weir__model_unlock();
     return result;
 }
-/* The virtual time of this thread's calls that is not yet added to the shared clock.  The thread adds it when it next
- * reads the clock.  An atomic addition in each call would cost more than the fastest calls. */
+/* The virtual time of this thread's calls that is not yet added to the shared clock, since an atomic addition in each
+ * call would be slow.  The thread adds it when it next reads the clock. */
 extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 
-/* A period in which this thread does work for which a real system would use another thread at the same time.  In the
- * period, the thread's driver calls do not advance the shared virtual clock. */
+/* A period in which this thread does work that a real program would do in another thread at the same time.  Its driver
+ * calls do not advance the shared virtual clock. */
 struct model_background {
     int on;
     uint64_t ns; /* the virtual time of the thread's calls in the period */
-    /* The real time when the period began, or 0 if real time is not measured. */
-    uint64_t start_ns;
-    uint64_t host_ns; /* the real time inside driver calls of all threads when the period began */
+    uint64_t start_ns; /* the real time when the period began, or 0 if real time is not measured */
+    uint64_t host_ns;  /* weir__model.host_ns when the period began */
 };
 extern _Thread_local struct model_background weir__model_background WEIR_FAST_TLS;
 
@@ -360,10 +339,10 @@ static inline void weir__model_charge(uint64_t ns) {
 /* Makes the calling thread wait until the virtual time is `ns`. */
 void weir__model_wait_until(uint64_t ns);
 
-/* Returns the model's data of the calling thread.  The result is never NULL inside a driver call. */
+/* Returns the model's data of the calling thread; never NULL inside a driver call. */
 struct model_thread *weir__model_thread(void);
-/* Returns the model's data of the calling thread, and makes it if necessary.  Returns NULL if there is no host
- * memory.  Called by functions that tests call directly, such as weir__model_kernel(). */
+/* Returns the model's data of the calling thread, and makes it if necessary, for functions that tests call directly.
+ * Returns NULL if there is no host memory. */
 struct model_thread *weir__model_ensure_thread(void);
 
 /* Returns the current context of the calling thread, or NULL with the error code in *why. */
@@ -374,12 +353,10 @@ CUresult weir__model_device_check(CUdevice device);
  * function takes it to make a per-thread default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
-/* Returns the free memory of a device in bytes.  Memory that other processes have allocated on the modelled device is
- * not free. */
+/* Returns the bytes of a device that no process has allocated. */
 uint64_t weir__model_room(const struct model_device *device);
-/* Marks bytes of a device as allocated.  Returns 0 on success, -1 if fewer bytes are free. */
+/* Allocates bytes of a device.  Returns 0 on success, -1 if fewer bytes are free. */
 int weir__model_physical_alloc(struct model_device *device, uint64_t bytes);
-/* Marks bytes of a device as free. */
 void weir__model_physical_free(struct model_device *device, uint64_t bytes);
 
 static inline uint64_t weir__model_stream_id(const struct model_stream *stream) {
@@ -387,51 +364,47 @@ static inline uint64_t weir__model_stream_id(const struct model_stream *stream) 
 }
 struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags);
 void weir__model_stream_drop(struct model_stream *stream);
-/* Returns the per-thread default stream of the thread on the device.  Returns NULL if the stream does not exist yet,
- * or if it was destroyed with its context. */
+/* Returns the thread's per-thread default stream on the device, or NULL if it does not exist yet or was destroyed. */
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device);
 /* Destroys all streams and events of the context. */
 void weir__model_streams_drop(struct model_context *context);
-/* Begins a new operation on a stream: increments the number of its operations, and makes it wait for the other
- * streams as CUDA requires for the legacy stream and blocking streams. */
+/* Begins an operation on a stream: counts it, and makes it wait for the other streams for which CUDA makes the legacy
+ * stream and blocking streams wait. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
 
-/* Returns the number of the last operation of stream `id` in the list, or 0 if the list does not contain the stream. */
+/* Returns the number of the last operation of stream `id` in the list, or 0 if there is none. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
-/* Adds the operations of stream `id` up to number `seq` to the list.  If the list contains the stream already, keeps
- * the larger number. */
+/* Adds the operations of stream `id` up to number `seq` to the list.  A larger number in the list stays. */
 void weir__model_orders_add(struct model_orders *orders, uint64_t id, uint64_t seq);
 void weir__model_orders_add_all(struct model_orders *orders, const struct model_orders *from);
 void weir__model_orders_clear(struct model_orders *orders);
 /* Removes all streams from the list that are not in the list `named`. */
 void weir__model_orders_keep_streams(struct model_orders *orders, const struct model_orders *named);
-/* Removes elements from all lists of orders that can have no effect any more (see model_orders.c).  Does nothing if
- * few streams were created since the last time. */
+/* Removes elements without effect from all lists of orders (model_orders.c), but only once many streams were created
+ * since the last time. */
 void weir__model_orders_collect(void);
 
-/* Checks whether an operation on a stream is allowed, and whether it is captured.  If the stream is being captured,
- * sets *branch to its part of the capture, to which the caller adds the operation.  Otherwise sets *branch to NULL,
- * and the caller runs the operation. */
+/* Checks whether an operation on a stream is allowed.  If the stream is being captured, sets *branch to its part of the
+ * capture, to which the caller must add the operation.  Otherwise sets *branch to NULL: the caller must run it. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
 /* Check whether the host may query, or wait for, a stream, an event or a context while streams are being captured. */
 CUresult weir__model_capture_check_stream(struct model_stream *stream);
 CUresult weir__model_capture_check_event(const struct model_event *event);
 CUresult weir__model_capture_check_context(const struct model_context *context);
-/* Checks whether a call that CUDA forbids during captures, such as cuMemAlloc, is allowed now.  If the call has a
- * stream, the caller has already checked that this stream is not being captured. */
+/* Checks whether a call that CUDA forbids during captures, such as cuMemAlloc, is allowed now.  For a call on a stream,
+ * the caller has checked that this stream is not being captured. */
 CUresult weir__model_capture_check_unsafe(void);
 struct model_plan *weir__model_capture_plan(const struct model_branch *branch);
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step);
 void weir__model_capture_record(struct model_branch *branch, struct model_event *event);
-/* Makes the stream wait for an event.  `branch` is the stream's part of a capture, or NULL if the stream is not being
- * captured. */
+/* Makes the stream wait for an event.  `branch` is the stream's part of a capture, or NULL. */
 CUresult weir__model_capture_wait(struct model_stream *stream, struct model_branch *branch,
                                   const struct model_event *event);
-/* Ends a stream's part in a capture, because the program destroys the stream. */
+/* Removes a stream from its capture, because the program destroys the stream. */
 void weir__model_capture_drop_stream(struct model_stream *stream);
-/* Records in all captures which this thread has begun that the thread has ended. */
+/* Handles the end of a thread that may have begun captures. */
 void weir__model_capture_drop_thread(const struct model_thread *thread);
 const char *weir__model_capture_check(const struct model_context *context);
 
@@ -439,120 +412,118 @@ struct model_plan *weir__model_plan_make(void);
 void weir__model_plan_drop(struct model_plan *plan);
 /* Adds an operation to the steps of a graph.  Returns 0 on success, -1 if there is no host memory. */
 int weir__model_plan_add(struct model_plan *plan, const struct model_step *step);
-/* Makes a graph with the steps in `plan`.  The graph owns the plan.  Returns NULL if all graph handles are in use. */
+/* Makes a graph of the steps in `plan`, which it then owns.  Returns NULL if all graph handles are in use. */
 CUgraph weir__model_graph_make(struct model_plan *plan);
 CUresult weir__model_graph_alloc(struct model_branch *branch, int device, uint64_t bytes,
                                  CUdeviceptr *address);
-/* Adds the allocation of memory to an existing graph, as its last step. */
+/* Adds an allocation to an existing graph, as its last step. */
 CUresult weir__model_graph_add(CUgraph graph, int device, uint64_t bytes, CUdeviceptr *address);
 CUresult weir__model_graph_free(struct model_branch *branch, CUdeviceptr address);
-/* Returns 1 if one allocation of a graph contains all of these bytes, whether it is allocated now or not; else 0. */
+/* Returns 1 if one allocation of a graph, allocated now or not, contains all of these bytes; else 0. */
 int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
 const char *weir__model_graph_check(int device, uint64_t *physical);
-/* Returns the kind of access (read, or read and write) that a fill or a copy needs to the device memory. */
+/* Returns the access (read, or read and write) that a fill or a copy needs to the device memory. */
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
-/* Runs a fill or a copy now.  For the check of the order of work, this counts as work on the stream. */
+/* Runs a fill or a copy now, as work of the stream. */
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
-/* The protection of host memory that stands for accessible device memory.  On Linux, memory with PROT_WRITE can also
- * be read.  Without PROT_READ, Valgrind does not search gigabytes of this memory for leaks. */
+/* The protection of host memory that stands for accessible device memory.  On Linux, memory with PROT_WRITE can also be
+ * read.  Without PROT_READ, Valgrind does not search gigabytes of this memory for leaks. */
 enum { MODEL_ACCESSIBLE = PROT_WRITE };
-/* Maps host memory.  `bytes` must be a multiple of the device's page size, and so is the returned address.  Returns
- * NULL on failure. */
+/* Maps host memory at a multiple of the page size; `bytes` must be such a multiple, too.  Returns NULL on failure. */
 char *weir__model_map_pages(size_t bytes, int protection);
 
-/* Frees the blocks of cuMemAlloc which cuMemFreeAsync has freed and whose earlier work is completed now. */
+/* Frees the blocks of cuMemAlloc that cuMemFreeAsync has freed and whose earlier work is completed now. */
 void weir__model_direct_free_completed(struct model_device *device);
 void weir__model_direct_drop(void);
 void weir__model_direct_drop_device(struct model_device *device);
-/* Frees all page-locked host memory, because the device's context is destroyed. */
+/* Frees all page-locked host memory of a device whose context is destroyed. */
 void weir__model_host_drop(struct model_device *device);
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical);
 
-/* Tells the pools that the host has waited for the work of stream `id` up to operation `seq`, and for all operations
- * in the list `after`. */
+/* Records in all pools that the host has waited for the work of stream `id` up to operation `seq`, and for all
+ * operations in the list `after`. */
 void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
-/* Tells the pools that the host has waited for all work of a device. */
+/* Records in all pools that the host has waited for all work of a device. */
 void weir__model_pools_observe_device(int device);
-/* Returns free memory of the device's pools above their release thresholds.  Called after the host has synchronised
- * with the device, as with a real driver. */
+/* Returns free memory of the device's pools above their release thresholds to the device, as a real driver does when
+ * the host synchronises. */
 void weir__model_pools_synchronised(int device);
-/* Tells all pools that operation `seq` of stream `id` is a launch whose work begins at the time `begin_ns`.  Other
- * streams cannot reuse blocks before this time that were freed on the stream before the launch. */
+/* Records in all pools that operation `seq` of stream `id` is a launch that begins at `begin_ns`.  Before this time,
+ * other streams cannot reuse blocks that were freed on the stream before the launch. */
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns);
-/* Tells all pools that stream `id` was destroyed. */
+/* Records in all pools that stream `id` was destroyed. */
 void weir__model_pools_end_stream(uint64_t id);
-/* Adds all streams to the list `named` on which a pool has frees that are not completed. */
+/* Adds all streams on which a pool has uncompleted frees to the list `named`. */
 void weir__model_pools_list_streams(struct model_orders *named);
 void weir__model_pool_free_now(struct model_block *block);
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream);
 void weir__model_pools_drop(void);
 
-/* Adds a newly allocated block to the tree of blocks, and gives it a unique id. */
+/* Adds a new block to the tree of allocated blocks, and gives it a unique id. */
 void weir__model_block_insert(struct model_block *block, int device);
-/* Returns the allocated block that contains all of [address, address + bytes), or NULL if there is none. */
+/* Returns the allocated block that contains all of these bytes, or NULL. */
 const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
-/* Returns 1 if the driver version of the profile accepts this `usage` of memory (such as decompression), else 0. */
+/* Returns 1 if the simulated driver accepts this `usage` of memory (such as decompression), else 0. */
 int weir__model_usage_is_known(unsigned usage);
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool);
 int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access);
 
-/* Returns 1 if `device` can access the memory of device `other`, else 0.  A device can access its own memory. */
+/* Returns 1 if `device` can access the memory of device `other`, which may be itself; else 0. */
 int weir__model_has_peer_access(int device, int other);
-/* Returns 1 if work on the device may access all of [address, address + bytes), else 0.  The bytes must lie in one
- * allocated block to which the device has access, or in adjacent mappings of physical allocations. */
+/* Returns 1 if work on the device may access all of these bytes, else 0.  They must lie in one allocated block or in
+ * adjacent mappings of physical allocations. */
 int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access);
 
-/* Returns 1 if mappings without gaps contain all of [address, address + bytes) and the device has the access to all
- * of them; else 0. */
+/* Returns 1 if the device has the access to all of these bytes and mappings contain them without gaps; else 0. */
 int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
                                CUmemAccess_flags access);
-/* Finds the mapping of a physical allocation at `address`.  Sets *device to the device of the memory.  Returns 1 on
- * success, 0 if no mapping contains the address. */
+/* Finds the mapping of a physical allocation at `address`, and the device of the memory.  Returns 1 on success, 0 if no
+ * mapping contains the address. */
 int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device,
                              int *decompresses);
 /* Finds the block of page-locked host memory that contains `address`.  Returns 1 on success, 0 if there is none. */
 int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device);
 /* Records that a fill or a copy, the last operation of the stream, has used these bytes. */
 void weir__model_virtual_touch(uint64_t address, uint64_t bytes, const struct model_stream *stream);
-/* Calls `visit` for each other address at which the physical memory of these bytes is mapped, too. */
+/* Calls `visit` for each other address at which the physical memory of these bytes is mapped. */
 void weir__model_each_alias(uint64_t address, uint64_t bytes,
                             void (*visit)(void *context, uint64_t address, uint64_t bytes),
                             void *context);
 void weir__model_virtual_drop(void);
 const char *weir__model_virtual_check(int device, uint64_t *physical);
 
-/* Records that the last operation of the stream uses these bytes for this owner, and checks that the operation is
- * ordered after the uses by the former owner (model_oracle.c). */
+/* Records that the last operation of the stream uses these bytes for this owner, and checks that it is ordered after
+ * the uses by the former owner. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
-/* Checks that a free of these bytes is ordered after all their uses.  The free is an operation of `stream`.  If
- * `stream` is NULL, the host frees the bytes, and must have observed the completion of all uses. */
+/* Checks that a free of these bytes is ordered after all their uses.  The free is an operation of `stream`, or of the
+ * host if `stream` is NULL; the host must then have observed the completion of all uses. */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
-/* Records that the last operation of the stream uses a whole mapping.  Such a use has no owner. */
+/* Records that the last operation of the stream uses a whole mapping, for no owner. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
                                 uint64_t bytes);
-/* Checks that the host has observed the completion of all uses of these bytes, because the driver unmaps them at
+/* Checks that the host has observed the completion of all uses of these bytes, since cuMemUnmap takes effect at
  * once. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
-/* Checks that the host has observed the completion of all uses of these bytes, because the driver removes the access
- * to them at once. */
+/* Checks that the host has observed the completion of all uses of these bytes, since their access is removed at
+ * once. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 /* Records that the host has observed the completion of the work of stream `id` up to operation `seq`, and of all
  * operations in the list `after`. */
 void weir__model_oracle_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
 /* Records that the host has observed the completion of all work of a device. */
 void weir__model_oracle_observe_device(int device);
-/* Removes all recorded uses of memory whose completion the host has observed.  Adds the streams of the remaining uses
- * to the list `named`. */
+/* Removes all recorded uses whose completion the host has observed.  Adds the streams of the other uses to the list
+ * `named`. */
 void weir__model_oracle_collect(struct model_orders *named);
 void weir__model_oracle_remove(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);
 
 /* ---- Memory that several processes share (model_ipc.c) ---- */
 
-/* Identifies a pool or a physical allocation among all objects of all processes. */
+/* Identifies a pool or a physical allocation among the objects of all processes. */
 struct model_identity {
     uint64_t process, object;
 };
@@ -566,30 +537,27 @@ int weir__model_ipc_file(uint64_t bytes);
 /* Returns a new descriptor of the file with which another process can import the memory, or -1 on failure. */
 int weir__model_ipc_export(int file, enum model_file what, uint64_t bytes, int device,
                            const struct model_identity *identity);
-/* Reads the size, the device and the identity from an exported file.  Returns 1 on success, 0 if another kind of file
- * was passed. */
+/* Reads the size, the device and the identity from an exported file.  Returns 1 on success, 0 for any other file. */
 int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *device,
                          struct model_identity *identity);
-/* Maps the memory of a pool that another process has exported, and sets *device to its device.  Returns NULL on
- * failure. */
+/* Maps the memory of a pool of another process, and sets *device to its device.  Returns NULL on failure. */
 struct model_import *weir__model_import_open(int file, int *device);
-/* Unmaps the memory of an imported pool, and frees the structs of all blocks that were imported from it.  The caller
- * has removed these blocks from the tree of blocks. */
+/* Unmaps the memory of an imported pool, and frees the structs of its blocks, which the caller has removed from the
+ * tree of blocks. */
 void weir__model_import_close(struct model_import *import);
 
-/* Writes the export data of a pointer into a block.  `offset` is the offset of the block in its pool, and `before` is
- * the distance from the start of the block to the pointer. */
+/* Writes the export data of a pointer into a block.  `offset` is the block's offset in its pool, `before` the distance
+ * from the start of the block to the pointer. */
 void weir__model_ipc_describe(const struct model_identity *identity, uint64_t offset,
                               uint64_t bytes, uint64_t before, CUmemPoolPtrExportData *data);
-/* Makes a struct for the block that the export data `data` describes.  The caller adds the block to the tree of
- * blocks.  Returns NULL if the block belongs to another pool, if it was imported already, or if there is no host
- * memory. */
+/* Makes a struct for the block that the export data `data` describes; the caller adds it to the tree of blocks.
+ * Returns NULL if the block belongs to another pool or was imported already, or if there is no host memory. */
 struct model_block *weir__model_import_add(struct model_import *import,
                                            const CUmemPoolPtrExportData *data, uint64_t *before);
 void weir__model_import_drop(struct model_import *import, struct model_block *block);
 
-/* The functions that implement the driver calls.  The driver table calls them through a wrapper.  The wrapper counts
- * the call, returns an error instead if a test has planned one, and advances the clock by the call's fixed cost. */
+/* The functions that implement driver calls.  The driver table calls them through a wrapper that counts the call, makes
+ * it fail if a test has planned so, and advances the clock by the call's fixed cost. */
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY

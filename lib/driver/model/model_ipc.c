@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_ipc.c: exports the memory of a pool to other processes, and imports the memory of another process's pool.
+/* model_ipc.c: exports the memory of a pool or a physical allocation to other processes, and imports it.  The README
+ * here lists the driver's rules.
  *
- * The memory of such a pool is a sparse file without a name, which is as large as the address space of the pool.
- * Another process that gets a descriptor of the file maps the file.  Behind the memory, the file has the identity of
- * the pool (struct tail).  A block is exported as its place in the file.
- *
- * These rules are documented.  Only a pool that was made for export can be exported.  An imported pool cannot allocate.
- * An imported block is freed like any other block, and the importing process must free the block before the exporting
- * process does.  These rules are assumed.  A block that belongs to another pool than the imported pool is an invalid
- * value.  A block that was imported already is an invalid value, too.  The model does not check the order of the two
- * frees, because the exporting process does not know of frees in other processes.
- *
- * A physical allocation that can be exported also has its own file with such a tail.
- *
- * This file must not depend on streams.  It handles only the files of pools and of physical allocations.
+ * The memory is a sparse file without a name.  For a pool, the file is as large as its address space.  Another
+ * process that gets a descriptor maps the file.  Behind the memory, the file has the identity of the object (struct
+ * tail).  A block is exported as its place in the file.  The model does not check that the importing process frees a
+ * block first.
  */
 #include "driver/model/model_inside.h"
 
@@ -27,18 +19,18 @@
 
 #define MAGIC UINT64_C(0x77656972706f6f6c)
 
-/* The data that an exported file has behind the memory itself, at the end of the file. */
+/* At the end of an exported file, behind the memory. */
 struct tail {
     uint64_t magic, bytes;
     struct model_identity identity;
-    int64_t device; /* the device; the field has 64 bits so that the struct has no padding */
+    int64_t device; /* 64 bits, so that the struct has no padding */
 };
 
-/* What CUmemPoolPtrExportData contains in the model: where a block lies in the file of its pool. */
+/* The model's contents of CUmemPoolPtrExportData: where a block lies in the file of its pool. */
 struct place {
     struct model_identity identity;
-    /* `offset` is the offset of the block in the file, and `bytes` is its size.  `before` is the distance from the
-     * start of the block to the exported pointer. */
+    /* `offset` is the offset of the block in the file, `before` the distance from the start of the block to the
+     * pointer. */
     uint64_t offset, bytes, before;
 };
 

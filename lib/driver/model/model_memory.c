@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* model_memory.c: cuMemAlloc and cuMemFree, the count of a device's free memory, copies and fills, and page-locked host
- * memory.
+/* model_memory.c: cuMemAlloc and cuMemFree, the count of free device memory, copies and fills, and page-locked host
+ * memory.  The README here lists the driver's rules.
  *
  * A device address is a host address in a private mapping, which takes no host memory until a program accesses it.  A
- * large cuMemAlloc block has its own mapping of whole pages of 2 MiB.  The free of the block removes the mapping, so a
- * later access faults.  Small blocks share pages.  Each small block begins at a multiple of 512 bytes, which first fit
- * selects in a bitmap.  A page is freed together with its last block.
+ * large cuMemAlloc block has its own mapping of whole pages of 2 MiB, so an access after the free faults.  Small blocks
+ * share pages, at multiples of 512 bytes, which first fit selects in a bitmap.  A page is freed with its last block.
  *
- * These facts were measured on the device of the profile.  cuMemFree and cuMemFreeHost wait for all work of the device,
- * but pools do not observe this wait (assumed for cuMemFreeHost).  If the block belongs to a pool, cuMemFree does not
- * wait.  A size of 0 bytes is an invalid value.  cuMemFree and cuMemFreeAsync both accept blocks of cuMemAlloc and
- * blocks of pools.  In a thread with relaxed capture mode, cuMemFreeHost breaks no capture.  In all other threads all
- * four calls are unsafe during a capture (assumed for host memory).  Host memory is freed with its context (assumed).
- *
- * The model runs copies and fills at once, in host memory, and charges their stream the time of the work.  During a
- * capture, the model runs them when the graph is launched.  The device memory must lie in one live block, or in
- * mappings (model_virtual.c) that allow the access.
- *
- * This file must not depend on how a pool places its blocks, or on how captures work.
+ * The model runs copies and fills at once, in host memory, and charges their stream the time.  During a capture, it
+ * runs them when the graph is launched.
  */
 #include "driver/model/model_inside.h"
 
@@ -29,26 +19,25 @@
 
 enum { GRAIN = 512, MOST_GRAINS = 8192, GRAIN_WORDS = MOST_GRAINS / 64 };
 
-/* A page of device memory that several small blocks share.  It is divided into grains of 512 bytes, and a block has
- * one or more grains.  The device has a list of the pages with free grains. */
+/* A page of device memory that several small blocks share, divided into grains of 512 bytes.  A block has one or more
+ * grains. */
 struct model_page {
     char *base;
     size_t live; /* the number of allocated blocks in the page */
     size_t free_grains;
     struct model_page *prev, *next;
-    uint64_t taken[GRAIN_WORDS]; /* one bit for each grain; set if the grain belongs to a block */
+    uint64_t taken[GRAIN_WORDS]; /* one bit for each grain; set if a block has the grain */
 };
 
 struct model_direct {
     struct model_block block; /* must be the first member */
     struct model_device *device;
-    /* The page that contains the block, or NULL if the block is large and has its own mapping. */
-    struct model_page *page;
+    struct model_page *page; /* NULL if the block is large and has its own mapping */
     char *base;
-    size_t mapped; /* for a large block: the size of its own mapping */
+    size_t mapped; /* the size of a large block's mapping */
     /* For a block that cuMemFreeAsync has freed: the virtual time when the work before the free is completed. */
     uint64_t end_ns;
-    /* Links in the device's list of allocated blocks, or in its list of blocks that cuMemFreeAsync has freed. */
+    /* Links in the device's list of allocated blocks, or of blocks that cuMemFreeAsync has freed. */
     struct model_direct *prev, *next;
 };
 
@@ -92,7 +81,7 @@ void weir__model_physical_free(struct model_device *device, uint64_t bytes) {
 
 /* ---- Pages of small blocks ---- */
 
-static int grain_taken(const struct model_page *page, size_t grain) {
+static int is_grain_used(const struct model_page *page, size_t grain) {
     return (int)(page->taken[grain / 64] >> (grain % 64) & 1);
 }
 
@@ -107,12 +96,12 @@ static void mark_grains(struct model_page *page, size_t first, size_t count, int
     page->free_grains = taken ? page->free_grains - count : page->free_grains + count;
 }
 
-/* Returns the first grain of the first run of `count` free grains in a page, or `grains` if there is no such run. */
+/* Returns the first grain of the first run of `count` free grains in a page, or `grains` if there is none. */
 static size_t find_grains(const struct model_page *page, size_t count, size_t grains) {
     size_t i, run = 0;
 
     for (i = 0; i < grains; i++) {
-        run = grain_taken(page, i) ? 0 : run + 1;
+        run = is_grain_used(page, i) ? 0 : run + 1;
         if (run == count)
             return i + 1 - count;
     }
@@ -149,8 +138,8 @@ static void drop_page(struct model_device *device, struct model_page *page) {
 
 /* ---- Blocks ---- */
 
-/* Finds place for a small block of `count` grains (512 bytes each) in a page.  If no page has enough adjacent free
- * grains, makes a new page and sets *fresh to 1.  Returns 0 on success, -1 if the device is full. */
+/* Finds a place for a small block of `count` grains (512 bytes each), in a new page if necessary; then sets *fresh to
+ * 1.  Returns 0 on success, -1 if the device is full. */
 static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     struct model_device *device = direct->device;
     size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
@@ -195,7 +184,7 @@ static int place_large(struct model_direct *direct, uint64_t bytes) {
     return 0;
 }
 
-/* Frees the memory and the struct of a block.  The caller has removed the block from all lists. */
+/* Frees the memory and the struct of a block that is in no list. */
 static void release_direct(struct model_direct *direct) {
     struct model_device *device = direct->device;
     struct model_page *page = direct->page;
@@ -250,8 +239,8 @@ void weir__model_direct_drop(void) {
         weir__model_direct_drop_device(&weir__model.devices[i]);
 }
 
-/* Checks the cuMemAlloc blocks of a device, and adds their physical bytes to *physical.  Returns NULL, or a text
- * about an error. */
+/* Checks the cuMemAlloc blocks of a device, and adds their bytes to *physical.  Returns NULL, or a text about an
+ * error. */
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical) {
     const struct model_direct *lists[2] = {device->blocks, device->pending_frees}, *direct;
     const struct model_page *page;
@@ -293,8 +282,7 @@ int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess
     if (block && block->pool)
         return weir__model_pool_allows(block->pool, device, access);
     if (block)
-        /* No other device may access a cuMemAlloc block, since the model lacks cuCtxEnablePeerAccess. */
-        return block->device == device;
+        return block->device == device; /* the model lacks cuCtxEnablePeerAccess */
     return weir__model_virtual_allows(device, address, bytes, access);
 }
 
@@ -306,7 +294,6 @@ static struct model_block *find_block(CUdeviceptr address) {
 
 /* ---- Entries ---- */
 
-/* Allocates a block for cuMemAlloc, and stores its address in *address.  The caller holds the lock. */
 static CUresult alloc_direct(struct model_device *device, size_t bytes, void *address) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_direct *direct = calloc(1, sizeof *direct);
@@ -332,8 +319,8 @@ static CUresult alloc_direct(struct model_device *device, size_t bytes, void *ad
     return CUDA_SUCCESS;
 }
 
-/* Calls `alloc` for the device of the current context, unless a stream capture forbids the call.  `alloc` allocates
- * device memory or page-locked host memory, and stores the address in *address. */
+/* Calls `alloc`, which allocates device or page-locked host memory, for the device of the current context, unless a
+ * stream capture forbids it. */
 static CUresult alloc_in_context(CUresult (*alloc)(struct model_device *device, size_t bytes,
                                                    void *address),
                                  size_t bytes, void *address) {
@@ -364,8 +351,8 @@ static uint64_t free_cost(const struct model_direct *direct) {
     return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
 }
 
-/* Frees a block of cuMemAlloc when the present work of `stream` is completed.  If `stream` is NULL, waits for all
- * work of the device and frees the block at once, as cuMemFree does. */
+/* Frees a block of cuMemAlloc when the present work of `stream` is completed.  If `stream` is NULL, waits for the
+ * device and frees the block at once, as cuMemFree does. */
 static void free_direct(struct model_direct *direct, struct model_stream *stream) {
     struct model_device *device = direct->device;
 
@@ -384,9 +371,8 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     release_direct(direct);
 }
 
-/* Frees a block that cuMemAlloc, a pool or a graph has allocated.  If `stream` is not NULL, the free is ordered after
- * the present work of the stream.  If `stream` is NULL, the host frees the block, after it has observed the
- * completion of all uses. */
+/* Frees a block of cuMemAlloc, a pool or a graph, after the present work of `stream`.  If `stream` is NULL, the host
+ * frees the block, after it has observed the completion of all uses. */
 static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
     struct model_block *block = find_block(address);
 
@@ -399,8 +385,7 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
         return CUDA_SUCCESS;
     }
     if (!block->pool && !stream)
-        /* cuMemFree of a cuMemAlloc block waits for all uses of the block.  So the oracle, which checks the order of
-         * uses, need not check them. */
+        /* The oracle need not check the order of uses, since cuMemFree waits for them. */
         weir__model_oracle_remove(address, block->bytes);
     else
         weir__model_oracle_freed(address, block->bytes, stream);
@@ -445,8 +430,8 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return weir__model_unlocked(why);
 }
 
-/* Sets *base to the start of the block that contains `address`, and *bytes to the size that the program requested, as
- * a real driver does (measured). */
+/* Sets *base to the start of the block that contains `address`, and *bytes to the size that the program requested
+ * (measured). */
 CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUresult result = CUDA_SUCCESS;
     const struct model_block *block;
@@ -492,7 +477,7 @@ static void fill(void *to, uint32_t value, uint64_t bytes) {
     uint32_t *word = to;
     uint64_t i;
 
-    /* The fill writes to every page, and large pages make this faster. */
+    /* the fill writes to every page, which large pages make faster */
     weir__hostmem_prefer_large_pages(to, bytes);
     if (value == (value & 0xff) * 0x01010101u) {
         memset(to, (int)(value & 0xff), bytes);
@@ -572,7 +557,7 @@ CUresult weir__model_cuMemsetD32Async(CUdeviceptr address, unsigned int value, s
     return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
 }
 
-/* Copies between host memory and device memory.  `address` is the device memory; it equals either `to` or `from`. */
+/* Copies between host and device memory.  `address` is the device memory; it equals either `to` or `from`. */
 static CUresult copy(void *to, const void *from, CUdeviceptr address, size_t bytes,
                      CUstream handle) {
     struct model_step step = {
@@ -598,11 +583,10 @@ CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t b
 struct model_host_block {
     void *base;
     size_t bytes;
-    /* The next block in the device's list of page-locked host memory. */
     struct model_host_block *next;
 };
 
-/* Allocates page-locked host memory, which is ordinary host memory in the model.  The caller holds the lock. */
+/* Allocates page-locked host memory, which is ordinary memory in the model. */
 static CUresult alloc_host(struct model_device *device, size_t bytes, void *host) {
     struct model_host_block *block = malloc(sizeof *block);
 
@@ -646,8 +630,7 @@ int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int
     return 0;
 }
 
-/* Waits for all work of the device, as a real driver does, and frees a block of page-locked host memory.  The caller
- * holds the lock. */
+/* Waits for all work of the device, as a real driver does, and frees a block of page-locked host memory. */
 static CUresult free_host(struct model_device *device, const void *host) {
     struct model_host_block **link = &device->host_blocks;
 

@@ -1,26 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* model_orders.c: lists of orders.  An order is an element (X, q) of a list: some work waits for operation q of stream
- * X.  The lists are sorted by the id of the stream.
+/* model_orders.c: lists of orders.  An order (X, q) says that some work waits for operation q of stream X.  Streams,
+ * events and the oracle have such lists, sorted by the stream's id.
  *
- * Streams, events and the oracle have such lists.  If a list lacks an order, the oracle may report a fault that does
- * not exist, or may miss a fault.  Stream ids are never used again.  So if a program makes new streams again and again,
- * the lists would grow for ever.  To avoid this, weir__model_orders_collect() sometimes removes the orders that can
- * have no effect any more.  These are the orders of a stream without pending frees in a pool, and without uses whose
- * completion the host has not observed.  A later use or free on this stream has a higher operation number than the
- * removed order.
- *
- * This file must not depend on what the lists are used for.
+ * Stream ids are never reused, so the lists would grow for ever in a program that makes new streams again and again.
+ * So weir__model_orders_collect() removes orders of streams without pending frees in a pool and without uses whose
+ * completion the host has not observed: later uses and frees on such a stream have higher operation numbers.
  */
 #include "driver/model/model_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements without effect are removed from the lists only after this number of new streams, since the removal is
- * slow. */
+/* the number of new streams after which orders without effect are removed, since the removal is slow */
 enum { COLLECT_AFTER = 64 };
 
-/* Returns the index of the stream's element in the list, or the index at which such an element must be inserted. */
+/* Returns the index of the stream's element in the list, or the index at which it must be inserted. */
 static size_t position_of(const struct model_orders *orders, uint64_t id) {
     size_t low = 0, high = orders->count;
 
@@ -90,9 +84,8 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
     orders->count = kept;
 }
 
-/* Removes elements without effect from the lists of all streams and events of a context: the elements for streams
- * that are not in `named`.  Keeps the lists of events that were recorded in a capture, because these lists contain
- * numbers of captured steps. */
+/* Removes the elements for streams that are not in `named` from the lists of all streams and events of a context.
+ * Keeps the lists of events that were recorded in a capture, since they contain numbers of captured steps. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

@@ -1,24 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* model_pool.c: memory pools: creation and destruction, access, attributes, trims, and pools that several processes
- * share.
- *
- * These rules are documented.  If a pool is destroyed while blocks are live, the pool ends when the last block is
- * freed.  A device has a default pool with threshold 0, which cannot be destroyed.  If the current pool is destroyed,
- * the default pool becomes the current pool.  At first only the pool's own device can access the blocks; a program may
- * give access to other devices, but cannot remove the access of the own device.  A synchronisation makes memory free
- * for every stream if the work before its free is completed; the reuse attributes do not matter for this rule.  A pool
- * that other processes may import returns no memory to the device.  Only blocks of such a pool can be exported.  weir
- * itself shares no pool.
- *
- * These facts were measured on the device of the profile.  A release threshold takes effect at a synchronisation, and
- * is rounded down to units.  A trim takes effect at once, and its size is rounded up to units.  A trim frees memory
- * only if the host has waited for the work before the free of this memory.  It is not enough that the work is
- * completed, that a query has returned its completion, or that cuMemFree has waited for the work.  When a stream is
- * destroyed, its completed frees become free for every stream.  A trim does not wait for a kernel.  A program can set a
- * high-water mark only to 0, and the mark then becomes the current value.
- *
- * This file must not depend on how a pool selects and splits its spans.
- */
+ * share.  The README here lists the driver's rules. */
 #include "driver/model/model_pool.h"
 
 #include <stdio.h>
@@ -28,8 +10,8 @@
 
 /* ---- life ---- */
 
-/* Returns 1 if the driver accepts this `usage` of memory, else 0.  It accepts 0 and, from version 12.8 on, hardware
- * decompression, even on a device without such hardware (measured for pools, assumed for physical allocations). */
+/* Returns 1 if the driver accepts this `usage` of memory: 0 and, from version 12.8 on, hardware decompression, even on
+ * a device without such hardware (measured for pools, assumed for physical allocations).  Returns 0 otherwise. */
 int weir__model_usage_is_known(unsigned usage) {
     _Static_assert(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS == CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
                    "one number");
@@ -37,17 +19,16 @@ int weir__model_usage_is_known(unsigned usage) {
                           weir__model.profile.driver_version >= 12080);
 }
 
-/* Returns 1 if the location is a locality domain of a device that has only one domain, else 0.  Devices with odd
- * numbers have two domains and all others one (assumed), so that tests cover both kinds.  A domain has no separate
- * memory in the model. */
+/* Returns 1 if the location is a locality domain of a device with one domain, else 0.  In the model, devices with odd
+ * numbers have two domains (assumed), so tests cover both kinds. */
 static int is_whole(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
            weir__model.profile.driver_version >= 13040 && location->id / 256 == 0 &&
            location->id % 2 == 0;
 }
 
-/* Returns the device whose memory the model uses for a location, or -1 if the location is invalid.  For host memory
- * and for memory without a location, the model uses the first device. */
+/* Returns the device whose memory the model uses for a location (the first one for host memory and for no location), or
+ * -1 if the location is invalid. */
 static int device_at(const CUmemLocation *location, int is_managed) {
     uint64_t version = weir__model.profile.driver_version;
     int id = location->id;
@@ -55,7 +36,7 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         break;
-    case 0: /* no location, which CUDA allows only for managed memory */
+    case 0: /* no location: CUDA allows it only for managed memory */
         id = is_managed ? 0 : -1;
         break;
     case CU_MEM_LOCATION_TYPE_HOST:
@@ -73,8 +54,8 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     return weir__model_device_check(id) == CUDA_SUCCESS ? id : -1;
 }
 
-/* Checks the properties of a new pool.  All reserved bytes must be zero, except that reserved[0] may be 1 from driver
- * version 13.4 on. */
+/* Checks the properties of a new pool.  All reserved bytes must be zero, except that reserved[0] may be 1 from 13.4
+ * on. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
     int is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     size_t i = weir__model.profile.driver_version >= 13040 && properties->reserved[0] == 1;
@@ -102,7 +83,7 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
                : CUDA_SUCCESS;
 }
 
-/* Makes a pool with these properties.  Returns NULL if there is no host memory, or if all pool handles are in use. */
+/* Makes a pool.  Returns NULL if there is no host memory, or if all pool handles are in use. */
 static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_pool *pool =
@@ -139,7 +120,7 @@ void weir__model_pool_drop(struct model_pool *pool) {
     if (pool->import)
         weir__model_import_close(pool->import);
     MODEL_LIST_REMOVE(weir__model.live_pools, pool);
-    pool->gone_after = weir__model.handles_made + 1;
+    pool->ended_after_allocations = weir__model.handles_made + 1;
     weir__model_slab_free(&weir__model.pools, pool);
 }
 
@@ -167,16 +148,17 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
 }
 
 /* Ends the process if a real driver would crash because of the handle of a destroyed pool.  A real driver returns an
- * invalid value until it reuses the pool's host memory, and then crashes (measured).  The model assumes a reuse as
- * soon as a physical allocation was made after the end of the pool.  The caller holds the lock. */
-static void crash_if_gone(CUmemoryPool handle) {
+ * invalid value until it reuses the pool's host memory (measured); the model assumes this as soon as a physical
+ * allocation was made after the end of the pool. */
+static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
     const struct model_pool *pool = (const void *)handle;
 
     if (offset >= slab->stride * slab->used || offset % slab->stride != 0 ||
-        atomic_load_explicit(&pool->slot.id, memory_order_relaxed) != 0 || pool->gone_after == 0 ||
-        weir__model.handles_made < pool->gone_after)
+        atomic_load_explicit(&pool->slot.id, memory_order_relaxed) != 0 ||
+        pool->ended_after_allocations == 0 ||
+        weir__model.handles_made < pool->ended_after_allocations)
         return;
     fputs("the device model: a call names a memory pool that is gone, where a driver crashes\n",
           stderr);
@@ -190,7 +172,7 @@ struct model_pool *weir__model_pool_find(CUmemoryPool handle) {
     pool = weir__model_slab_find(&weir__model.pools, handle);
     if (pool && !pool->destroyed)
         return pool;
-    crash_if_gone(handle);
+    crash_if_pool_destroyed(handle);
     weir__model_unlock();
     return NULL;
 }
@@ -221,8 +203,7 @@ CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
 
 /* ---- the pools of a device ---- */
 
-/* Returns the default pool of the device.  Makes the pool at the first call.  Returns NULL if there is no host memory
- * for it.  The caller holds the lock. */
+/* Returns the default pool of the device, made at the first call, or NULL if there is no host memory. */
 static struct model_pool *default_pool(struct model_device *device) {
     CUmemPoolProps properties = {
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -277,7 +258,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return weir__model_unlocked(result);
 }
 
-/* Checks the location for the default pool or the current pool.  In the model, only a whole device has such pools. */
+/* Checks the location for the default or current pool, which only a whole device has in the model. */
 static CUresult check_pool_location(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
@@ -336,8 +317,8 @@ static CUresult check_access(const struct model_pool *pool, const CUmemAccessDes
                : CUDA_SUCCESS;
 }
 
-/* Sets the access of a device to the pool.  Charges the time to map (or unmap) all present memory of the pool for the
- * device.  Later growth of the pool takes no more time than without this access (assumed). */
+/* Sets a device's access to the pool, and charges the time to map (or unmap) its present memory for the device.  Later
+ * growth takes no more time than without this access (assumed). */
 static void set_access(struct model_pool *pool, int device, CUmemAccess_flags access) {
     if (pool->access[device] == access)
         return;
@@ -345,7 +326,7 @@ static void set_access(struct model_pool *pool, int device, CUmemAccess_flags ac
     weir__model_charge(pool->range.units * weir__model.profile.pool_peer_unit_ns);
 }
 
-/* Sets the access of several devices to the pool.  If one of the descriptors is invalid, changes nothing. */
+/* If one of the descriptors is invalid, changes nothing. */
 CUresult weir__model_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *access,
                                         size_t count) {
     struct model_pool *pool;
@@ -433,7 +414,7 @@ void weir__model_pools_observe_device(int device) {
     }
 }
 
-/* Returns free memory of the pool to the device until the pool has at most `keep` units, or until no unit is free. */
+/* Returns free memory of the pool to the device until the pool has at most `keep` units, or no unit is free. */
 static void shrink_to(struct model_pool *pool, uint64_t keep) {
     uint64_t released;
 
@@ -479,7 +460,6 @@ static int *policy_of(struct model_pool *pool, CUmemPool_attribute attribute) {
     }
 }
 
-/* Sets an attribute of a pool.  `value` points to the new value.  The caller holds the lock. */
 static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attribute,
                               const void *value) {
     int *policy = policy_of(pool, attribute), on;
@@ -546,8 +526,7 @@ static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute at
     }
 }
 
-/* Reads an attribute that never changes after the creation of the pool and has 4 bytes.  Returns 1 on success, 0 if
- * `attribute` is any other attribute. */
+/* Reads an attribute that never changes and has 4 bytes.  Returns 1 on success, 0 if `attribute` is any other one. */
 static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
     const CUmemPoolProps *made = &pool->properties;
     int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
@@ -626,8 +605,7 @@ CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool
     return weir__model_unlocked(result);
 }
 
-/* Makes a pool whose memory belongs to a pool of another process.  `file` is the descriptor that the other process
- * has exported. */
+/* Makes a pool whose memory is that of another process's pool.  `file` is the exported descriptor. */
 static CUresult import_pool(CUmemoryPool *handle, int file) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool_alloc.c: allocates blocks from memory pools and frees blocks.  The file decides which span a request may
- * use.
+/* model_pool_alloc.c: allocates blocks from memory pools and frees blocks.  The README here lists the driver's rules.
  *
  * An allocation tries these steps in turn.  A span is a range of pool memory (model_span.h, with the rules R1 to R7).
  * A program can switch off the steps for which an attribute is named.
@@ -14,24 +13,14 @@
  *   behind     a pending span of another stream (REUSE_ALLOW_INTERNAL_DEPENDENCIES), only if the device is full or the
  *              pool has reached maxSize.  The stream waits for the free of the span, and the host does not wait.  A
  *              block never covers several such spans.  The choice between several spans is assumed
- *
- * These facts were measured on the device of the profile.  The used memory of a pool is the sum of requested bytes,
- * without pending frees.  If a block was freed on a busy stream, no other stream can use the block, and the pool grows
- * instead.  If a block was freed before a launch, no other stream can use the block before the launched work has begun.
- * A request for 0 bytes returns a null pointer.  maxSize, rounded up to units, limits the pool.  If a request fails
- * because of maxSize or a full device, the pool keeps the units that it has added, and the model charges the time to
- * add them (assumed: all units that were left).  Blocks that cuMemFree has freed count as used (assumed: for ever).
- * Growth does not wait for a kernel.  A child of fork() can use the idle memory of the pool, as the parent can
- * (assumed: no other memory).  It is documented that an allocation during a stream capture belongs to the graph, and
- * uses no memory of the pool.
  */
 #include "driver/model/model_pool.h"
 
 /* ---- the steps of an allocation ---- */
 
-/* Makes all memory free for every stream that was freed on some stream whose work is completed now.  The driver does
- * this when a request needs memory, but not for a trim. */
-static void settle_all(struct model_pool *pool) {
+/* Makes the freed memory of each stream whose work is completed usable by all streams.  The driver does so when a
+ * request needs memory, but not for a trim. */
+static void free_all_completed_spans(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
     for (; queue; queue = next) {
@@ -54,9 +43,9 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Selects memory that was freed on one stream: the best fit or, if this may not be used, the oldest range that may be
- * used and is large enough.  The memory must have been freed by operation `seq` of the stream or before, and the work
- * must be completed at the time `now_ns`.  Returns NULL if there is no such memory. */
+/* Selects memory that operation `seq` of one stream or an earlier one has freed, and whose work is completed at
+ * `now_ns`: the best fit or, if it may not be used, the oldest usable range that is large enough.  Returns NULL if
+ * there is none. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -88,7 +77,7 @@ static int is_child(void) {
     return (atomic_load_explicit(&weir__model.state, memory_order_relaxed) & MODEL_FORKED) != 0;
 }
 
-/* Returns the number of units by which the pool may still grow.  In a child of fork() the number is 0. */
+/* Returns the number of units by which the pool may still grow; 0 in a child of fork(). */
 static uint64_t units_left(const struct model_pool *pool) {
     uint64_t device = weir__model_room(pool->device) / pool->range.unit;
     uint64_t pool_left =
@@ -99,7 +88,7 @@ static uint64_t units_left(const struct model_pool *pool) {
     return device < pool_left ? device : pool_left;
 }
 
-static void note_reserve(struct model_pool *pool) {
+static void update_reserved_high(struct model_pool *pool) {
     if (pool->reserved_high < weir__model_pool_reserved(pool))
         pool->reserved_high = weir__model_pool_reserved(pool);
 }
@@ -107,15 +96,15 @@ static void note_reserve(struct model_pool *pool) {
 static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added) {
     const struct model_profile *profile = &weir__model.profile;
 
-    note_reserve(pool);
+    update_reserved_high(pool);
     weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +
                        weir__model_curve(&profile->pool_grow_ns, added) +
                        (weir__model.pools_grew ? 0 : profile->pool_first_ns));
     weir__model.pools_grew = 1;
 }
 
-/* Returns the number of units that could get memory for a block in this span, by growth or by moving memory of free
- * units.  In a child of fork() the number is 0. */
+/* Returns the number of units that could get memory for a block in this span, by growth or from other free units; 0 in
+ * a child of fork(). */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child()
@@ -127,8 +116,8 @@ static int is_before(const struct model_span *a, const struct model_span *b) {
     return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
 }
 
-/* Allocates a block by growing the pool (rule R6 in model_span.h).  Returns the span of the block, or NULL if there
- * is not enough memory. */
+/* Allocates a block by growing the pool (rule R6 in model_span.h).  Returns its span, or NULL if there is too little
+ * memory. */
 static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_range *range = &pool->range;
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
@@ -190,7 +179,7 @@ static struct model_span *allocate_span(struct model_pool *pool, struct model_st
     if (span)
         return weir__model_range_cut(&pool->range, span, bytes);
     if (pool->opportunistic)
-        settle_all(pool);
+        free_all_completed_spans(pool);
     span = grow(pool, bytes);
     return span ? span : cut_pending_span(pool, stream, bytes);
 }
@@ -201,8 +190,8 @@ static uint64_t pair_ns(const struct model_pool *pool) {
     return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
 }
 
-/* Handles a request for which there is not enough memory.  A real driver adds units to the pool until maxSize or
- * until the device is full, before it fails; the pool keeps these units. */
+/* Handles a request for which there is too little memory.  Like a real driver, adds units to the pool until maxSize or
+ * until the device is full; the pool keeps them. */
 static void fail_pool_request(struct model_pool *pool, uint64_t bytes) {
     uint64_t units = units_left(pool), taken = units * pool->range.unit;
 
@@ -211,10 +200,10 @@ static void fail_pool_request(struct model_pool *pool, uint64_t bytes) {
         return;
     if (weir__model_range_add(&pool->range, bytes, units) != 0)
         weir__model_physical_free(pool->device, taken);
-    note_reserve(pool);
+    update_reserved_high(pool);
 }
 
-/* Allocates a block from the pool.  Returns NULL if there is not enough memory.  The caller holds the lock. */
+/* Allocates a block from the pool.  Returns NULL if there is too little memory. */
 static struct model_span *alloc_block(struct model_pool *pool, struct model_stream *stream,
                                       uint64_t bytes) {
     uint64_t align = weir__model.profile.block_align;
@@ -244,8 +233,7 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     return span;
 }
 
-/* Allocates a block from the pool.  If the stream is being captured, adds the allocation to the graph instead.
- * Stores the address in *address.  The caller holds the lock. */
+/* Allocates a block from the pool or, if the stream is being captured, adds the allocation to the graph. */
 static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, uint64_t bytes,
                          CUdeviceptr *address) {
     struct model_branch *branch;
@@ -289,12 +277,12 @@ static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, siz
         pool = weir__model_pool_current(&weir__model.devices[stream->context->device]);
     }
     if (handle && pool->import)
-        /* It is assumed that a program cannot allocate from an imported pool. */
+        /* assumed: a program cannot allocate from an imported pool */
         why = CUDA_ERROR_INVALID_VALUE;
     else
         why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
     if (why == CUDA_ERROR_OUT_OF_MEMORY)
-        *address = 0; /* like a real driver, stores a null pointer (measured, driver 580) */
+        *address = 0; /* like a real driver (measured, driver 580) */
     return weir__model_unlocked(why);
 }
 
@@ -309,8 +297,8 @@ CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstrea
 
 /* ---- frees ---- */
 
-/* Removes a block from the tree of allocated blocks, and subtracts it from the figures of its pool.  The caller must
- * then free the returned span. */
+/* Removes a block from the tree of allocated blocks and from the figures of its pool.  The caller must free the
+ * returned span. */
 static struct model_span *remove_allocated_block(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -321,7 +309,7 @@ static struct model_span *remove_allocated_block(struct model_block *block) {
     return (struct model_span *)(void *)block;
 }
 
-/* Frees a block whose memory belongs to another process.  The other process keeps the memory. */
+/* Frees a block whose memory belongs to another process, which keeps the memory. */
 static void free_imported_block(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -346,8 +334,8 @@ void weir__model_pool_free_now(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block after the present work of `stream`.  If there is no host memory for the record of this work, waits
- * for the work and frees the block at once. */
+/* Frees a block after the present work of `stream`.  If there is no host memory for the record of this work, waits for
+ * the work and frees the block at once. */
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
     struct model_pool *pool = block->pool;
     struct model_span *span;

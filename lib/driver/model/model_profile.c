@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* model_profile.c: reads a profile, which consists of `key = value` lines.
- *
- * The parser reads the built-in text first and then the file of the user, which replaces single keys.  An unknown key,
- * a malformed value, or a figure that the model cannot use is an error.  The error message contains the file, the line
- * and the value.
- *
- * This file must not depend on how the model uses a figure.
- */
+/* model_profile.c: reads a profile of `key = value` lines: first the built-in one, then the user's file, which replaces
+ * single keys. */
 #include "driver/model/model_profile.h"
 #include "base/file.h"
 #include "driver/model/h200_profile.h"
@@ -101,8 +95,8 @@ static char *trim(char *text) {
     return text;
 }
 
-/* Parses one line of a profile, `key = value`, and sets the figure.  Changes the text of the line.  Returns 0 on
- * success, -1 with the reason in *failure. */
+/* Parses one line, `key = value`, and sets the figure.  Changes the text of the line.  Returns 0 on success, -1 with
+ * the reason in *failure. */
 static int parse_line(struct model_profile *profile, char *line, const char *file, unsigned number,
                       struct weir_driver_failure *failure) {
     char *text = trim(line), *equals = strchr(text, '='), *key, *value;
@@ -170,8 +164,7 @@ static int is_power_of_two(uint64_t value) {
     return value != 0 && (value & (value - 1)) == 0;
 }
 
-/* Checks that all figures are in the ranges that the model supports.  Returns 0 on success, -1 with the reason in
- * *failure. */
+/* Checks that the model supports all figures.  Returns 0 on success, -1 with the reason in *failure. */
 static int check(const struct model_profile *p, const char *file,
                  struct weir_driver_failure *failure) {
     const struct {

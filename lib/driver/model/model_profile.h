@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* model_profile.h: the profile, which has the sizes and times of the device that the model simulates.  The built-in
- * profile is h200.profile.
- *
- * The lists of keys below generate the struct and the parser, so both have equal keys.
- *
- * This file must not depend on how the model uses a figure.
- */
+/* model_profile.h: the profile: the sizes and times of the device that the model simulates.  The built-in profile is
+ * h200.profile.  The lists of keys below generate the struct and the parser. */
 #ifndef WEIR_MODEL_PROFILE_H
 #define WEIR_MODEL_PROFILE_H
 
@@ -60,7 +55,7 @@ enum { MODEL_CURVE_POINTS = 16 };
 
 struct model_curve {
     size_t count;
-    /* The points of a curve, which are joined by straight lines.  x and y rise from point to point. */
+    /* The points, joined by straight lines.  x and y rise from point to point. */
     uint64_t x[MODEL_CURVE_POINTS], y[MODEL_CURVE_POINTS];
 };
 
@@ -76,14 +71,12 @@ struct model_profile {
     uint64_t call_ns[WEIR_ENTRY_COUNT];
 };
 
-/* Reads the built-in profile (sizes and times of the device).  If `path` is not NULL, then reads this file, whose
- * keys replace the built-in ones.  Returns 0 on success, -1 with the file, the line and the value in *failure.  Only
- * one thread may call the function at a time. */
+/* Reads the built-in profile and then the file `path`, which may be NULL; its keys replace the built-in ones.  Returns
+ * 0 on success, -1 with the file, the line and the value in *failure.  Only one thread may call it at a time. */
 int weir__model_profile_load(struct model_profile *profile, const char *path,
                              struct weir_driver_failure *failure);
 
-/* Returns the y value of the curve at x: on the straight line between the two nearest points, or the y value of the
- * first point before this point. */
+/* Returns the y value of the curve at x; left of the first point, the y value of this point. */
 uint64_t weir__model_curve(const struct model_curve *curve, uint64_t x);
 
 #endif

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* model_program.c: the driver calls by which programs query pointers.
+/* model_program.c: the driver calls by which programs query pointers.  The README here lists the driver's rules.
  *
- * These rules are documented.  A block of a pool has no context, has its pool as an attribute, and cannot be shared
- * with other processes by a legacy handle (cuIpcGetMemHandle).  A block of cuMemAlloc has the primary context and no
- * pool, and can be shared by a legacy handle.  A mapping has no pool and cannot be shared by a legacy handle; its
- * address range is the whole mapping.  Each allocation has its own id.  For an unknown pointer, the query of one
- * attribute is an invalid value, and the query of several attributes returns zeros.  A legacy handle contains the
- * process and the block.  The model cannot open such a handle.
- *
- * This file must not depend on how blocks are placed.
+ * A legacy handle (cuIpcGetMemHandle) contains the process and the block.  The model cannot open such a handle.
  */
 #include "driver/model/model_pool.h"
 
@@ -24,8 +17,7 @@ struct pointer {
     int decompresses; /* set if the memory can be used for hardware decompression */
 };
 
-/* Finds the memory at an address, and describes it in *out.  Returns 1 on success, 0 if nothing is allocated at this
- * address.  The caller holds the lock. */
+/* Finds the memory at an address, and describes it in *out.  Returns 1 on success, 0 if nothing is allocated there. */
 static int find_pointer(uint64_t address, struct pointer *out) {
     const struct model_block *block = weir__model_block_around(address, 1);
 
@@ -49,8 +41,8 @@ static int find_pointer(uint64_t address, struct pointer *out) {
     return out->is_host;
 }
 
-/* The value of an attribute of a pointer, in the C type of the attribute.  answer() sets it and returns its size, or
- * 0 if the model lacks the attribute. */
+/* The value of an attribute of a pointer, in the C type of the attribute.  answer() sets it and returns its size, or 0
+ * if the model lacks the attribute. */
 union value {
     int ordinal;
     unsigned int word;
@@ -85,7 +77,7 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
         v->word = (unsigned)p->is_managed;
         return sizeof v->word;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        v->ordinal = p->bytes > 0 ? p->device : -2; /* CUDA's number of an invalid device is -2 */
+        v->ordinal = p->bytes > 0 ? p->device : -2; /* CUDA's number of an invalid device */
         return sizeof v->ordinal;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         v->word = (unsigned)p->is_direct;
@@ -112,7 +104,7 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
     }
 }
 
-/* Reads one attribute of a pointer.  If nothing is allocated at the address, returns an invalid value. */
+/* Reads one attribute of a pointer.  Nothing allocated at the address is an invalid value. */
 CUresult weir__model_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
                                            CUdeviceptr address) {
     struct pointer p;

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* model_program.h: the driver calls that programs make and weir does not, on the device model.
- *
- * The driver table (driver.h) has only the calls that weir makes.  With the entry points below, an unmodified program
- * runs on the model (tests/libcuda).  The names, types and parameters are CUDA's.  For each of these calls, the list
- * gives a similar call of the driver table.  The model counts the call as the similar call, and charges its cost.  A
- * planned failure of the similar call makes this call fail, too.
- *
- * This file must not depend on the program that makes the calls.
- */
+/* model_program.h: the driver calls that programs make and weir does not, so that unmodified programs run on the device
+ * model (tests/libcuda).  The names, types and parameters are CUDA's. */
 #ifndef WEIR_MODEL_PROGRAM_H
 #define WEIR_MODEL_PROGRAM_H
 
@@ -17,8 +10,8 @@ typedef struct CUipcMemHandle_st {
     char reserved[64];
 } CUipcMemHandle;
 
-/* The attributes of pointers and the kinds of memory: X(name, value).  The comment behind an attribute gives the C
- * type of its value. */
+/* The attributes of pointers and the kinds of memory: X(name, value).  The comment behind an attribute gives the C type
+ * of its value. */
 #define WEIR_PROGRAM_CONSTANTS(X)                                                                  \
     X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)        /* CUcontext, or NULL for a block of a pool */       \
     X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)    /* unsigned int */                                   \
@@ -44,8 +37,9 @@ enum {
 };
 #endif
 
-/* The list of driver calls that weir never makes: X(base name, the similar call of the driver table whose cost is
- * charged, exported symbol, first version, (parameters), (arguments)). */
+/* The driver calls that weir never makes: X(base name, similar call of the driver table, exported symbol, first
+ * version, (parameters), (arguments)).  The model counts and charges such a call as the similar call, and a planned
+ * failure of the similar call makes it fail. */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* model_sequence.c: records the sequence of driver calls, as a digest and as lines of text.
+/* model_sequence.c: records the sequence of driver calls, as a digest and as lines of text, by which a test compares
+ * two runs.
  *
- * If the sequences of two runs are equal, both runs made equal driver calls in equal order.  For each call, the
- * sequence contains the entry point, numbers (bytes, flags, counts), streams, events, pools, and the result.  Streams,
- * events and pools have numbers, in the order in which calls first named them.  The sequence contains no addresses and
- * no times, since both differ between runs.
- *
- * model.c calls this file only while a sequence is being recorded.  The recording is inside the part of a call that the
- * model measures as its own time.  So the measured time of the caller does not contain the time of recording.
- *
- * This file must not depend on what the recorded calls are used for.
+ * For each call, the sequence contains the entry point, numbers (bytes, flags, counts), streams, events, pools, and the
+ * result; no addresses and no times, since both differ between runs.  Streams, events and pools are numbered in the
+ * order in which calls first named them.  model.c measures the recording as the model's own time, not the caller's.
  */
 #include "driver/model/model_inside.h"
 
@@ -19,13 +14,13 @@
 
 static struct {
     struct weir_model_sequence so_far;
-    uint64_t named[MODEL_OTHER]; /* the number of objects of each kind that have a number */
+    uint64_t named[MODEL_OTHER]; /* for each kind, the number of objects that have a number */
     /* For each driver call a digest of its name, which stays equal if calls are added to the list of driver calls. */
     uint64_t entries[WEIR_ENTRY_COUNT];
     FILE *lines;
 } sequence; /* guarded by the lock of the model */
 
-static void forget_ordinals(const struct model_slab *slab) {
+static void reset_ordinals(const struct model_slab *slab) {
     for (size_t i = 0; i < slab->used; i++)
         ((struct model_slot *)(slab->base + i * slab->stride))->ordinal = 0;
 }
@@ -49,9 +44,9 @@ void weir__model_sequence_start(FILE *lines) {
     sequence.lines = lines;
     for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
         sequence.entries[i] = digest_of(weir__driver_entry_name((enum weir_driver_entry)i));
-    forget_ordinals(&weir__model.streams);
-    forget_ordinals(&weir__model.events);
-    forget_ordinals(&weir__model.pools);
+    reset_ordinals(&weir__model.streams);
+    reset_ordinals(&weir__model.events);
+    reset_ordinals(&weir__model.pools);
     atomic_fetch_or(&weir__model.state, MODEL_SEQUENCED);
     weir__model_unlock();
 }
@@ -63,8 +58,8 @@ void weir__model_sequence(struct weir_model_sequence *out) {
 }
 
 /* Returns the number of a stream, event or pool in the recording, and gives it a number if it has none.  The call may
- * just have destroyed the object; its slot still contains the number.  Returns the handle of a default stream
- * unchanged, and UINT64_MAX for a handle of no object. */
+ * just have destroyed the object; its slot still has the number.  Returns the handle of a default stream unchanged, and
+ * UINT64_MAX for a handle of no object. */
 static uint64_t ordinal(const struct model_slab *slab, const struct model_argument *argument) {
     uintptr_t offset = argument->value - (uintptr_t)slab->base;
     struct model_slot *slot = (struct model_slot *)argument->value;

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* model_shared.c: counts the memory of modelled devices that several processes share through a file (model_shared.h).
  *
- * The file has a mark, by which processes recognise the file, and an array of slots, one for each process.  Only the
- * owner of a slot writes to the slot.  There is no lock, because a stopped process would hold the lock for ever.  A
- * process that allocates memory first adds the bytes to `wanted` in its slot.  Then the process checks whether the sum
- * of all `bytes` and `wanted` is at most the capacity.  If so, the allocation succeeds.  In any case the process then
- * subtracts the bytes from `wanted`.  If the check fails although the sum of `bytes` leaves room, the process tries
- * again, because two processes may have made each other fail.  The bytes of an ended process stay counted until a
- * process that finds too little memory checks which owners still run.  This check happens every few milliseconds.
- *
- * This file must not depend on what the memory is used for.
+ * The file has a mark, and a slot for each process, which only this process writes.  There is no lock, because a
+ * stopped process would hold it for ever.  To allocate, a process adds the bytes to `wanted` in its slot, checks that
+ * all `bytes` and `wanted` together are at most the capacity, and subtracts the bytes from `wanted` again.  If the
+ * check fails although the sum of `bytes` leaves room, two processes may have made each other fail, so it tries again.
+ * A process that finds too little memory clears the slots of ended processes, at most every few milliseconds.
  */
 #include "driver/model/model_shared.h"
 
@@ -29,21 +25,19 @@
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
-/* The value of `owner` while a process clears the slot of an ended process.  No process has such a slot, and its
- * bytes are ignored. */
+/* The value of `owner` while a process clears the slot of an ended process; the bytes in the slot are ignored. */
 #define NOBODY UINT64_C(1)
 /* The least time between two checks whether the owners of slots still run, since a check is expensive. */
 #define OWNER_CHECK_NS UINT64_C(5000000)
 
 struct slot {
-    /* The process that owns the slot: its pid (upper half) and its start time (lower half).  0 if the slot is free. */
+    /* The pid (upper half) and start time (lower half) of the process that owns the slot; 0 if it is free. */
     _Atomic uint64_t owner;
-    _Atomic uint64_t bytes[DEVICES]; /* the bytes that the process has allocated on each device */
-    /* The bytes that the process is about to allocate on each device. */
-    _Atomic uint64_t wanted[DEVICES];
+    _Atomic uint64_t bytes[DEVICES];  /* allocated by the process on each device */
+    _Atomic uint64_t wanted[DEVICES]; /* what the process is about to allocate */
 };
 
-/* The first bytes of each shared file, by which processes recognise it. */
+/* the first bytes of each shared file */
 static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '3'};
 
 struct file {
@@ -82,8 +76,7 @@ static void clear_if(struct slot *slot, uint64_t owner) {
     atomic_store(&slot->owner, 0);
 }
 
-/* Clears the slots of ended processes.  Does nothing if the last check was less than OWNER_CHECK_NS ago, since a check
- * is expensive. */
+/* Clears the slots of ended processes, unless the last check was less than OWNER_CHECK_NS ago. */
 static void clear_ended_slots(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();
@@ -101,8 +94,7 @@ static void clear_ended_slots(void) {
 }
 
 /* Checks that the file begins with the mark of a shared file, and writes the mark if the file is empty.  Does not
- * change a file with other contents.  Several processes may do so at once, since all write an equal mark.  Returns 0
- * on success, -1 with errno. */
+ * change other files.  Several processes may write the mark at once.  Returns 0 on success, -1 with errno. */
 static int check_file_mark(int file) {
     char begins[sizeof mark];
     ssize_t length = pread(file, begins, sizeof begins, 0);
@@ -141,7 +133,7 @@ static int claim(void) {
     uint64_t own = owner_of(getpid(), weir__process_start(getpid()));
 
     clear_ended_slots();
-    /* Clears the slot of the program that this process ran before exec. */
+    /* clears the slot of the program that this process ran before exec */
     for (int i = 0; i < SLOTS; i++)
         clear_if(&shared.file->slots[i], own);
     for (int i = 0; i < SLOTS; i++) {
@@ -179,7 +171,7 @@ uint64_t weir__model_shared_key(void) {
 }
 
 /* Returns the bytes of the device that all processes have allocated, except for the process with the slot `without`.
- * If `wanted` is set, adds the bytes that they are about to allocate. */
+ * With `wanted`, adds the bytes that they are about to allocate. */
 static uint64_t sum_allocated(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* model_span.c: the spans and units of a pool's address range; model_span.h has the rules R1 to R7 of placement.
  *
- * weir__model_range_allocate_spares allocates all structs that an operation may need.  An operation maps memory first,
- * and only this step may fail, so no operation fails halfway.  The node of a used span is in the caller's tree of
- * blocks, sorted by address.  The node of a free span is in a tree of free spans, and the node of a pending span is in
- * the tree of its queue.  Both trees are sorted by (size, turn).
- *
- * This file must not depend on devices, costs or pool attributes.  Of a stream it uses only the id.
+ * An operation first maps memory, the only step that may fail; weir__model_range_allocate_spares has allocated all
+ * structs before.  So no operation fails halfway.
  */
 #include "driver/model/model_span.h"
 
@@ -90,7 +86,8 @@ static uint64_t count_memory(const struct model_range *range, uint64_t from, uin
     return count;
 }
 
-static uint64_t count_loose(const struct model_range *range, const struct model_span *span) {
+static uint64_t count_movable_units(const struct model_range *range,
+                                    const struct model_span *span) {
     uint64_t first = first_unit_inside(range, span->offset);
     uint64_t end = (span->offset + span->size) / range->unit;
 
@@ -109,8 +106,8 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
-/* Changes the protection of memory by mapping it again.  (After mprotect, Valgrind would examine the memory byte by
- * byte.)  Returns 0 on success, else -1. */
+/* Changes the protection of memory by mapping it again; after mprotect, Valgrind would examine each byte.  Returns 0 on
+ * success, else -1. */
 static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
     int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     off_t place = range->file >= 0 ? (off_t)(base - range->mapping) : 0;
@@ -149,13 +146,13 @@ static void add_to_span_tree(struct model_range *range, struct model_span *span)
     span->block.node.tie = ++range->turn;
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
     if (span->kind == SPAN_FREE)
-        range->loose += count_loose(range, span);
+        range->movable_units += count_movable_units(range, span);
 }
 
 static void remove_from_span_tree(struct model_range *range, struct model_span *span) {
     weir__model_tree_remove(tree_of(range, span), &span->block.node);
     if (span->kind == SPAN_FREE)
-        range->loose -= count_loose(range, span);
+        range->movable_units -= count_movable_units(range, span);
 }
 
 static struct model_queue *queue_for(struct model_range *range, uint64_t stream_id, int device) {
@@ -180,7 +177,7 @@ void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id,
 static void drop_queue_if_done(struct model_range *range, struct model_queue *queue) {
     struct model_queue **link = &range->queues;
 
-    if (queue->oldest || !queue->is_gone)
+    if (queue->oldest || !queue->is_stream_destroyed)
         return;
     while (*link != queue)
         link = &(*link)->next;
@@ -214,9 +211,9 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* Inserts `rest`, which was cut off from `span`, into the stream's queue at the place of `span`, because it was freed
- * at the same time. */
-static void requeue(struct model_span *rest, const struct model_span *span) {
+/* Inserts `rest`, which was cut off from `span`, into the stream's queue at the place of `span`: both were freed at one
+ * time. */
+static void enqueue_rest(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
     rest->end_ns = span->end_ns;
@@ -260,7 +257,7 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
             continue;
         if (bytes == wanted)
             break;
-        /* The process has a limit for its address space (ulimit -v).  The range uses only half of what is available. */
+        /* If the process has a limit for its address space (ulimit -v), the range uses half of what is available. */
         wanted = bytes / 2 / unit * unit;
         wanted = wanted < unit ? unit : wanted;
         munmap(mapping, bytes + unit);
@@ -328,13 +325,13 @@ static void split_off_rest(struct model_range *range, struct model_span *span, u
     rest->kind = span->kind;
     rest->backed = span->backed || is_backed(range, rest->offset, rest->offset + rest->size);
     if (span->kind == SPAN_PENDING)
-        requeue(rest, span);
+        enqueue_rest(rest, span);
     span->size = bytes;
     link_behind(range, rest, span);
     add_to_span_tree(range, rest);
 }
 
-static void make_used(struct model_range *range, struct model_span *span) {
+static void mark_span_used(struct model_range *range, struct model_span *span) {
     struct model_queue *queue = span->kind == SPAN_PENDING ? span->queue : NULL;
 
     span->kind = SPAN_USED;
@@ -353,7 +350,7 @@ struct model_span *weir__model_range_cut(struct model_range *range, struct model
         cut = part->size < rest ? part->size : rest;
         remove_from_span_tree(range, part);
         split_off_rest(range, part, cut);
-        make_used(range, part);
+        mark_span_used(range, part);
         if (part != span) {
             unlink_span(range, part);
             free_span_struct(range, part);
@@ -374,7 +371,7 @@ uint64_t weir__model_range_missing_units(const struct model_range *range,
 
 uint64_t weir__model_range_movable_units(const struct model_range *range,
                                          const struct model_span *span, uint64_t bytes) {
-    return range->loose - count_loose(range, span) +
+    return range->movable_units - count_movable_units(range, span) +
            count_memory(range, span->offset + bytes, span->offset + span->size);
 }
 
@@ -398,7 +395,7 @@ static uint64_t unmap_loose_units(struct model_range *range, struct model_span *
     span->backed = 0;
     span->block.node.tie = turn; /* the span keeps its place among spans of equal size */
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
-    range->loose -= stripped;
+    range->movable_units -= stripped;
     return stripped;
 }
 
@@ -406,8 +403,9 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
     struct model_span *span;
     uint64_t stripped = 0;
 
-    for (span = range->last; span && range->loose > 0 && stripped < units; span = span->prev)
-        if (span->kind == SPAN_FREE && count_loose(range, span) > 0)
+    for (span = range->last; span && range->movable_units > 0 && stripped < units;
+         span = span->prev)
+        if (span->kind == SPAN_FREE && count_movable_units(range, span) > 0)
             stripped += unmap_loose_units(range, span, units - stripped);
     range->units -= stripped;
     while (range->top > 0 && !range->has_memory[range->top - 1])
@@ -431,7 +429,7 @@ static int map_missing(struct model_range *range, uint64_t from, uint64_t to) {
     return -1;
 }
 
-static void note_memory(struct model_range *range, uint64_t from, uint64_t to) {
+static void set_units_have_memory(struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit, end = first_unit_inside(range, to);
 
     for (unit = from / range->unit; unit < end; unit++) {
@@ -443,8 +441,7 @@ static void note_memory(struct model_range *range, uint64_t from, uint64_t to) {
 }
 
 /* First maps memory for the block, because only this step can fail.  Then cuts off the rest of the span, so that memory
- * of the rest can move to the block, too.  To move memory, the function discards the memory of other free units.
- * Afterwards all units of the rest may have memory, which changes its tree. */
+ * of the rest can move to the block, too.  A move discards the memory of other free units. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved) {
     uint64_t lacks = weir__model_range_missing_units(range, span, bytes),
@@ -455,9 +452,9 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
         return NULL;
     remove_from_span_tree(range, span);
     split_off_rest(range, span, bytes);
-    make_used(range, span);
+    mark_span_used(range, span);
     *moved = weir__model_range_shrink(range, lacks);
-    note_memory(range, span->offset, end);
+    set_units_have_memory(range, span->offset, end);
     rest = span->next;
     if (rest && rest->kind == SPAN_FREE) {
         remove_from_span_tree(range, rest);
@@ -467,7 +464,7 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
     return span;
 }
 
-/* The span still lacks memory afterwards, so it stays in the tree of spans that lack memory. */
+/* The span still lacks memory afterwards, so it stays in the tree of such spans. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units) {
     struct model_span *span = weir__model_range_fit(range->partial, bytes);
     uint64_t end, left = units;
@@ -478,20 +475,19 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
         left -= end >= range->top || !range->has_memory[end];
     if (map_missing(range, span->offset, end * range->unit) != 0)
         return -1;
-    range->loose -= count_loose(range, span);
-    note_memory(range, span->offset, end * range->unit);
-    range->loose += count_loose(range, span);
+    range->movable_units -= count_movable_units(range, span);
+    set_units_have_memory(range, span->offset, end * range->unit);
+    range->movable_units += count_movable_units(range, span);
     return 0;
 }
 
 /* ---- Freeing ---- */
 
-/* Returns 1 if two adjacent spans must be merged, else 0. */
 static int must_merge(const struct model_span *a, const struct model_span *b) {
     return a->kind == b->kind && (a->kind != SPAN_PENDING || a->queue == b->queue);
 }
 
-/* Merges the span `from` into the adjacent span `span`.  The caller has removed `span` from its tree. */
+/* Merges the span `from` into the adjacent span `span`, which the caller has removed from its tree. */
 static void merge_span(struct model_range *range, struct model_span *span,
                        struct model_span *from) {
     remove_from_span_tree(range, from);
@@ -505,7 +501,7 @@ static void merge_span(struct model_range *range, struct model_span *span,
     free_span_struct(range, from);
 }
 
-/* Merges a span, whose kind has changed, with adjacent spans of its new kind, and adds the result to the tree of this
+/* Merges a span whose kind has changed with adjacent spans of the new kind, and adds the result to the tree of this
  * kind. */
 static void merge_and_add(struct model_range *range, struct model_span *span) {
     if (span->next && must_merge(span, span->next))
@@ -553,8 +549,7 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
         queue->begun = seq;
 }
 
-/* Makes `span` and all older spans of a stream's queue free for every stream.  Begins with the newest, as a real
- * driver does. */
+/* Makes `span` and all older spans of a stream's queue free for every stream, newest first, as a real driver does. */
 static void free_pending_from(struct model_range *range, struct model_queue *queue,
                               struct model_span *span) {
     while (span) {
@@ -592,7 +587,7 @@ void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id,
 
     if (queue) {
         weir__model_range_free_completed(range, queue, now_ns);
-        queue->is_gone = 1;
+        queue->is_stream_destroyed = 1;
         drop_queue_if_done(range, queue);
     }
 }
@@ -621,7 +616,7 @@ static const char *check_span(const struct model_range *range, const struct mode
 static const char *check_queue(const struct model_queue *queue) {
     const struct model_span *span;
 
-    if (!queue->oldest && queue->is_gone)
+    if (!queue->oldest && queue->is_stream_destroyed)
         return "an empty queue of a stream that is gone";
     for (span = queue->oldest; span; span = span->newer) {
         if (span->kind != SPAN_PENDING || span->queue != queue)
@@ -635,7 +630,7 @@ static const char *check_queue(const struct model_queue *queue) {
 }
 
 const char *weir__model_range_check(const struct model_range *range) {
-    uint64_t units = 0, loose = 0, unit;
+    uint64_t units = 0, movable = 0, unit;
     const struct model_queue *queue;
     const struct model_span *span;
     const char *wrong = NULL;
@@ -645,13 +640,13 @@ const char *weir__model_range_check(const struct model_range *range) {
     for (span = range->first; span && !wrong; span = span->next) {
         wrong = check_span(range, span);
         if (span->kind == SPAN_FREE)
-            loose += count_memory(range, span->offset, span->offset + span->size);
+            movable += count_memory(range, span->offset, span->offset + span->size);
     }
     for (queue = range->queues; queue && !wrong; queue = queue->next)
         wrong = check_queue(queue);
     for (unit = 0; unit < range->bytes / range->unit; unit++)
         units += range->has_memory[unit];
-    if (!wrong && (units != range->units || loose != range->loose))
+    if (!wrong && (units != range->units || movable != range->movable_units))
         wrong = "units miscounted";
     return wrong;
 }

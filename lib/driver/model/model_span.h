@@ -42,29 +42,27 @@
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 
 struct model_span {
-    /* Must be the first member.  For a used span, its node is in the tree of allocated blocks.  For other spans, the
-     * node is in a tree of spans of this kind, sorted by size and then by turn, a rising number. */
+    /* Must be the first member.  The node of a used span is in the tree of allocated blocks.  The node of another span
+     * is in a tree of spans of its kind, sorted by size and then by a rising number (`turn`). */
     struct model_block block;
     struct model_span *prev, *next; /* links in the list of all spans, sorted by address */
     uint64_t offset, size;
     enum model_span_kind kind;
     int backed;
-    /* The members below are only for pending spans: memory that was freed on a stream whose work may not be
-     * completed. */
+    /* The members below are for pending spans: memory that was freed on a stream whose work may not be completed. */
     struct model_queue *queue;
-    /* Links in the stream's queue of freed spans.  The span that was freed first is the oldest. */
+    /* Links in the stream's queue of freed spans; the oldest was freed first. */
     struct model_span *older, *newer;
-    /* The number of the stream's operation that freed the span, and the virtual time when all work before the free is
-     * completed. */
+    /* The stream's operation that freed the span, and the virtual time when all work before the free is completed. */
     uint64_t seq, end_ns;
 };
 
 /* The spans that were freed on one stream, while the work before the free may not be completed. */
 struct model_queue {
-    uint64_t stream_id; /* the id of the stream; the stream may be destroyed */
-    int device;         /* the device of the stream */
-    int is_gone; /* set if the stream was destroyed; the queue is then removed once it is empty */
-    /* The number of the stream's last launch (a kernel, a fill or a copy) whose work has begun. */
+    uint64_t stream_id; /* the stream may be destroyed */
+    int device;
+    int is_stream_destroyed; /* set if the stream was destroyed; the queue is then removed once it is empty */
+    /* The stream's last launch (a kernel, a fill or a copy) whose work has begun. */
     uint64_t begun;
     struct model_node *spans;
     struct model_span *oldest, *newest;
@@ -72,48 +70,46 @@ struct model_queue {
 };
 
 struct model_range {
-    int file;      /* the file that contains the memory, or -1 if there is none */
+    int file;      /* contains the memory, or -1 if there is none */
     char *base;    /* the address of the first span, a multiple of the unit */
     char *mapping; /* the start of the reserved host addresses */
     size_t mapping_bytes;
     uint64_t bytes, unit;
     unsigned char *has_memory; /* for each unit: 1 if the unit has physical memory, else 0 */
     uint64_t units;            /* the number of units with physical memory */
-    /* The number of units up to the last one with physical memory. */
-    uint64_t top;
+    uint64_t top;              /* the number of units up to the last one with physical memory */
     /* The number of units with physical memory that lie completely in free spans, so that their memory can move. */
-    uint64_t loose;
-    /* the number that was last given to a span; among spans of equal size, the one with the lowest number is used
-     * first */
+    uint64_t movable_units;
+    /* The number that was last given to a span.  Among spans of equal size, the one with the lowest number is used
+     * first. */
     uint64_t turn;
     struct model_span *first, *last;
     /* The free spans that completely have physical memory (`backed`), and all other free spans (`partial`). */
     struct model_node *backed, *partial;
-    /* The queues of freed spans, one for each stream, in the order of the streams' first requests. */
+    /* One queue of freed spans for each stream, in the order of the streams' first requests. */
     struct model_queue *queues;
     struct model_span *spare_spans;
     struct model_queue *spare_queues;
 };
 
-/* Reserves host addresses for the memory of a pool: `bytes` bytes, or fewer if the process has a limit.  If
- * `is_shared` is set, the memory is in a file, which other processes can map.  Returns 0 on success, else -1. */
+/* Reserves host addresses for `bytes` bytes of memory of a pool, or for fewer if the process has a limit.  With
+ * `is_shared`, the memory is in a file that other processes can map.  Returns 0 on success, else -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
-/* Allocates the structs that the next operation on the range may need, so that the operation cannot fail halfway.
- * Returns 0 on success, -1 if there is no host memory. */
+/* Allocates the structs for the next operation on the range, so that it cannot fail halfway.  Returns 0 on success, -1
+ * if there is no host memory. */
 int weir__model_range_allocate_spares(struct model_range *range);
 
-/* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL if there is none. */
+/* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block of `bytes` bytes from the start of `span`.  If the span is smaller, also uses the adjacent spans
- * behind it.  All memory of the block must be physical memory already.  Returns the span of the block. */
+/* Cuts a block from the start of `span`, and of the adjacent spans behind it if it is smaller.  All memory of the block
+ * must be physical memory already.  Returns the span of the block. */
 struct model_span *weir__model_range_cut(struct model_range *range, struct model_span *span,
                                          uint64_t bytes);
 /* Returns the number of units without physical memory in a block of `bytes` bytes at the start of `span`. */
 uint64_t weir__model_range_missing_units(const struct model_range *range,
                                          const struct model_span *span, uint64_t bytes);
-/* Returns the number of units in free spans whose physical memory could move into a block of `bytes` bytes at the
- * start of `span`. */
+/* Returns the number of units in free spans whose physical memory could move into a block at the start of `span`. */
 uint64_t weir__model_range_movable_units(const struct model_range *range,
                                          const struct model_span *span, uint64_t bytes);
 /* Cuts a block from a free span that lacks physical memory.  Moves memory of other free units to the block, and adds
@@ -121,40 +117,39 @@ uint64_t weir__model_range_movable_units(const struct model_range *range,
  * NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds physical memory to `units` units without allocating a block, as a real driver does before a request fails.
- * The units begin where a block of `bytes` bytes would be placed (rule R6).  Returns 0 on success.  On failure
- * returns -1 and changes nothing. */
+/* Adds physical memory to `units` units at the place of a block of `bytes` bytes (rule R6), without the block, as a
+ * real driver does before a request fails.  Returns 0 on success.  On failure returns -1 and changes nothing. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
-/* Frees the span of a block, so that every stream can use it at once. */
+/* Frees the span of a block for use by every stream at once. */
 void weir__model_range_free(struct model_range *range, struct model_span *span);
-/* Frees the span of a block on a stream, so that other streams cannot use it before the work is completed.  The free
- * is operation `seq` of the stream, and the work before it is completed at the time `end_ns`. */
+/* Frees the span of a block on a stream: other streams cannot use it before the work is completed.  The free is
+ * operation `seq` of the stream, and the work before it is completed at the time `end_ns`. */
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
-/* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`.  Other streams cannot use
- * spans before this time that were freed on the stream since its last launch. */
+/* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`.  Before this time, other
+ * streams cannot use spans that were freed on the stream since its last launch. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Makes spans of a stream's queue free whose work is completed at the time `now_ns`: the newest such span and all
- * older spans.  Removes the queue if it is then empty and its stream was destroyed. */
+/* Frees, for all streams, spans of a stream's queue whose work is completed at `now_ns`: the newest such span and all
+ * older ones.  Removes the queue of a destroyed stream once it is empty. */
 void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
                                       uint64_t now_ns);
-/* Makes all spans of a stream's queue free that were freed up to operation `seq`.  Removes the queue if it is then
- * empty and its stream was destroyed. */
+/* Frees, for all streams, the spans of a stream's queue that were freed up to operation `seq`.  Removes the queue of a
+ * destroyed stream once it is empty. */
 void weir__model_range_free_up_to(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
-/* Records the first request of a stream, because a request tries the freed memory of other streams in the order of
- * their first requests.  Does nothing if the stream is recorded already. */
+/* Records the first request of a stream, if it is new, since requests try other streams' memory in the order of the
+ * streams' first requests. */
 void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device);
-/* Handles the destruction of a stream: makes the spans free that were freed on it and whose work is completed.  The
- * queue of the stream is removed once it is empty. */
+/* Handles the destruction of a stream: makes its completed spans free for all streams.  The stream's queue of spans is
+ * removed once it is empty. */
 void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
-/* Returns the physical memory of up to `units` free units to the device, highest address first.  Returns the number
- * of units that have lost their memory. */
+/* Returns the physical memory of up to `units` free units to the device, highest address first.  Returns the number of
+ * such units. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);
 
-/* Checks the internal data of the range.  Returns NULL, or a text about the first error. */
+/* Checks the data of the range.  Returns NULL, or a text about the first error. */
 const char *weir__model_range_check(const struct model_range *range);
 
 #endif

@@ -2,20 +2,12 @@
 /* model_stream.c: streams, events, and the virtual work on them.
  *
  * A stream has a count of operations, and the time when all its submitted work is completed.  New work begins at this
- * time or now, whichever is later.  A wait for an event moves the stream's time to the end of the work before the
- * event.  Besides times, the model keeps the order of work.  Each stream has a list of orders.  An order says that the
- * stream's next work comes after operation q of stream X.  A wait for an event adds orders to the list, and so does the
- * rule of the legacy stream.  When an event is recorded, the event gets a copy of the list (model_orders.c).
+ * time or now, whichever is later.  Besides times, the model keeps the order of work: each stream has a list of orders
+ * (model_orders.c), each of which says that its next work comes after operation q of stream X.  A record copies the
+ * list to the event; a wait for the event adds the list to the waiting stream.  The legacy stream and the blocking
+ * streams of a context wait for each other (CUDA's rule), so each use of one adds these orders, too.
  *
- * The rule of the legacy stream is CUDA's: the legacy stream and the blocking streams of a context wait for each other.
- * The model adds these orders whenever a program uses one of these streams.  The rule does not concern non-blocking
- * streams.
- *
- * Every call first calls model_capture.c.  If the stream is being captured, the operation becomes a step of a graph and
- * does not run now.
- *
- * This file must not depend on how captures work.  It calls pools only to report completed work, work that begins, and
- * destroyed streams.
+ * If the stream is being captured, the operation becomes a step of a graph instead (model_capture.c).
  */
 #include "driver/model/model_inside.h"
 
@@ -30,7 +22,7 @@ int weir__model_stream_is_blocking(const struct model_stream *stream) {
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
-/* Makes the next operation of `stream` wait for all work that was submitted to `other` until now. */
+/* Makes the next operation of `stream` wait for all work that was submitted to `other`. */
 static void order_stream_after(struct model_stream *stream, const struct model_stream *other) {
     if (stream->end_ns < other->end_ns)
         stream->end_ns = other->end_ns;
@@ -99,16 +91,16 @@ void weir__model_streams_drop(struct model_context *context) {
 }
 
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device) {
-    struct model_stream *own = thread->own[device];
+    struct model_stream *own = thread->per_thread[device];
 
     if (!own || weir__model_slab_find(&weir__model.streams, own) != own ||
-        weir__model_stream_id(own) != thread->own_id[device])
+        weir__model_stream_id(own) != thread->per_thread_id[device])
         return NULL;
     return own;
 }
 
-/* Returns the per-thread default stream of the calling thread in the current context, and creates it if necessary.
- * Returns NULL with the error code in *why if all stream handles are in use. */
+/* Returns the calling thread's per-thread default stream in the current context, and creates it if necessary.  Returns
+ * NULL with the error code in *why if all stream handles are in use. */
 static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
     struct model_thread *self = weir__model_thread();
     struct model_stream *own = weir__model_stream_own(self, context->device);
@@ -117,8 +109,8 @@ static struct model_stream *thread_stream(struct model_context *context, CUresul
         return own;
     weir__model_lock();
     own = weir__model_stream_make(context, CU_STREAM_DEFAULT);
-    self->own[context->device] = own;
-    self->own_id[context->device] = own ? weir__model_stream_id(own) : 0;
+    self->per_thread[context->device] = own;
+    self->per_thread_id[context->device] = own ? weir__model_stream_id(own) : 0;
     weir__model_unlock();
     if (!own)
         *why = CUDA_ERROR_OUT_OF_MEMORY;
@@ -161,8 +153,7 @@ CUresult weir__model_cuStreamCreate(CUstream *handle, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
-/* Destroys a stream.  Work that was submitted to the stream still completes.  The next stream may get an equal handle
- * (measured). */
+/* Work that was submitted to the stream still completes.  The next stream may get an equal handle (measured). */
 CUresult weir__model_cuStreamDestroy(CUstream handle) {
     struct model_stream *stream = weir__model_slab_find(&weir__model.streams, handle);
 
@@ -174,7 +165,7 @@ CUresult weir__model_cuStreamDestroy(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-/* Checks whether the host may query or wait for the stream.  CUDA forbids both while another stream is being captured
+/* Checks whether the host may query or wait for the stream, which CUDA forbids while another stream is being captured
  * in this mode. */
 static CUresult check_host_wait(struct model_stream *stream) {
     CUresult why = weir__model_capture_check_stream(stream);
@@ -183,14 +174,14 @@ static CUresult check_host_wait(struct model_stream *stream) {
 }
 
 /* Records that the host has waited for the work of stream `id` up to operation `seq`, so that pools may reuse memory.
- * A query of the stream does not call this function, because it has no effect on pools (measured). */
+ * A query of the stream has no such effect (measured). */
 static void record_host_wait(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_observe(id, seq, after);
 }
 
 /* Clears what the streams of a context wait for, because the host has observed the completion of all their work. */
-static void forget_orders(struct model_context *context) {
+static void clear_stream_orders(struct model_context *context) {
     struct model_stream *stream;
 
     for (stream = context->streams; stream; stream = stream->next)
@@ -240,14 +231,14 @@ CUresult weir__model_cuCtxSynchronize(void) {
         weir__model_wait_until(weir__model.devices[context->device].work_end_ns);
         weir__model_pools_observe_device(context->device);
         weir__model_oracle_observe_device(context->device);
-        forget_orders(context);
+        clear_stream_orders(context);
         weir__model_pools_synchronised(context->device);
     }
     return weir__model_unlocked(why);
 }
 
-/* Finds the stream of a query; `out` points to the result of the query.  If the stream is being captured, the query
- * fails and invalidates the capture in any mode (measured, driver 580). */
+/* Finds the stream of a query whose result `out` points to.  If the stream is being captured, the query fails and
+ * invalidates the capture in any mode (measured, driver 580). */
 static CUresult find_queried(CUstream handle, const void *out, struct model_stream **stream) {
     CUresult why = CUDA_SUCCESS;
 
@@ -280,7 +271,7 @@ CUresult weir__model_cuStreamGetFlags(CUstream handle, unsigned int *flags) {
     return why;
 }
 
-/* Returns the context of a stream, also while the stream is being captured (assumed). */
+/* Also succeeds while the stream is being captured (assumed). */
 CUresult weir__model_cuStreamGetCtx(CUstream handle, CUcontext *context) {
     CUresult why = CUDA_SUCCESS;
     const struct model_stream *stream = weir__model_stream(handle, &why);
@@ -360,8 +351,8 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
                                                .owner = owner});
 }
 
-/* The virtual time that a host function takes on its stream.  weir uses a host function only to keep a stream busy
- * for a millisecond.  The model calls the function at once, and does not support a captured host function. */
+/* The virtual time of a host function, by which weir keeps a stream busy for a millisecond.  The model calls the
+ * function at once, and does not support a captured one. */
 #define HOST_FUNCTION_NS UINT64_C(1000000)
 
 CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
@@ -391,8 +382,7 @@ CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
     struct model_context *context;
     struct model_event *event;
 
-    /* The valid flags are blocking sync (1), no timing (2) and interprocess (4). */
-    if (!handle || flags > 7)
+    if (!handle || flags > 7) /* blocking sync (1), no timing (2), interprocess (4) */
         return CUDA_ERROR_INVALID_VALUE;
     context = weir__model_current(&why);
     if (!context)
@@ -475,7 +465,7 @@ CUresult weir__model_cuEventSynchronize(CUevent handle) {
 
 static CUresult elapsed(const struct model_event *from, const struct model_event *to,
                         float *milliseconds) {
-    /* If one of the events was recorded in a capture, the call fails, but the capture stays valid (measured). */
+    /* the call fails, but the capture stays valid (measured) */
     if (from->capture_id || to->capture_id)
         return CUDA_ERROR_CAPTURED_EVENT;
     if (!from->stream_id || !to->stream_id)

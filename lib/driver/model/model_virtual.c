@@ -1,48 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* model_virtual.c: physical allocations, reservations of address space, and mappings of physical allocations at
- * reserved addresses.
+/* model_virtual.c: physical allocations, reservations of address space, and mappings.  The README here lists the
+ * driver's rules.
  *
- * All physical allocations are parts of one sparse file without a name.  The file grows with each allocation.  So an
- * allocation uses no host memory before a program accesses it.  It keeps its contents when it is mapped at another
- * address.  It may be mapped at several addresses at once.  When an allocation is freed, its pages of the file are
- * freed, and its part of the file is never used again.  An allocation that other processes may import has its own file
- * (model_ipc.c).  A reservation is host address space without access.  A mapping maps a part of the file at reserved
- * addresses.  The host allows about 65,000 mapped ranges; adjacent mappings of adjacent parts of the file count as one
+ * All physical allocations are parts of one sparse file without a name, which grows with each allocation.  So an
+ * allocation takes no host memory before it is accessed, keeps its contents at another address, and may be mapped at
+ * several addresses at once.  A free frees the pages of the file; this part of the file is never used again.  An
+ * allocation that other processes may import has its own file (model_ipc.c).  A reservation is host address space
+ * without access.  The host allows about 65,000 mapped ranges; adjacent mappings of adjacent parts of the file are one
  * range.
- *
- * Documented rules, from the comments of <cuda.h> (13.0):
- *   V1  cuMemAddressReserve: the alignment is 0 or a power of two; the requested address is a hint, and a multiple of
- *       the page size;
- *   V2  cuMemAddressFree: the address and the size must be those of a reservation;
- *   V3  cuMemCreate: the size is a multiple of the granularity; the call allocates memory of the device and maps
- *       nothing;
- *   V4  cuMemRelease: the memory is freed once the handle is released and all mappings are removed, in either order;
- *   V5  cuMemMap: the address, the size and the offset are multiples of the granularity and lie within the allocation;
- *       the offset is 0; the addresses are reserved and not mapped;
- *   V6  a new mapping has no access; cuMemSetAccess needs a range of whole mappings without gaps;
- *   V7  cuMemUnmap: a part of a mapping cannot be unmapped; the addresses stay reserved; a later mapping at these
- *       addresses has no access;
- *   V8  no call needs a current context, and the memory survives the context (cuCtxDestroy);
- *   V9  each device has its own access; only the device of the memory and its peers can have access;
- *   V10 cuMemExportToShareableHandle: the memory must have been made for export by file descriptor; each imported
- *       handle must be released; the last release in any process frees the memory.
- * Rules that were measured on the device of the profile (H200, driver 580.159.04):
- *   M1  the size of a reservation is a multiple of the granularity, not only of the host's page size; 2^46 bytes can be
- *       reserved; for 2^48 bytes the driver returns out of memory;
- *   M2  a mapping maps a whole allocation; a mapping of a part, at any offset, is NOT_SUPPORTED; an allocation may have
- *       many mappings;
- *   M3  cuMemUnmap can unmap several adjacent mappings; if no part of the reserved range is mapped, cuMemUnmap succeeds
- *       and does nothing; a part of a mapping is INVALID_VALUE for cuMemUnmap and for cuMemSetAccess;
- *   M4  cuMemSetAccess takes almost no time for mappings that have the access already;
- *   M5  no call waits for work on streams, and all calls are safe during a capture in any mode.
- * These facts are assumed.  cuMemUnmap fails if the range has both mappings and gaps, or if the range is not reserved.
- * Addresses with a mapping cannot be freed.  Access for a device that is no peer is INVALID_DEVICE, and the call then
- * changes nothing.  A file that cannot be opened is an operating system error.  Imported memory counts as memory of the
- * process that has made it, as long as that process has the memory, and then as memory of no process.  In a child of
- * fork() all calls fail as they do before cuInit.  All other failures are INVALID_VALUE, except for M2 and for lack of
- * memory.
- *
- * This file must not depend on pools, blocks, streams or captures.
  */
 #include "driver/model/model_inside.h"
 
@@ -90,8 +55,7 @@ static struct {
 
 /* ---- Numbers ---- */
 
-/* Returns the granularity of sizes and addresses; the minimum and the recommended granularity are equal. */
-static uint64_t granularity(void) {
+static uint64_t granularity(void) { /* the minimum and the recommended granularity are equal */
     return weir__model.profile.page_bytes;
 }
 
@@ -140,7 +104,7 @@ static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
     return base + lead;
 }
 
-/* Makes a reservation of address space, and stores its address in *address.  The caller holds the lock. */
+/* Makes a reservation of address space, and stores its address in *address. */
 static CUresult add_reservation(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 CUdeviceptr *address) {
     struct model_reservation *reservation = calloc(1, sizeof *reservation);
@@ -179,7 +143,7 @@ static int is_reserved(uint64_t address, uint64_t bytes) {
 
 /* ---- Memory ---- */
 
-/* Extends the common file of all physical allocations by `bytes` bytes.  Returns 0 on success, else -1. */
+/* Extends the common file of all physical allocations.  Returns 0 on success, else -1. */
 static int extend_file(uint64_t bytes) {
     if (space.file_bytes == 0)
         space.file = weir__file_above(memfd_create("weir-model", MFD_CLOEXEC));
@@ -194,7 +158,7 @@ static int extend_file(uint64_t bytes) {
     return 0;
 }
 
-/* Makes a physical allocation and stores its handle in *handle.  The caller holds the lock. */
+/* Makes a physical allocation and stores its handle in *handle. */
 static CUresult make_memory(struct model_device *device, uint64_t bytes, int decompresses,
                             int is_shared, CUmemGenericAllocationHandle *handle) {
     struct model_memory *memory;
@@ -223,8 +187,8 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* Frees a physical allocation once its handle was released and its last mapping was removed.  If the host fails to
- * free its pages, they stay until the reset of the model. */
+/* Frees a physical allocation once its handle was released and its last mapping was removed.  If the host fails to free
+ * its pages, they stay until the reset of the model. */
 static void drop_unused_memory(struct model_memory *memory) {
     if (memory->references > 0 || memory->mappings > 0)
         return;
@@ -250,7 +214,7 @@ static struct model_identity identity_of(const struct model_memory *memory) {
                                    atomic_load_explicit(&memory->slot.id, memory_order_relaxed)};
 }
 
-/* Returns the physical allocation of this process with this identity, or NULL if it no longer exists. */
+/* Returns the physical allocation of this process with this identity, or NULL. */
 static struct model_memory *find_identity(const struct model_identity *identity) {
     const struct model_slab *slab = &weir__model.memories;
 
@@ -265,8 +229,8 @@ static struct model_memory *find_identity(const struct model_identity *identity)
     return NULL;
 }
 
-/* Imports a physical allocation that another process has exported as the descriptor `file`, and stores a handle in
- * *handle.  The caller must close `file`. */
+/* Imports a physical allocation of another process from its file, and stores a handle in *handle.  The caller must
+ * close `file`. */
 static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
     struct model_identity identity;
     struct model_memory *memory;
@@ -335,8 +299,7 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
     }
 }
 
-/* Returns the number of mappings in a range that consists of whole mappings without gaps.  Returns 0 for any other
- * range. */
+/* Returns the number of mappings in a range of whole mappings without gaps, or 0 for any other range. */
 static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     uint64_t at = address, count = 0;
 
@@ -351,9 +314,8 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* Maps the memory of a physical allocation at an address, with this protection.  Also used to change the protection
- * of an existing mapping.  (After mprotect, Valgrind would examine the memory byte by byte.)  Returns 0 on success,
- * else -1. */
+/* Maps the memory of a physical allocation at an address, also to change the protection of a mapping; after mprotect,
+ * Valgrind would examine each byte.  Returns 0 on success, else -1. */
 static int map_file_part(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
@@ -361,7 +323,7 @@ static int map_file_part(uint64_t address, const struct model_memory *memory, in
                : 0;
 }
 
-/* Maps a physical allocation at a reserved address, without access.  The caller holds the lock. */
+/* Maps a physical allocation at a reserved address, without access. */
 static CUresult map(uint64_t address, struct model_memory *memory) {
     struct model_mapping *mapping;
 
@@ -381,7 +343,7 @@ static CUresult map(uint64_t address, struct model_memory *memory) {
     return CUDA_SUCCESS;
 }
 
-/* Frees the struct of a mapping.  The caller has already unmapped the addresses. */
+/* Frees the struct of a mapping, whose addresses are unmapped already. */
 static void drop_mapping(struct model_mapping *mapping) {
     struct model_memory *memory = mapping->memory;
 
@@ -391,8 +353,8 @@ static void drop_mapping(struct model_mapping *mapping) {
     drop_unused_memory(memory);
 }
 
-/* Removes all mappings in a range.  Succeeds and does nothing if nothing is mapped in it.  Fails if the range
- * contains only a part of a mapping, or both mappings and gaps.  The caller holds the lock. */
+/* Removes all mappings in a range.  Succeeds if nothing is mapped in it.  Fails if it contains a part of a mapping, or
+ * both mappings and gaps. */
 static CUresult unmap(uint64_t address, uint64_t bytes) {
     uint64_t count = count_mappings(address, bytes);
 
@@ -426,8 +388,7 @@ static int protection_of(CUmemAccess_flags access) {
     }
 }
 
-/* Checks that a range consists of whole mappings without gaps, and that the device may have access: it has the
- * memory, or is a peer of the device that has the memory.  The caller holds the lock. */
+/* Checks that a range consists of whole mappings without gaps, and that the device, or a peer of it, has the memory. */
 static CUresult check_mapping_access(uint64_t address, uint64_t bytes, CUdevice device) {
     const struct model_mapping *mapping;
 
@@ -453,8 +414,8 @@ static CUresult protect(const struct model_mapping *mapping) {
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Sets the access of a device to all mappings in a range.  Mappings that have this access already take no time, as on
- * a real device.  The caller has checked the arguments, and holds the lock. */
+/* Sets the access of a device to all mappings in a range.  Mappings that have this access already take no time, as on a
+ * real device. */
 static CUresult set_mapping_access(uint64_t address, uint64_t bytes, CUdevice device,
                                    CUmemAccess_flags access) {
     const struct model_profile *profile = &weir__model.profile;
@@ -525,8 +486,8 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* ---- Entries ---- */
 
-/* Checks the properties of a new physical allocation.  Returns CUDA_SUCCESS, or an error if they are invalid or the
- * model lacks them. */
+/* Returns CUDA_SUCCESS, or an error if the properties of a new physical allocation are invalid or the model lacks
+ * them. */
 static CUresult check_memory_properties(const CUmemAllocationProp *properties) {
     size_t i;
 
@@ -601,15 +562,14 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
 
     weir__model_lock();
     memory = find_memory(handle);
-    if (!memory) /* CUDA's documentation does not define this case */
+    if (!memory) /* not documented */
         return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
     memory->references--;
     drop_unused_memory(memory);
     return weir__model_unlocked(CUDA_SUCCESS);
 }
 
-/* Maps a whole physical allocation.  Returns an error for a part of an allocation, as a real driver does.  The caller
- * holds the lock. */
+/* Maps a whole physical allocation; a part is an error, as with a real driver. */
 static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
                          struct model_memory *memory) {
     if (!memory || bytes > memory->bytes || offset > memory->bytes - bytes)
@@ -712,8 +672,8 @@ void weir__model_virtual_drop(void) {
     space.file_bytes = 0;
 }
 
-/* Checks all mappings, and adds the number of those with memory of the device to *count.  Returns NULL, or a text
- * about an error. */
+/* Checks all mappings, and adds the number of those with memory of the device to *count.  Returns NULL, or a text about
+ * an error. */
 static const char *check_mappings(int device, uint64_t *count) {
     const struct model_mapping *mapping = mapping_from(0);
     uint64_t end = 0;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* turn_lock.c: takes and releases a lock between the processes of one user.
+/* process_lock.c: a lock between the processes of one user: flock(2) on an empty file (runfile.h), which the kernel
+ * releases when the holder ends.
  *
- * The lock is flock(2) on an empty file (runfile.h), so the kernel releases the lock when its process ends.  A child of
- * fork() shares the open file.  If the parent releases the lock, the child does not hold the lock either.  Only the
- * process that holds the lock removes the file, and does so before it releases the lock.  If another process then gets
- * the lock of the file without a name, it opens or makes another file.  If the holder is killed, the file stays, and
- * the next process uses the file.  weir uses only a plain file of this user.
+ * A child of fork() shares the open file, so it loses the lock when its parent releases it.  Only the holder removes
+ * the file, before it releases the lock.  A process that gets the lock of a file without a name opens or makes another
+ * file.  If the holder is killed, the next process uses its file.
  */
-#include "ipc/turn_lock.h"
+#include "ipc/process_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +26,7 @@ static int open_lock_file(struct weir_process_lock *lock, const char *name) {
     if (file < 0)
         return -1;
     if (weir__runfile_is_own(file, &is) && weir__kept_set(&lock->file, file) == 0) {
-        (void)fchmod(file, 0600); /* sets the mode exactly, since the umask may have removed bits */
+        (void)fchmod(file, 0600); /* the umask may have removed bits */
         return 0;
     }
     close(file);
@@ -38,21 +37,21 @@ static int open_lock_file(struct weir_process_lock *lock, const char *name) {
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
     struct stat is;
 
-    while (!lock->held) {
+    while (!lock->is_locked) {
         if (!weir__kept_is(&lock->file) && open_lock_file(lock, name) != 0)
             return -1;
         if (flock(lock->file.number, LOCK_EX | LOCK_NB) != 0)
             return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
-        lock->held = fstat(lock->file.number, &is) != 0 || is.st_nlink > 0;
-        if (!lock->held)
+        lock->is_locked = fstat(lock->file.number, &is) != 0 || is.st_nlink > 0;
+        if (!lock->is_locked)
             weir__process_lock_release(lock);
     }
     return 1;
 }
 
 void weir__process_lock_release(struct weir_process_lock *lock) {
-    if (lock->held && weir__kept_is(&lock->file)) {
-        /* If another process has replaced the file meanwhile, weir__runfile_unname() does not remove the new file. */
+    if (lock->is_locked && weir__kept_is(&lock->file)) {
+        /* does not remove a file with which another process has replaced this one */
         (void)weir__runfile_unname(lock->file.number, lock->path);
         /* Unlocks explicitly, since closing the file does not unlock while a child of fork() has the file open. */
         (void)flock(lock->file.number, LOCK_UN);
