@@ -31,11 +31,11 @@ weir_SOURCES = \
 	cli/formats/rmm.c \
 	cli/report/report.c \
 	cli/report/report.h \
+	cli/replay/benchmark.c \
+	cli/replay/benchmark.h \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
 	cli/replay/child.c \
-	cli/replay/contest.c \
-	cli/replay/contest.h \
 	cli/replay/configuration.c \
 	cli/replay/configuration.h \
 	cli/replay/configuration_raw.c \

@@ -34,7 +34,7 @@
 #include "cli/common/runner.h"
 #include "cli/common/spell.h"
 #include "cli/frameworks.h"
-#include "cli/replay/contest.h"
+#include "cli/replay/benchmark.h"
 
 enum { CHOICE_PREALLOC, CHOICE_DECAY, CHOICE_LIMIT, CHOICES };
 enum { TRIALS = 7 };
@@ -45,7 +45,7 @@ struct choice {
 };
 
 struct trials {
-    struct contest *contest;
+    struct benchmark *benchmark;
     struct choice choices[TRIALS]; /* the settings of each trial */
     int count;
     /* The figure for the time of the creation.  On the device model this is FIGURE_CREATION_DRIVER, since only the
@@ -96,17 +96,17 @@ static void report_failed_replay(const struct trials *trials, size_t trace, cons
         fputs("weir: interrupted: nothing is recommended\n", stderr);
     else if (message[0])
         fprintf(stderr, "weir: %s: a replay failed: %s\n",
-                trials->contest->traces[trace].header.name, message);
+                trials->benchmark->traces[trace].header.name, message);
 }
 
-/* Prepares trials of the contest's traces, at most `most' of them.  Returns 1 on success, 0 if there is no host
+/* Prepares trials of the benchmark's traces, at most `most' of them.  Returns 1 on success, 0 if there is no host
  * memory. */
-static int trials_open(struct trials *trials, struct contest *contest, size_t most) {
-    size_t rows = contest->trace_count * TRIALS;
+static int trials_open(struct trials *trials, struct benchmark *benchmark, size_t most) {
+    size_t rows = benchmark->trace_count * TRIALS;
 
-    trials->contest = contest;
-    trials->creation = contest->modelled ? FIGURE_CREATION_DRIVER : FIGURE_CREATION;
-    trials->results = (struct results){.trace_count = contest->trace_count,
+    trials->benchmark = benchmark;
+    trials->creation = benchmark->modelled ? FIGURE_CREATION_DRIVER : FIGURE_CREATION;
+    trials->results = (struct results){.trace_count = benchmark->trace_count,
                                        .configuration_count = TRIALS,
                                        .rows = calloc(rows, sizeof(struct row))};
     for (size_t i = 0; trials->results.rows && i < rows; i++)
@@ -118,15 +118,15 @@ static int trials_open(struct trials *trials, struct contest *contest, size_t mo
 /* Finds the smallest limit with which all requests of all traces succeed, and stores it in *least.  Stores 0 if
  * there is no such limit.  Returns 1 on success.  On failure, prints a message and returns 0. */
 static int trials_find_limit(struct trials *trials, uint64_t *least) {
-    const struct contest *contest = trials->contest;
+    const struct benchmark *benchmark = trials->benchmark;
     char message[RUNNER_MESSAGE_BYTES] = "";
     uint64_t found = 1;
 
     *least = 0;
     progress_step(&trials->progress, "the smallest limit");
-    for (size_t i = 0; i < contest->trace_count && found; i++) {
-        found =
-            least_limit(contest, i, "replay", &contest->options, contest->results.busy, message);
+    for (size_t i = 0; i < benchmark->trace_count && found; i++) {
+        found = least_limit(benchmark, i, "replay", &benchmark->options, benchmark->results.busy,
+                            message);
         if (!found && (message[0] || interrupt_has_arrived())) {
             report_failed_replay(trials, i, message);
             return 0;
@@ -139,9 +139,9 @@ static int trials_find_limit(struct trials *trials, uint64_t *least) {
 
 /* Replays a trace with the settings of a trial, and adds the results to the row.  Returns 1 on success.  On failure,
  * writes the reason to `message' and returns 0. */
-static int run_trace(const struct contest *contest, const struct choice *choice, struct row *row,
-                     char *message) {
-    weir_options options = contest->options;
+static int run_trace(const struct benchmark *benchmark, const struct choice *choice,
+                     struct row *row, char *message) {
+    weir_options options = benchmark->options;
     struct job job;
 
     for (int i = 0; i < CHOICES; i++)
@@ -149,12 +149,12 @@ static int run_trace(const struct contest *contest, const struct choice *choice,
             (void)weir__option_set(&options, settings_of[i], NULL, choice->text[i], NULL, 0);
     /* A request that fails is a result of the trial, not an error to log. */
     options.log = WEIR_LOG_NONE;
-    job_make(&job, "replay", contest->results.busy, &options, contest->device_source);
+    job_make(&job, "replay", benchmark->results.busy, &options, benchmark->device_source);
     job.discards_profile = 1;
     row->runs = json_array();
-    for (int i = 0; i < (contest->modelled ? 1 : RUNS_ON_GPU); i++) {
+    for (int i = 0; i < (benchmark->modelled ? 1 : RUNS_ON_GPU); i++) {
         json_t *run =
-            runner_run(&job, contest->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+            runner_run(&job, benchmark->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
 
         if (!run)
             return 0;
@@ -166,7 +166,7 @@ static int run_trace(const struct contest *contest, const struct choice *choice,
 /* Makes a trial: replays all traces with the settings `choice'.  Does nothing if an earlier trial had these
  * settings.  Returns the number of the trial.  On failure, prints a message and returns -1. */
 static int trials_run(struct trials *trials, const struct choice *choice) {
-    const struct contest *contest = trials->contest;
+    const struct benchmark *benchmark = trials->benchmark;
     struct results *results = &trials->results;
     char message[RUNNER_MESSAGE_BYTES] = "out of host memory";
     int trial = trials->count;
@@ -176,8 +176,8 @@ static int trials_run(struct trials *trials, const struct choice *choice) {
             return i;
     progress_step(&trials->progress, "a replay of each trace");
     trials->choices[trials->count++] = *choice;
-    for (size_t i = 0; i < contest->trace_count; i++)
-        if (!run_trace(contest, choice, &results->rows[i * TRIALS + (size_t)trial], message) ||
+    for (size_t i = 0; i < benchmark->trace_count; i++)
+        if (!run_trace(benchmark, choice, &results->rows[i * TRIALS + (size_t)trial], message) ||
             !result_align(results)) {
             report_failed_replay(trials, i, message);
             return -1;
@@ -234,7 +234,7 @@ static double extreme_ratio(double (*pick)(double, double), const struct trials 
                             enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);
 
-    for (size_t i = 1; i < trials->contest->trace_count; i++)
+    for (size_t i = 1; i < trials->benchmark->trace_count; i++)
         picked = pick(picked, trials_ratio(trials, i, trial, figure));
     return picked;
 }
@@ -282,7 +282,7 @@ static int try_value(struct trials *trials, struct advice *advice, int setting, 
 static uint64_t largest_default_figure(const struct trials *trials, enum result_figure figure) {
     uint64_t most = 0;
 
-    for (size_t i = 0; i < trials->contest->trace_count; i++)
+    for (size_t i = 0; i < trials->benchmark->trace_count; i++)
         most = weir__size_larger(most, result_at(&trials->results, i, 0, 0)->median.value[figure]);
     return most;
 }
@@ -368,7 +368,7 @@ static const char *const goals[] = {
     [GOAL_BALANCED] = "balanced", [GOAL_MEMORY] = "memory", [GOAL_SPEED] = "speed"};
 
 struct command {
-    struct contest contest;
+    struct benchmark benchmark;
     struct trials trials;
     struct advice advice;
     struct weir_cli_settings settings; /* the settings of flags, of which only the device is used */
@@ -407,10 +407,10 @@ static error_t parse_tune_argument(int key, char *argument, struct argp_state *s
 
     switch (key) {
     case ARGP_KEY_ARG:
-        contest_add_trace(&command->contest, argument);
+        benchmark_add_trace(&command->benchmark, argument);
         return 0;
     case ARGP_KEY_END:
-        if (!command->program == !command->contest.trace_count)
+        if (!command->program == !command->benchmark.trace_count)
             argp_error(state, "expected a trace, or -- and a command to record%s",
                        command->program ? ", and not both" : "");
         return 0;
@@ -475,7 +475,7 @@ static int run_record(char *const *program, char *trace, int *status) {
     return error;
 }
 
-/* Records the program, and adds its trace to the contest.  Returns 0 on success.  On failure, prints a message and
+/* Records the program, and adds its trace to the benchmark.  Returns 0 on success.  On failure, prints a message and
  * returns the exit code. */
 static int record_program(struct command *command) {
     const char *name = strrchr(command->program[0], '/');
@@ -503,8 +503,8 @@ static int record_program(struct command *command) {
         fprintf(stderr, "weir tune: %s made no call that weir records; nothing is tuned\n",
                 command->program[0]);
     else
-        contest_add_trace(&command->contest, trace);
-    return command->contest.trace_count == 0;
+        benchmark_add_trace(&command->benchmark, trace);
+    return command->benchmark.trace_count == 0;
 }
 
 /* Prints the figures of one trial on a trace, and whether the trial is recommended. */
@@ -532,11 +532,11 @@ static void print_trial(const struct command *command, size_t trace, int trial) 
 
 /* Prints a table of trials for each trace. */
 static void print_trials(const struct command *command) {
-    table_head(stdout, &command->contest);
-    if (command->contest.modelled)
+    table_head(stdout, &command->benchmark);
+    if (command->benchmark.modelled)
         puts("device model: no GPU was used; times are virtual");
-    for (size_t i = 0; i < command->contest.trace_count; i++) {
-        table_trace(stdout, &command->contest.traces[i].header);
+    for (size_t i = 0; i < command->benchmark.trace_count; i++) {
+        table_trace(stdout, &command->benchmark.traces[i].header);
         if (command->advice.fits)
             printf(" %10s %10s %9s %9s %9s %8s  ms with GPU work\n", "reserved", "kept", "creation",
                    "all", "each", "more");
@@ -559,13 +559,13 @@ static void print_recommendation(const struct command *command) {
         puts("no memory of this device serves every request.");
     if (!advice->fits)
         return;
-    for (size_t i = 0; advice->trial_without_limit && i < command->contest.trace_count; i++) {
+    for (size_t i = 0; advice->trial_without_limit && i < command->benchmark.trace_count; i++) {
         double ratio =
             trials_ratio(&command->trials, i, advice->trial_without_limit, FIGURE_STEADY_MAKESPAN);
 
         if (ratio * slack_ratio < 1)
             printf("%s: with this limit an iteration takes %.2f times as long as without.\n",
-                   command->contest.traces[i].header.name, 1 / ratio);
+                   command->benchmark.traces[i].header.name, 1 / ratio);
     }
     fputs("Use:\n  weir run", stdout);
     write_choice(stdout, &command->trials.choices[advice->best], " --", " ", "");
@@ -580,9 +580,9 @@ static void print_recommendation(const struct command *command) {
 static int write_tuned_settings(FILE *file, const void *context) {
     const struct command *command = context;
 
-    fprintf(file, "# weir tune, on %s\n", command->contest.device);
-    for (size_t i = 0; i < command->contest.trace_count; i++)
-        fprintf(file, "# %s\n", command->contest.traces[i].header.name);
+    fprintf(file, "# weir tune, on %s\n", command->benchmark.device);
+    for (size_t i = 0; i < command->benchmark.trace_count; i++)
+        fprintf(file, "# %s\n", command->benchmark.traces[i].header.name);
     write_choice(file, &command->trials.choices[command->advice.best], "", "=", "\n");
     return 1;
 }
@@ -596,29 +596,29 @@ static int check_files(struct command *command) {
     if (code)
         return code;
     weir_cli_settings_report_unused(&command->settings);
-    for (size_t i = 0; i < command->contest.trace_count; i++)
-        if (!outputs_differ_from_input(&output, 1, "trace", command->contest.traces[i].path))
+    for (size_t i = 0; i < command->benchmark.trace_count; i++)
+        if (!outputs_differ_from_input(&output, 1, "trace", command->benchmark.traces[i].path))
             return 2;
     return !output_check("--output", command->output);
 }
 
 /* Runs `weir tune' after the arguments were parsed.  Returns the exit code. */
 static int tune(struct command *command) {
-    struct contest *contest = &command->contest;
+    struct benchmark *benchmark = &command->benchmark;
     struct trials *trials = &command->trials;
     struct advice *advice = &command->advice;
 
-    if (weir_options_init(&contest->options) != WEIR_OK)
+    if (weir_options_init(&benchmark->options) != WEIR_OK)
         return 1;
-    contest->options.device =
+    benchmark->options.device =
         command->settings.options.device ? command->settings.options.device : "model";
-    contest->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
-    contest->results.busy = 1;
-    contest_add_configuration(contest, configuration_find("replay"));
-    if ((command->program && record_program(command) != 0) || !contest_prepare(contest))
+    benchmark->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
+    benchmark->results.busy = 1;
+    benchmark_add_configuration(benchmark, configuration_find("replay"));
+    if ((command->program && record_program(command) != 0) || !benchmark_prepare(benchmark))
         return 1;
     interrupt_watch();
-    if (!trials_open(trials, contest,
+    if (!trials_open(trials, benchmark,
                      advice->goal == GOAL_MEMORY ? TRIALS
                      : advice->limit             ? 5
                                                  : 4) ||
@@ -651,7 +651,7 @@ int weir_cmd_tune(int argc, char **argv) {
         fputs("weir tune: nothing follows --; expected a command to record\n", stderr);
         return 2;
     }
-    contest_init(&command.contest, argc, argv);
+    benchmark_init(&command.benchmark, argc, argv);
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
@@ -659,7 +659,7 @@ int weir_cmd_tune(int argc, char **argv) {
     if (code == 0)
         code = tune(&command);
     trials_free(&command.trials);
-    contest_free(&command.contest);
+    benchmark_free(&command.benchmark);
     temporary_remove(command.folder);
     return code;
 }

@@ -64,7 +64,7 @@ static void *public_open(struct session *session, const struct configuration *se
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES};
         options = opened->options;
         options.oom_report =
-            NULL; /* contest.c writes the OOM report later, with advice for the whole trace */
+            NULL; /* benchmark.c writes the OOM report later, with advice for the whole trace */
         status = weir__allocator_create_on(session->counted, &options, &opened->allocator, message,
                                            sizeof message);
     }

@@ -19,7 +19,7 @@
 #include "cli/common/memory.h"
 #include "cli/common/spell.h"
 #include "cli/formats/input.h"
-#include "cli/replay/contest.h"
+#include "cli/replay/benchmark.h"
 
 enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAIN_CALLS = 8 };
 
@@ -655,21 +655,21 @@ static json_t *explain_json(const struct explain *explain, size_t most) {
 
 /* --------------------------------------------------------------------- the command ---- */
 
-int contest_explain(struct contest *contest, size_t most) {
-    FILE *file = contest_table_file(contest);
+int benchmark_explain(struct benchmark *benchmark, size_t most) {
+    FILE *file = benchmark_table_file(benchmark);
     json_t *array, *common;
     int good = 1, lacks_callers = 0;
 
-    if (contest->has_failed || !output_check("--json", contest->json_file))
+    if (benchmark->has_failed || !output_check("--json", benchmark->json_file))
         return 1;
     array = json_array();
-    common = jsonfile_common(contest->argc, contest->argv);
-    for (size_t i = 0; i < contest->trace_count; i++) {
-        const char *path = contest->traces[i].path;
+    common = jsonfile_common(benchmark->argc, benchmark->argv);
+    for (size_t i = 0; i < benchmark->trace_count; i++) {
+        const char *path = benchmark->traces[i].path;
         struct explain explain;
         char message[512];
 
-        if (read_explained_trace(&explain, path, contest->iterations, message, sizeof message)) {
+        if (read_explained_trace(&explain, path, benchmark->iterations, message, sizeof message)) {
             json_t *object = explain_json(&explain, most);
 
             explain_print(file, &explain, most);
@@ -677,7 +677,7 @@ int contest_explain(struct contest *contest, size_t most) {
             json_object_update(object, common);
             json_array_append_new(array, object);
         } else {
-            contest_report_no_trace(path, message);
+            benchmark_report_no_trace(path, message);
             good = 0;
         }
         free_explain(&explain);
@@ -687,7 +687,7 @@ int contest_explain(struct contest *contest, size_t most) {
               "the program with `weir record --callers'.\n",
               file);
     json_decref(common);
-    good &= !contest->json_file || jsonfile_write(contest->json_file, array);
+    good &= !benchmark->json_file || jsonfile_write(benchmark->json_file, array);
     json_decref(array);
     return weir_cli_flush_output() && good ? 0 : 1;
 }
