@@ -13,7 +13,7 @@
  * each iteration in nanoseconds, the median over the second half of the iterations (steady_ns), and the pool's peak
  * reserved memory.
  *
- * This file must not know the allocator, or any part of the library except the table of driver functions.
+ * This file must not depend on the allocator, or any part of the library except the table of driver functions.
  */
 #include "base/clock.h"
 #include "bench/common.h"

@@ -12,7 +12,7 @@
  * It measures these ways in turn, ROUNDS times each, because the driver takes longer for pages that were just
  * released.  It prints the median and the minimum in microseconds, as a JSON array with one element on each line.
  *
- * This file must not know how an engine grows.
+ * This file must not depend on how an engine grows.
  */
 #include <weir/weir.h>
 

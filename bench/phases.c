@@ -9,7 +9,7 @@
  * a fiftieth of its peak.  So all memory that is live at one time fits into the device, but the sum of all peaks
  * does not.  The settings come from the environment.  Each process writes one line of figures.
  *
- * This file must not know the program that compares the lines.
+ * This file must not depend on the program that compares the lines.
  */
 #include <fcntl.h>
 #include <inttypes.h>

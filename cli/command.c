@@ -112,7 +112,7 @@ int command_report_failure(const char *by, const char *name, int error) {
                 by, dot && strcmp(dot, ".py") == 0 ? "python " : "./", name);
     else
         fprintf(stderr, "weir %s: %s: %s\n", by, *name ? name : "''", strerror(error));
-    return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
+    return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 }
 
 void command_stop_forwarding(void) {
@@ -158,7 +158,7 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
         *why = "LD_PRELOAD has no way to name a path with these letters";
     else
         return 0;
-    return EXIT_OWN;
+    return EXIT_WEIR_FAILED;
 }
 
 /* Returns 1 if the list, a value of LD_PRELOAD, contains the library, else 0. */

@@ -4,7 +4,7 @@
  * weir info always says whether there is a CUDA driver.  It shows the device model only if the user chose the model,
  * or if there is no GPU.
  *
- * This file must not know other subcommands or effects of options.
+ * This file must not depend on other subcommands or effects of options.
  */
 #include <errno.h>
 #include <stdio.h>

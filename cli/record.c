@@ -9,7 +9,7 @@
  * end of the command, weir record records it until it ends.  A process whose first request is later is not recorded,
  * and reports so itself.  This process is a subreaper (prctl(2)), so these processes become its children.
  *
- * This file must not know which calls are recorded or the syntax of the lines.
+ * This file must not depend on which calls are recorded or the syntax of the lines.
  */
 #include <argp.h>
 #include <ctype.h>
@@ -682,7 +682,7 @@ static void add_process(struct weir_record_file *file) {
 fail:
     fprintf(stderr, "weir record: %s: %s; process %d runs on unrecorded\n",
             process && process->path ? process->path : record.path, why, (int)file->head.process);
-    record.failed = EXIT_OWN;
+    record.failed = EXIT_WEIR_FAILED;
     record.lost_processes++;
     atomic_store(&file->head.is_closed, 1);
     board_release(file);
@@ -709,7 +709,8 @@ static void adopt_new_processes(void) {
     int error;
 
     if (board_has_new() && (error = board_find_new()) != 0) {
-        record.failed = fail_record(EXIT_OWN, "a process runs on unrecorded", strerror(error));
+        record.failed =
+            fail_record(EXIT_WEIR_FAILED, "a process runs on unrecorded", strerror(error));
         record.lost_processes++;
     }
     while (adopted < record.found_count && (record.live == 0 || has_descriptor()))
@@ -720,7 +721,7 @@ static void adopt_new_processes(void) {
         memmove(record.found, record.found + adopted, record.found_count * sizeof *record.found);
     }
     if (board_report_unrecorded())
-        record.failed = EXIT_OWN;
+        record.failed = EXIT_WEIR_FAILED;
 }
 
 static void find_ended_processes(void) {
@@ -761,7 +762,7 @@ static void end_process(struct process *process) {
     atomic_store(&process->file->head.is_closed, 1);
     process->tracing.lost = atomic_load(&process->file->head.lost);
     if (process->tracing.lost) {
-        record.failed = EXIT_OWN;
+        record.failed = EXIT_WEIR_FAILED;
         record.lost_events += process->tracing.lost;
         record.lost_processes++;
     }
@@ -774,7 +775,7 @@ static void end_process(struct process *process) {
     if (!sink_close(process->tracing.sink) && !error)
         error = errno;
     if (error)
-        record.failed = fail_record(EXIT_OWN, process->path, strerror(error));
+        record.failed = fail_record(EXIT_WEIR_FAILED, process->path, strerror(error));
     else
         record.lines[process->order] = describe_recorded_process(process);
     for (size_t i = 0; i <= WEIR_RECORD_RINGS; i++)
@@ -819,7 +820,7 @@ static void report_running(void) {
         fprintf(stderr,
                 "weir record: process %d (%.60s) still runs: its requests from now on are lost\n",
                 process->id, process->command);
-        record.failed = EXIT_OWN;
+        record.failed = EXIT_WEIR_FAILED;
         record.lost_processes++;
     }
 }
@@ -838,7 +839,7 @@ static void report_nothing_recorded(void) {
             record.is_made ? "" : ": ", record.is_made ? "" : record.path,
             record.is_made ? "" : " is as it was");
     if (!is_seen)
-        record.failed = EXIT_OWN;
+        record.failed = EXIT_WEIR_FAILED;
 }
 
 static void end_recording(int has_all_ended) {
@@ -853,7 +854,7 @@ static void end_recording(int has_all_ended) {
     } while (record.found_count || board_has_new());
     if (is_cut)
         record.failed =
-            fail_record(EXIT_OWN, "events are lost",
+            fail_record(EXIT_WEIR_FAILED, "events are lost",
                         "a process of the command has cut a file short that it shares with "
                         "weir record");
     if (!has_all_ended && !record.lost_processes)
@@ -1008,12 +1009,12 @@ static int open_recording_file(void) {
         file = open_existing();
     if (file < 0) {
         fprintf(stderr, "weir: --output %s: %s\n", record.path, strerror(errno));
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     }
     if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && flock(file, LOCK_EX | LOCK_NB) != 0 &&
         errno == EWOULDBLOCK) {
         close(file);
-        return fail_record(EXIT_OWN, record.path,
+        return fail_record(EXIT_WEIR_FAILED, record.path,
                            "another weir record writes to this file: expected another --output");
     }
     record.file = file;
@@ -1026,17 +1027,17 @@ static int prepare_recording(void) {
     int code, error;
 
     if (preloading_find(TRACING_LIBRARY, library, sizeof library, &why) != 0)
-        return fail_record(EXIT_OWN, library, why);
+        return fail_record(EXIT_WEIR_FAILED, library, why);
     if ((record.ranges || record.callers) && getenv(NVTX_LIBRARY) &&
         strcmp(getenv(NVTX_LIBRARY), library) != 0) {
         fprintf(stderr, "weir record: %s: NVTX reports to another tool, %s\n", NVTX_LIBRARY,
                 getenv(NVTX_LIBRARY));
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     }
     code = open_recording_file();
     if (code == 0 && (error = board_begin()) != 0) {
         remove_created_file();
-        code = fail_record(EXIT_OWN, board_places[BOARD_FOLDERS - 1], strerror(error));
+        code = fail_record(EXIT_WEIR_FAILED, board_places[BOARD_FOLDERS - 1], strerror(error));
     }
     if (code)
         return code;
@@ -1049,7 +1050,7 @@ static int prepare_recording(void) {
         ((record.ranges || record.callers) && setenv(NVTX_LIBRARY, library, 1) != 0) ||
         (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
         board_end();
-        code = fail_record(EXIT_OWN, "the environment", strerror(ENOMEM));
+        code = fail_record(EXIT_WEIR_FAILED, "the environment", strerror(ENOMEM));
     }
     record.has_counter = weir__record_has_counter();
     read_record_clocks();

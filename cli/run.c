@@ -9,7 +9,7 @@
  * them itself.  It then sets WEIR_COMPAT=0, so that the library does not read them a second time.  Messages while
  * the program runs are in lib/adapters/preload.
  *
- * This file must not know how the preload library works.
+ * This file must not depend on how the preload library works.
  */
 #include <argp.h>
 #include <errno.h>
@@ -290,12 +290,12 @@ static int set_environment(struct run *run, const char *library) {
     for (int i = 0; i < TEXTS; i++)
         failed |= !files[i] || fclose(files[i]) != 0;
     if (failed)
-        fail_run(EXIT_OWN, "the environment", strerror(ENOMEM));
+        fail_run(EXIT_WEIR_FAILED, "the environment", strerror(ENOMEM));
     else
         report_unmet_wishes(run, texts[VARIABLES], texts[LACKS], texts[NOTES]);
     for (int i = 0; i < TEXTS; i++)
         free(texts[i]);
-    return failed ? EXIT_OWN : 0;
+    return failed ? EXIT_WEIR_FAILED : 0;
 }
 
 /* --------------------------------------------------------------------- report ---- */
@@ -306,10 +306,10 @@ static int prepare_report(struct run *run) {
     if (!run->report)
         return 0;
     if (!output_check("--report", run->report))
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     return run->dry || temporary_named("run", run->lines, sizeof run->lines)
                ? 0
-               : fail_run(EXIT_OWN, run->lines, strerror(errno));
+               : fail_run(EXIT_WEIR_FAILED, run->lines, strerror(errno));
 }
 
 /* Appends the statistics in the temporary file to the user's file (--json). */
@@ -439,21 +439,21 @@ static const char doc[] =
     "failure, and the command did not start.";
 
 /* Removes an old file of trace events, because the first process that requests memory from weir creates the file.
- * Returns 0 on success.  On failure, prints a message and returns EXIT_OWN. */
+ * Returns 0 on success.  On failure, prints a message and returns EXIT_WEIR_FAILED. */
 static int clear_trace(const struct run *run) {
     struct stat is;
     int is_there = run->trace && stat(run->trace, &is) == 0;
     const char *why = NULL;
 
     if (!output_check("--trace-events", run->trace))
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     if (is_there && !S_ISREG(is.st_mode))
         why = "it is no plain file";
     else if (is_there && !run->dry && unlink(run->trace) != 0)
         why = strerror(errno);
     if (why)
         fprintf(stderr, "weir: --trace-events %s: %s\n", run->trace, why);
-    return why ? EXIT_OWN : 0;
+    return why ? EXIT_WEIR_FAILED : 0;
 }
 
 static const char *why_no_device(const char *device) {
@@ -496,7 +496,7 @@ static int find_and_set(struct run *run) {
     int code;
 
     if (run->file && (code = settings_file_read(&run->settings, "--settings", run->file)) != 0)
-        return code == EXIT_USAGE ? code : EXIT_OWN;
+        return code == EXIT_USAGE ? code : EXIT_WEIR_FAILED;
     run->settings.place = run->no_env ? WEIR_PLACE_USER : WEIR_PLACE_TELLS;
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
@@ -504,7 +504,7 @@ static int find_and_set(struct run *run) {
         return EXIT_USAGE;
     if (weir_cli_profile_check(&run->settings, 1) != 0 ||
         weir_cli_oom_report_check(&run->settings) != 0)
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail_run(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));
@@ -514,9 +514,9 @@ static int find_and_set(struct run *run) {
         return EXIT_USAGE;
     }
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
-        return fail_run(EXIT_OWN, library, why);
+        return fail_run(EXIT_WEIR_FAILED, library, why);
     if (!output_check_append("--json", run->json) || clear_trace(run) != 0)
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     code = prepare_report(run);
     return code ? code : set_environment(run, library);
 }
@@ -544,7 +544,7 @@ int weir_cmd_run(int argc, char **argv) {
         return code;
     }
     if (fflush(NULL) != 0)
-        return fail_run(EXIT_OWN, "standard output", strerror(errno));
+        return fail_run(EXIT_WEIR_FAILED, "standard output", strerror(errno));
     if (run.dry)
         return 0;
     if (run.report)

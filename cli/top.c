@@ -5,7 +5,7 @@
  * reader reads the segment now and then.  weir top reads the segments every LOOK_NS.  On a terminal, weir top draws
  * on the alternate screen, with escape sequences that all terminals know.
  *
- * This file must not know the meaning of the figures.
+ * This file must not depend on the meaning of the figures.
  */
 #include <argp.h>
 #include <errno.h>
@@ -106,7 +106,7 @@ static void read_segment(const struct weir_segment_name *name, void *unused) {
     if (p->fault == WEIR_SEGMENT_NONE) {
         weir__show_check(&command.read, weir__clock_ns());
         p->now = command.read;
-        p->is_known = 1;
+        p->has_now = 1;
     } else if (p->is_running && p->fault != WEIR_SEGMENT_NOT_YET && !p->is_fault_reported) {
         print_top_message(name->path, weir__segment_fault_text(p->fault));
         p->is_fault_reported = 1;
@@ -149,7 +149,7 @@ static void store_earlier_figures(void) {
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];
 
-        if (p->is_known && (!p->has_before || p->now.time_ns > p->before.time_ns)) {
+        if (p->has_now && (!p->has_before || p->now.time_ns > p->before.time_ns)) {
             p->before = p->now;
             p->has_before = 1;
         }
@@ -164,11 +164,11 @@ static int has_rates(void) {
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];
 
-        if (p->is_known && !p->has_before) {
+        if (p->has_now && !p->has_before) {
             p->before = p->now;
             p->has_before = 1;
         }
-        all &= p->is_known ? p->now.time_ns > p->before.time_ns : p->fault != WEIR_SEGMENT_NOT_YET;
+        all &= p->has_now ? p->now.time_ns > p->before.time_ns : p->fault != WEIR_SEGMENT_NOT_YET;
     }
     return all;
 }

@@ -78,7 +78,7 @@ static double sort_key(const struct top_program *p) {
 
     if (sorted_by == TOP_BY_PID)
         return -(double)p->name.pid;
-    for (size_t i = 0; p->is_known && i < p->now.allocators; i++) {
+    for (size_t i = 0; p->has_now && i < p->now.allocators; i++) {
         double requests = rates_of(p, i).requests;
 
         sum += sorted_by == TOP_BY_RESERVED ? (double)p->now.allocator[i].reserved
@@ -211,7 +211,7 @@ static void print_plain(FILE *file, long pid, const struct weir_show *show) {
 }
 
 static void print_program(FILE *file, const struct top *top, const struct top_program *p) {
-    if (!p->is_known) {
+    if (!p->has_now) {
         fprintf(file, "%7ld %s\n", (long)p->name.pid,
                 p->fault == WEIR_SEGMENT_NONE || p->fault == WEIR_SEGMENT_NOT_YET
                     ? "no answer yet"
@@ -276,8 +276,8 @@ void top_print(FILE *file, const struct top *top) {
 }
 
 void top_name(const struct top_program *p, char *text, size_t bytes) {
-    snprintf(text, bytes, "%ld%s%.100s%s", (long)p->name.pid, p->is_known ? " (" : "",
-             p->is_known ? p->now.command : "", p->is_known ? ")" : "");
+    snprintf(text, bytes, "%ld%s%.100s%s", (long)p->name.pid, p->has_now ? " (" : "",
+             p->has_now ? p->now.command : "", p->has_now ? ")" : "");
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------- */
@@ -365,9 +365,9 @@ static json_t *json_program(const struct top *top, const struct top_program *p) 
     json_t *allocators = json_array();
     const char *fault = p->fault == WEIR_SEGMENT_NONE ? NULL : weir__segment_fault_text(p->fault);
 
-    for (size_t i = 0; p->is_known && i < p->now.allocators; i++)
+    for (size_t i = 0; p->has_now && i < p->now.allocators; i++)
         json_array_append_new(allocators, json_allocator(p, i));
-    if (!p->is_known)
+    if (!p->has_now)
         return json_pack("{s:i, s:o, s:s?, s:o}", "pid", (int)p->name.pid, "start",
                          jsonfile_integer(p->name.start), "fault", fault, "allocators", allocators);
     return json_pack("{s:i, s:o, s:s?, s:s, s:o, s:o, s:o, s:o}", "pid", (int)p->name.pid, "start",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* torch.c: `weir torch': reports whether there is a shim for a PyTorch, and compiles a shim before it is needed.
  *
- * This file must not know the work of a shim.
+ * This file must not depend on the work of a shim.
  */
 #include <argp.h>
 #include <errno.h>

@@ -147,17 +147,17 @@ static const char *find_module(struct modules *modules, uint64_t address) {
 /* ---- counts of calls that the trace does not list -------------------------------------------------- */
 
 static void add_to_counts(struct counts *counts, uint64_t bytes) {
-    counts->count++;
+    counts->calls++;
     counts->bytes += bytes;
-    counts->now += bytes;
-    if (counts->now > counts->most)
-        counts->most = counts->now;
+    counts->live += bytes;
+    if (counts->live > counts->live_peak)
+        counts->live_peak = counts->live;
 }
 
 /* Subtracts bytes from the live bytes.  The result is never below 0, although a program may release memory that it
  * requested before the recording began. */
 static void subtract_from_counts(struct counts *counts, uint64_t bytes) {
-    counts->now -= bytes < counts->now ? bytes : counts->now;
+    counts->live -= bytes < counts->live ? bytes : counts->live;
 }
 
 /* ---- events ------------------------------------------------------------------------------------- */
@@ -486,9 +486,9 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
 
 static void write_call_counts(struct tracing *tracing, const char *name,
                               const struct counts *counts) {
-    if (counts->count)
+    if (counts->calls)
         write_trace_text(tracing, "# calls %s=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64 "\n",
-                         name, counts->count, counts->bytes, counts->most);
+                         name, counts->calls, counts->bytes, counts->live_peak);
 }
 
 void tracing_end(struct tracing *tracing) {

@@ -175,14 +175,14 @@ static void print_weir_usage(FILE *file) {
         fprintf(file, "%s\n", url);
 }
 
-static void compare_commands(struct likeness *likeness) {
+static void compare_commands(struct suggestion *suggestion) {
     for (size_t i = 0; i < COMMANDS; i++)
-        likeness_add(likeness, commands[i].name);
+        suggestion_add(suggestion, commands[i].name);
 }
 
 /* Ends an error message with the name that the user probably meant, if there is such a name. */
-static void end_with_suggestion(const struct likeness *likeness) {
-    const char *closest = likeness_closest(likeness);
+static void end_with_suggestion(const struct suggestion *suggestion) {
+    const char *closest = suggestion_closest(suggestion);
 
     if (closest)
         fprintf(stderr, "; did you mean %s?", closest);
@@ -190,7 +190,7 @@ static void end_with_suggestion(const struct likeness *likeness) {
 }
 
 static int run_subcommand(const char *name, int argc, char **argv) {
-    struct likeness likeness = {.word = name, .length = strlen(name)};
+    struct suggestion suggestion = {.word = name, .length = strlen(name)};
     char title[32];
 
     for (size_t i = 0; i <= COMMANDS; i++)
@@ -202,15 +202,15 @@ static int run_subcommand(const char *name, int argc, char **argv) {
     fprintf(stderr, "weir: no such command: %s; there are:", name);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
-    compare_commands(&likeness);
-    likeness_add(&likeness, "help");
-    end_with_suggestion(&likeness);
+    compare_commands(&suggestion);
+    suggestion_add(&suggestion, "help");
+    end_with_suggestion(&suggestion);
     return 2;
 }
 
 /* Prints the help of the flag flag->word for each command that has the flag.  Compares flag->word with the flags of
  * all commands.  Returns 1 if a command has the flag, 0 if not. */
-static int print_flag_help(struct likeness *flag) {
+static int print_flag_help(struct suggestion *flag) {
     char title[32];
     int is_flag = 0;
 
@@ -225,28 +225,28 @@ static int print_flag_help(struct likeness *flag) {
  * exit code. */
 static int help(const char *word) {
     char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
-    struct likeness likeness = {.word = word + (strncmp(word, "--", 2) == 0 ? 2 : 0)};
+    struct suggestion suggestion = {.word = word + (strncmp(word, "--", 2) == 0 ? 2 : 0)};
 
-    likeness.length = strlen(likeness.word);
+    suggestion.length = strlen(suggestion.word);
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0)
             return run_subcommand(word, 2, arguments);
     if (weir_cli_settings_print_help(strcmp(word, "--all") == 0 ? NULL : word, stdout) ||
-        print_variables_help(word, stdout) || print_flag_help(&likeness))
+        print_variables_help(word, stdout) || print_flag_help(&suggestion))
         return !weir_cli_flush_output();
     fprintf(stderr, "weir: no help on %s; there is help on", word);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(stderr, " %s,", commands[i].name);
     fputs(" their flags, the variables of the manual, settings, and each of these", stderr);
-    compare_commands(&likeness);
-    likeness_add(&likeness, "settings");
+    compare_commands(&suggestion);
+    suggestion_add(&suggestion, "settings");
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        likeness_add(&likeness, weir__setting_row((enum weir_setting)i)->name);
-        likeness_add(&likeness, weir__setting_row((enum weir_setting)i)->variable);
+        suggestion_add(&suggestion, weir__setting_row((enum weir_setting)i)->name);
+        suggestion_add(&suggestion, weir__setting_row((enum weir_setting)i)->variable);
     }
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
-        likeness_add(&likeness, variables[i].name);
-    end_with_suggestion(&likeness);
+        suggestion_add(&suggestion, variables[i].name);
+    end_with_suggestion(&suggestion);
     return 2;
 }
 

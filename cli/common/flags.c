@@ -4,7 +4,7 @@
  * The option table has a row for each setting.  At run time, weir makes argp's list of options from this table, so a
  * new row becomes a new flag with its help text.
  *
- * This file must not know subcommands, engines or effects of options.
+ * This file must not depend on subcommands, or on what a setting does.
  */
 #include "cli/common/flags.h"
 
@@ -31,7 +31,7 @@ enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 static char flag_names[WEIR_SETTING_COUNT][40];
 static char flag_docs[WEIR_SETTING_COUNT][512];
 static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
-static int refused_flag;
+static int hidden_setting;
 
 #define PROFILE_EXPECTED "expected a profile, the name of one to be made, or a folder"
 
@@ -100,15 +100,15 @@ static void list_flags(int all) {
             .name = row->name,
             .key = FIRST_KEY + i,
             .arg = row->argument,
-            .flags = i == refused_flag || (row->is_advanced && !all) ? OPTION_HIDDEN : 0,
+            .flags = i == hidden_setting || (row->is_advanced && !all) ? OPTION_HIDDEN : 0,
             .doc = flag_docs[i]};
     }
 }
 
-const struct argp *weir_settings_argp(int refused) {
+const struct argp *weir_settings_argp(int hidden) {
     static const struct argp argp = {.options = flag_options, .parser = parse_setting_flag};
 
-    refused_flag = refused;
+    hidden_setting = hidden;
     list_flags(0);
     return &argp;
 }
@@ -129,44 +129,45 @@ static void list_advanced_if_requested(int argc, char **argv) {
 /* -------------------------------------------------------------- misspelt flags ---- */
 
 /* Returns 1 if the misspelt word is a whole part of the name, else 0.  Hyphens separate the parts of a name. */
-static int is_part_of_name(const struct likeness *likeness, const char *name) {
+static int is_part_of_name(const struct suggestion *suggestion, const char *name) {
     size_t length;
 
     for (; (length = strcspn(name, "-")) > 0; name += length + (name[length] == '-'))
-        if (length == likeness->length && strncmp(name, likeness->word, length) == 0)
+        if (length == suggestion->length && strncmp(name, suggestion->word, length) == 0)
             return 1;
     return 0;
 }
 
-void likeness_add(struct likeness *likeness, const char *name) {
-    size_t distance = weir__text_distance(likeness->word, likeness->length, name);
+void suggestion_add(struct suggestion *suggestion, const char *name) {
+    size_t distance = weir__text_distance(suggestion->word, suggestion->length, name);
 
-    if (distance > 1 && is_part_of_name(likeness, name))
+    if (distance > 1 && is_part_of_name(suggestion, name))
         distance = 1;
-    if (likeness->closest && distance >= likeness->distance)
+    if (suggestion->closest && distance >= suggestion->distance)
         return;
-    likeness->closest = name;
-    likeness->distance = distance;
+    suggestion->closest = name;
+    suggestion->distance = distance;
 }
 
-const char *likeness_closest(const struct likeness *likeness) {
-    return likeness->closest && likeness->distance <= 2 && likeness->distance * 2 < likeness->length
-               ? likeness->closest
+const char *suggestion_closest(const struct suggestion *suggestion) {
+    return suggestion->closest && suggestion->distance <= 2 &&
+                   suggestion->distance * 2 < suggestion->length
+               ? suggestion->closest
                : NULL;
 }
 
 /* Compares the misspelt word with all options of a command.  Returns 1 if the word is an option or the beginning of
  * an option, 0 if not. */
-static int compare_options(struct likeness *likeness, const struct argp *argp) {
+static int compare_options(struct suggestion *suggestion, const struct argp *argp) {
     int is_known = 0;
 
     for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++)
         if (o->name) {
-            is_known |= strncmp(likeness->word, o->name, likeness->length) == 0;
-            likeness_add(likeness, o->name);
+            is_known |= strncmp(suggestion->word, o->name, suggestion->length) == 0;
+            suggestion_add(suggestion, o->name);
         }
     for (const struct argp_child *child = argp->children; child && child->argp; child++)
-        is_known |= compare_options(likeness, child->argp);
+        is_known |= compare_options(suggestion, child->argp);
     return is_known;
 }
 
@@ -183,14 +184,14 @@ static const char *find_suggested_option(const struct argp *argp, int argc, char
     static const struct argp own = {.options = of_argp};
 
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        struct likeness likeness = {0};
+        struct suggestion suggestion = {0};
 
         if (strncmp(argv[i], "--", 2) != 0)
             continue;
-        likeness.word = argv[i] + 2;
-        likeness.length = strcspn(likeness.word, "=");
-        if (!(compare_options(&likeness, &own) | compare_options(&likeness, argp)))
-            return likeness_closest(&likeness);
+        suggestion.word = argv[i] + 2;
+        suggestion.length = strcspn(suggestion.word, "=");
+        if (!(compare_options(&suggestion, &own) | compare_options(&suggestion, argp)))
+            return suggestion_closest(&suggestion);
     }
     return NULL;
 }
@@ -217,7 +218,7 @@ static error_t parse_with_suggestion(int key, char *argument, struct argp_state 
 
 /* The flag whose help weir_cli_parse() prints instead of parsing arguments, or NULL.  `topics' counts the commands
  * that have this flag. */
-static struct likeness *topic;
+static struct suggestion *topic;
 static int topics;
 
 /* Prints the help text of the flag `topic', if the command has this flag. */
@@ -229,7 +230,7 @@ static void print_topic(const struct argp *argp, const char *command) {
             named = o;
         if (!o->name || (named->flags & OPTION_HIDDEN))
             continue;
-        likeness_add(topic, o->name);
+        suggestion_add(topic, o->name);
         if (strcmp(o->name, topic->word) != 0)
             continue;
         printf("%s%s --%s%s%s%s\n    %s\n", topics++ ? "\n" : "", command, named->name,
@@ -243,7 +244,7 @@ static void print_topic(const struct argp *argp, const char *command) {
         print_topic(child->argp, command);
 }
 
-int weir_cli_flag_print_help(struct likeness *flag, int (*command)(int argc, char **argv),
+int weir_cli_flag_print_help(struct suggestion *flag, int (*command)(int argc, char **argv),
                              char *title) {
     char *arguments[] = {title, NULL};
     int before = topics;

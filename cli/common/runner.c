@@ -15,8 +15,7 @@
 
 static const char magic[8] = "weirjob1";
 
-/* The options that are pointers to text.  A pointer is useless in another process, so the job contains a copy of
- * each text. */
+/* The options that are pointers to text, of which the job contains copies. */
 #define TEXTS(X) X(device) X(profile) X(oom_report) X(peers)
 
 void job_make(struct job *job, const char *configuration, double busy_factor,
@@ -40,8 +39,8 @@ void job_make(struct job *job, const char *configuration, double busy_factor,
 
 /* ---------------------------------------------------------------- parent ---- */
 
-/* Makes a pipe.  Its descriptors are 10 or higher, so they do not collide with the descriptors 0 to 4 of the child.
- * Returns 1 on success, 0 with errno on failure. */
+/* Makes a pipe with descriptors of 10 or higher, because the child uses the descriptors 0 to 4.  Returns 1 on success,
+ * 0 with errno on failure. */
 static int high_pipe(int ends[2]) {
     int low[2];
 
@@ -60,8 +59,8 @@ static int high_pipe(int ends[2]) {
     return 0;
 }
 
-/* Starts the child process.  The child's standard output is the parent's standard error, because only the parent's
- * table belongs on standard output.  Returns 0 on success, an errno on failure. */
+/* Starts the child process.  The child's standard output goes to the parent's standard error, because the parent's
+ * standard output is for the table of results.  Returns 0 on success, an errno on failure. */
 static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *child) {
     static char name[] = "weir", subcommand[] = RUNNER_SUBCOMMAND;
     char *arguments[] = {name, subcommand, NULL};
@@ -84,7 +83,7 @@ static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *chi
     return error;
 }
 
-/* Writes to `message' how the child ended: by a signal, or with an exit code but without a result. */
+/* Writes to `message' how a child without a result ended. */
 static void describe_child_end(int status, char *message, size_t message_bytes) {
     if (WIFSIGNALED(status))
         snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),

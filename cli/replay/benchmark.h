@@ -6,7 +6,7 @@
  * failed, and finds the smallest limit that is enough for a trace.  explain.c prints a summary of a trace, in place
  * of a replay.  table.c prints the results.  All traces and the device are checked before the first replay.
  *
- * This file must not know configurations, or flags of allocators except those that name files.
+ * This file must not depend on configurations, or flags of allocators except those that name files.
  */
 #ifndef WEIR_CLI_BENCHMARK_H
 #define WEIR_CLI_BENCHMARK_H

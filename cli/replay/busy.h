@@ -14,7 +14,7 @@
  * The makespan of an iteration is the time on the device from its start to the end of the work on all streams.  It
  * includes the time for which an allocator makes a stream wait.
  *
- * This file must not know allocators, traces or whether the device is a model.
+ * This file must not depend on allocators, traces or whether the device is a model.
  */
 #ifndef WEIR_CLI_BUSY_H
 #define WEIR_CLI_BUSY_H

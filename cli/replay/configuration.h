@@ -6,7 +6,7 @@
  * only through session.counted, whose calls are counted.  The replay itself uses session.driver, whose calls are not
  * counted.
  *
- * This file must not know traces, time or output.
+ * This file must not depend on traces, time or output.
  */
 #ifndef WEIR_CLI_CONFIGURATION_H
 #define WEIR_CLI_CONFIGURATION_H

@@ -6,7 +6,7 @@
  * report growths and trims.  An observed replay finds them by reading the pool's reserved memory after each
  * operation.
  *
- * This file must not know weir's allocators.
+ * This file must not depend on weir's allocators.
  */
 #include "cli/replay/configuration.h"
 

@@ -6,7 +6,7 @@
  * it, because it is probably the preallocation of a framework.  They also say how the user can turn this
  * preallocation off.
  *
- * This file must not know allocators or devices.
+ * This file must not depend on allocators or devices.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * with GPU work if there are such rows.  A configuration is not compared if it did not run, or failed, on one of the
  * traces.  Two configurations tie in a figure if the ranges of the figure (result.h) overlap.
  *
- * This file must not know the device or how figures were measured.
+ * This file must not depend on the device or how figures were measured.
  */
 #ifndef WEIR_CLI_FINDINGS_H
 #define WEIR_CLI_FINDINGS_H

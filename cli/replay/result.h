@@ -5,7 +5,7 @@
  * trace, either with or without GPU work.  The figures of a row are medians over its runs.  The name of a figure is
  * its key in the JSON, and its name in the manual.
  *
- * This file must not know how a figure is measured or shown.
+ * This file must not depend on how a figure is measured or shown.
  */
 #ifndef WEIR_CLI_RESULT_H
 #define WEIR_CLI_RESULT_H

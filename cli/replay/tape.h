@@ -6,7 +6,7 @@
  * which is used again after the free.  Each stream id becomes an index from 0 on.  Times become gaps between
  * operations.  The gaps are in a separate array, because not every replay reads them.
  *
- * This file must not know drivers, configurations or the use of gaps.
+ * This file must not depend on drivers, configurations or the use of gaps.
  */
 #ifndef WEIR_CLI_TAPE_H
 #define WEIR_CLI_TAPE_H

@@ -6,7 +6,7 @@
  * document is one of these: the JSON object that weir bench or weir replay writes (weir-json(7)), the object that a
  * process under weir run writes, or an array of documents.
  *
- * This file must not know how anything was measured.
+ * This file must not depend on how anything was measured.
  */
 #ifndef WEIR_CLI_REPORT_H
 #define WEIR_CLI_REPORT_H
