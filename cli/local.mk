@@ -33,6 +33,8 @@ weir_SOURCES = \
 	cli/report/report.h \
 	cli/replay/benchmark.c \
 	cli/replay/benchmark.h \
+	cli/replay/binary_trace.c \
+	cli/replay/binary_trace.h \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
 	cli/replay/child.c \
@@ -46,8 +48,6 @@ weir_SOURCES = \
 	cli/replay/result.c \
 	cli/replay/result.h \
 	cli/replay/table.c \
-	cli/replay/tape.c \
-	cli/replay/tape.h \
 	cli/bench.c \
 	cli/command.c \
 	cli/command.h \

@@ -125,8 +125,8 @@ static int trials_find_limit(struct trials *trials, uint64_t *least) {
     *least = 0;
     progress_step(&trials->progress, "the smallest limit");
     for (size_t i = 0; i < benchmark->trace_count && found; i++) {
-        found = least_limit(benchmark, i, "replay", &benchmark->options, benchmark->results.busy,
-                            message);
+        found = find_smallest_limit(benchmark, i, "replay", &benchmark->options,
+                                    benchmark->results.busy, message);
         if (!found && (message[0] || interrupt_has_arrived())) {
             report_failed_replay(trials, i, message);
             return 0;
@@ -154,7 +154,7 @@ static int run_trace(const struct benchmark *benchmark, const struct choice *cho
     row->runs = json_array();
     for (int i = 0; i < (benchmark->modelled ? 1 : RUNS_ON_GPU); i++) {
         json_t *run =
-            runner_run(&job, benchmark->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+            runner_run(&job, benchmark->traces[row->trace].trace_fd, message, RUNNER_MESSAGE_BYTES);
 
         if (!run)
             return 0;
@@ -295,7 +295,7 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
     int good = 0;
 
     for (size_t i = 0; good == 0 && i < sizeof limit_percents / sizeof limit_percents[0]; i++) {
-        uint64_t limit = (advice->least / least_unit * limit_percents[i] + 99) / 100 * least_unit;
+        uint64_t limit = (advice->least / limit_step * limit_percents[i] + 99) / 100 * limit_step;
 
         if ((double)limit > most)
             break;
@@ -330,7 +330,7 @@ static int make_advice(struct trials *trials, struct advice *advice) {
 
     if (!trials_find_limit(trials, &advice->least))
         return 0;
-    if (!advice->least || (advice->limit && advice->limit + least_unit <= advice->least))
+    if (!advice->least || (advice->limit && advice->limit + limit_step <= advice->least))
         return 1;
     if (advice->limit)
         weir__bytes_spell(advice->limit, best.text[CHOICE_LIMIT], sizeof best.text[CHOICE_LIMIT]);

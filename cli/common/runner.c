@@ -61,7 +61,7 @@ static int high_pipe(int ends[2]) {
 
 /* Starts the child process.  The child's standard output goes to the parent's standard error, because the parent's
  * standard output is for the table of results.  Returns 0 on success, an errno on failure. */
-static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *child) {
+static int start_runner_child(int job_fd, int trace_fd, int result_fd, pid_t *child) {
     static char name[] = "weir", subcommand[] = RUNNER_SUBCOMMAND;
     char *arguments[] = {name, subcommand, NULL};
     posix_spawn_file_actions_t actions;
@@ -73,8 +73,8 @@ static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *chi
     error = posix_spawn_file_actions_adddup2(&actions, job_fd, CHILD_JOB_FD);
     if (!error)
         error = posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-    if (!error && tape_fd >= 0)
-        error = posix_spawn_file_actions_adddup2(&actions, tape_fd, CHILD_TAPE_FD);
+    if (!error && trace_fd >= 0)
+        error = posix_spawn_file_actions_adddup2(&actions, trace_fd, CHILD_TRACE_FD);
     if (!error)
         error = posix_spawn_file_actions_adddup2(&actions, result_fd, CHILD_RESULT_FD);
     if (!error)
@@ -118,7 +118,7 @@ static json_t *read_child_result(int result_fd, pid_t child, char *message, size
     return NULL;
 }
 
-json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t message_bytes) {
+json_t *runner_run(const struct job *job, int trace_fd, char *message, size_t message_bytes) {
     int jobs[2], results[2], error;
     pid_t child;
 
@@ -134,7 +134,7 @@ json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t mes
     error = write(jobs[1], job, sizeof *job) == (ssize_t)sizeof *job ? 0 : errno;
     close(jobs[1]);
     if (!error)
-        error = start_runner_child(jobs[0], tape_fd, results[1], &child);
+        error = start_runner_child(jobs[0], trace_fd, results[1], &child);
     close(jobs[0]);
     close(results[1]);
     if (!error)

@@ -2,8 +2,8 @@
 /* runner.h: runs one replay in a fresh child process.
  *
  * The parent starts this program again with an internal subcommand.  It sends the child a job and a trace in binary
- * form (tape.h), and reads the result as one JSON object.  The parent itself never opens a driver, for two reasons:
- * CUDA does not work after fork, and earlier work of a process on a device would change the measured times.
+ * form (binary_trace.h), and reads the result as one JSON object.  The parent itself never opens a driver, for two
+ * reasons: CUDA does not work after fork, and earlier work of a process on a device would change the measured times.
  *
  * This file must not depend on the contents of the job or of the result.
  */
@@ -20,7 +20,7 @@ enum { RUNNER_MESSAGE_BYTES = 512 };
 
 /* The name of the internal subcommand, and the child's file descriptors for the job, the tape and the result. */
 #define RUNNER_SUBCOMMAND "replay-child"
-enum { CHILD_JOB_FD = 0, CHILD_TAPE_FD = 3, CHILD_RESULT_FD = 4 };
+enum { CHILD_JOB_FD = 0, CHILD_TRACE_FD = 3, CHILD_RESULT_FD = 4 };
 
 /* What a child process has to do.  The parent sends this struct through a pipe.  Both processes run the same program
  * file, so the layout is equal. */
@@ -46,10 +46,10 @@ struct job {
 void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source);
 
-/* Runs the job in a child process.  tape_fd is the descriptor of the trace in binary form (tape.h), or -1.  Returns the
- * result as a new reference.  If the child failed, returns NULL and writes the reason to `message', or "" if the child
- * itself has printed the reason. */
-json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t message_bytes);
+/* Runs the job in a child process.  trace_fd is the descriptor of the trace in binary form (binary_trace.h), or -1.
+ * Returns the result as a new reference.  If the child failed, returns NULL and writes the reason to `message', or ""
+ * if the child itself has printed the reason. */
+json_t *runner_run(const struct job *job, int trace_fd, char *message, size_t message_bytes);
 
 /* Reads and checks the job in the child.  Returns 1 on success, 0 if runner_run() has not started this process. */
 int job_read(struct job *job);

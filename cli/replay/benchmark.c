@@ -122,7 +122,7 @@ static void add_path(struct benchmark *benchmark, char *path) {
         return;
     }
     benchmark->traces = traces;
-    traces[benchmark->trace_count++] = (struct benchmark_trace){.path = path, .tape_fd = -1};
+    traces[benchmark->trace_count++] = (struct benchmark_trace){.path = path, .trace_fd = -1};
 }
 
 void benchmark_add_trace(struct benchmark *benchmark, const char *argument) {
@@ -151,30 +151,30 @@ void benchmark_report_no_trace(const char *path, const char *message) {
 
 /* If an earlier trace has the name of this trace, adds a number to the name: "gpt2-train (2)". */
 static void make_name_unique(struct benchmark *benchmark, size_t trace) {
-    char *name = benchmark->traces[trace].header.name, other[TAPE_NAME_BYTES];
+    char *name = benchmark->traces[trace].header.name, other[TRACE_NAME_BYTES];
     size_t same = 0, length = strlen(name), room = 24;
 
     for (size_t i = 0; i < trace; i++) {
-        tape_name(benchmark->traces[i].path, other);
+        name_of_trace(benchmark->traces[i].path, other);
         same += strcmp(name, other) == 0;
     }
-    length = length < TAPE_NAME_BYTES - room ? length : TAPE_NAME_BYTES - room;
+    length = length < TRACE_NAME_BYTES - room ? length : TRACE_NAME_BYTES - room;
     if (same)
         snprintf(name + length, room, " (%zu)", same + 1);
 }
 
 /* Reads all traces and makes their tapes.  Prints a message for each bad trace.  Returns 1 on success, 0 if a trace
  * is bad. */
-static int make_tapes(struct benchmark *benchmark) {
+static int convert_traces(struct benchmark *benchmark) {
     char message[RUNNER_MESSAGE_BYTES];
     int good = 1;
 
     for (size_t i = 0; i < benchmark->trace_count; i++) {
         struct benchmark_trace *trace = &benchmark->traces[i];
 
-        trace->tape_fd =
-            tape_make(trace->path, benchmark->iterations, &trace->header, message, sizeof message);
-        if (trace->tape_fd < 0) {
+        trace->trace_fd = binary_trace_make(trace->path, benchmark->iterations, &trace->header,
+                                            message, sizeof message);
+        if (trace->trace_fd < 0) {
             benchmark_report_no_trace(trace->path, message);
             good = 0;
             continue;
@@ -190,7 +190,7 @@ static int make_tapes(struct benchmark *benchmark) {
                         ? ""
                         : ".  Record with --mark-at-nvtx NAME, or call weir_mark() in the program; "
                           "--mark-at-sync finds marks only where the program waits for the device");
-        tape_report_left_out(trace->header.name, trace->header.left_out);
+        trace_report_left_out(trace->header.name, trace->header.left_out);
     }
     return good;
 }
@@ -199,16 +199,16 @@ static int make_tapes(struct benchmark *benchmark) {
 
 /* Adds the positions of marks, their labels, and the peak requested memory in each part of the trace to the JSON
  * object. */
-static void set_over_time(const struct tape *tape, json_t *out) {
+static void set_over_time(const struct binary_trace *trace, json_t *out) {
     json_t *labels = json_array(), *marks = json_array(), *requested = json_array();
-    uint64_t live = 0, high = 0, ops = tape->header->ops;
+    uint64_t live = 0, high = 0, ops = trace->header->ops;
 
     for (uint64_t i = 0; i < ops; i++) {
-        const struct tape_op *op = &tape->ops[i];
+        const struct trace_operation *op = &trace->ops[i];
 
         if (op->code == 'm') {
             json_array_append_new(marks, jsonfile_integer(i));
-            json_array_append_new(labels, jsonfile_text(tape->labels[op->block]));
+            json_array_append_new(labels, jsonfile_text(trace->labels[op->block]));
         }
         live += op->code == 'a' ? op->bytes : 0;
         if (live > high)
@@ -227,8 +227,8 @@ static void set_over_time(const struct tape *tape, json_t *out) {
 }
 
 static json_t *trace_json(const struct benchmark_trace *trace) {
-    const struct tape_header *header = &trace->header;
-    struct tape tape = {0};
+    const struct trace_header *header = &trace->header;
+    struct binary_trace binary = {0};
     json_t *out =
         json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "trace", jsonfile_text(header->name),
                   "iterations", header->marks, "ops", header->ops, "allocs", header->allocs,
@@ -236,9 +236,9 @@ static json_t *trace_json(const struct benchmark_trace *trace) {
                   header->streams, "recorded_failures", header->recorded_failures,
                   "requested_peak_bytes", jsonfile_integer(header->live_peak_bytes));
 
-    if (tape_map(trace->tape_fd, &tape)) {
-        set_over_time(&tape, out);
-        tape_unmap(&tape);
+    if (binary_trace_map(trace->trace_fd, &binary)) {
+        set_over_time(&binary, out);
+        binary_trace_unmap(&binary);
     }
     return out;
 }
@@ -339,9 +339,9 @@ static int query_benchmark_device(struct benchmark *benchmark) {
 
 /* ---- the smallest limit ---- */
 
-const uint64_t least_unit = UINT64_C(32) << 20;
+const uint64_t limit_step = UINT64_C(32) << 20;
 
-/* Makes a trial: replays the trace with a limit of `units' times least_unit.  Stores the device's memory, in units,
+/* Makes a trial: replays the trace with a limit of `units' times limit_step.  Stores the device's memory, in units,
  * in *most.  Returns 1 if all requests succeed, 0 if one fails.  If the trial cannot be made, writes the reason to
  * `message' and returns -1. */
 static int try_limit_units(const struct benchmark *benchmark, size_t trace,
@@ -356,19 +356,20 @@ static int try_limit_units(const struct benchmark *benchmark, size_t trace,
     /* A request that fails is a result here, not an error to log. */
     job.options.log = WEIR_LOG_NONE;
     job.trial = 1;
-    job.limit = units * least_unit;
-    trial = runner_run(&job, benchmark->traces[trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+    job.limit = units * limit_step;
+    trial = runner_run(&job, benchmark->traces[trace].trace_fd, message, RUNNER_MESSAGE_BYTES);
     served = trial ? json_is_true(json_object_get(trial, "served")) : -1;
     if (trial)
-        *most = (uint64_t)json_integer_value(json_object_get(trial, "device_bytes")) / least_unit;
+        *most = (uint64_t)json_integer_value(json_object_get(trial, "device_bytes")) / limit_step;
     json_decref(trial);
     return served;
 }
 
-uint64_t least_limit(const struct benchmark *benchmark, size_t trace, const char *configuration,
-                     const weir_options *options, double busy, char *message) {
+uint64_t find_smallest_limit(const struct benchmark *benchmark, size_t trace,
+                             const char *configuration, const weir_options *options, double busy,
+                             char *message) {
     uint64_t live = benchmark->traces[trace].header.live_peak_bytes, most = UINT64_MAX;
-    uint64_t low = live ? (live - 1) / least_unit : 0, high = low + 1, step = high / 32 + 1;
+    uint64_t low = live ? (live - 1) / limit_step : 0, high = low + 1, step = high / 32 + 1;
     int served;
 
 #define SERVES(units)                                                                              \
@@ -390,7 +391,7 @@ uint64_t least_limit(const struct benchmark *benchmark, size_t trace, const char
             low = middle;
     }
 #undef SERVES
-    return served >= 0 ? high * least_unit : 0;
+    return served >= 0 ? high * limit_step : 0;
 }
 
 /* ---- failed requests ---- */
@@ -569,8 +570,8 @@ static void report_failed_requests(const struct benchmark *benchmark, const stru
             weir__plural(failed), why);
     if (would_larger_limit_help(benchmark, row, run))
         set_advice(report,
-                   least_limit(benchmark, row->trace, row->configuration->name, &benchmark->options,
-                               0, message),
+                   find_smallest_limit(benchmark, row->trace, row->configuration->name,
+                                       &benchmark->options, 0, message),
                    benchmark->results.busy > 0);
     text = json_string_value(json_object_get(report, "text"));
     if (text &&
@@ -608,7 +609,7 @@ static json_t *run_with_options(const struct benchmark *benchmark, const struct 
     job.discards_profile = !notes;
     job.timeline = timeline;
     job.limit = row->limit;
-    return runner_run(&job, benchmark->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+    return runner_run(&job, benchmark->traces[row->trace].trace_fd, message, RUNNER_MESSAGE_BYTES);
 }
 
 /* Makes two runs of a row.  The first run makes a profile, and its result is discarded.  The second run reads the
@@ -640,10 +641,10 @@ static json_t *run_learning(const struct benchmark *benchmark, const struct row 
  * success.  If no limit is enough for the trace, writes the reason to `message' and returns 0. */
 static int find_limit(const struct benchmark *benchmark, struct row *row, char *message) {
     message[0] = '\0';
-    if (row->limit == 0 && row->configuration->uses_least_limit)
-        row->limit = least_limit(benchmark, row->trace, row->configuration->name,
-                                 &benchmark->options, row->busy, message);
-    if (row->limit || !row->configuration->uses_least_limit)
+    if (row->limit == 0 && row->configuration->needs_smallest_limit)
+        row->limit = find_smallest_limit(benchmark, row->trace, row->configuration->name,
+                                         &benchmark->options, row->busy, message);
+    if (row->limit || !row->configuration->needs_smallest_limit)
         return 1;
     if (!message[0])
         snprintf(message, RUNNER_MESSAGE_BYTES, "no size serves this trace here");
@@ -676,7 +677,7 @@ static void store_run(struct row *row, json_t *run, const char *message) {
 
 static int run_row_once(struct benchmark *benchmark, struct progress *progress, struct row *row,
                         uint64_t repeat, int notes) {
-    char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64];
+    char message[RUNNER_MESSAGE_BYTES], what[TRACE_NAME_BYTES + 64];
     int is_shown = benchmark->timeline_file && repeat == 0, good;
     json_t *run;
 
@@ -790,7 +791,7 @@ int benchmark_check_outputs(const struct benchmark *benchmark,
 int benchmark_prepare(struct benchmark *benchmark) {
     return !benchmark->has_failed && output_check("--json", benchmark->json_file) &&
            output_check("--trace-events", benchmark->timeline_file) &&
-           output_check("--report", benchmark->report) && make_tapes(benchmark) &&
+           output_check("--report", benchmark->report) && convert_traces(benchmark) &&
            query_benchmark_device(benchmark);
 }
 
@@ -840,8 +841,8 @@ int benchmark_run(struct benchmark *benchmark) {
 void benchmark_free(struct benchmark *benchmark) {
     for (size_t i = 0; i < benchmark->trace_count; i++) {
         free(benchmark->traces[i].path);
-        if (benchmark->traces[i].tape_fd >= 0)
-            close(benchmark->traces[i].tape_fd);
+        if (benchmark->traces[i].trace_fd >= 0)
+            close(benchmark->traces[i].trace_fd);
     }
     for (size_t i = 0; i < benchmark->results.row_count; i++) {
         json_decref(benchmark->results.rows[i].runs);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* child.c: the child process of a replay: replays one tape on one configuration, and sends the results to the parent
- * as one JSON object.
+/* child.c: the child process of a replay: replays one binary trace on one configuration, and sends the results to the
+ * parent as one JSON object.
  *
- * The child replays the tape up to three times, each time on a new allocator:
- *   timed      All measured times come from this replay.  Operations in a row are timed as one stretch, since two
- *              reads of the clock take as long as a short call.  The time of the replay loop itself is measured
- *              and subtracted.
- *   observed   Reads the reserved memory after each operation.  Finds growths, trims and memory over time.
- *   shown      Writes the time line.  Runs only with --trace-events.
+ * The child replays the binary trace up to three times, each time on a new allocator:
+ *    timed      All measured times come from this replay.  Operations in a row are timed as one stretch, since two
+ *               reads of the clock take as long as a short call.  The time of the replay loop itself is measured
+ *               and subtracted.
+ *    observed   Reads the reserved memory after each operation.  Finds growths, trims and memory over time.
+ *    shown      Writes the time line.  Runs only with --trace-events.
  *
  * A trial (job.trial) makes only the timed replay, which ends at the first request that fails.  Its result only says
  * whether a request failed.  On the device model no count and no decision depends on real time.
@@ -30,7 +30,7 @@
 #include "cli/common/span.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/result.h"
-#include "cli/replay/tape.h"
+#include "cli/replay/binary_trace.h"
 #include "driver/model/model.h"
 #include "ipc/group_process.h"
 
@@ -50,7 +50,7 @@ struct replay {
     const struct allocator_kind *kind;
     weir_options options; /* the options of the job; session.command_options points to them */
     struct weir_cli_device device;
-    struct tape tape;
+    struct binary_trace trace;
     struct span_clock clock;
     CUcontext context;
     CUstream *streams;
@@ -139,9 +139,9 @@ static uint64_t trace_stream_id(const struct replay *replay, uint64_t id) {
     const struct weir_driver *driver = replay->session.driver;
     unsigned long long found;
 
-    for (uint64_t i = 0; i < replay->tape.header->streams; i++)
+    for (uint64_t i = 0; i < replay->trace.header->streams; i++)
         if (driver->cuStreamGetId(replay->streams[i], &found) == CUDA_SUCCESS && found == id)
-            return replay->tape.stream_ids[i];
+            return replay->trace.stream_ids[i];
     return id;
 }
 
@@ -194,7 +194,8 @@ static json_t *oom_report_json(const struct replay *replay) {
 
 /* Counts a request that failed.  Returns 1 if the replay goes on, 0 if it ends.  A trial ends at any failure; other
  * replays go on if only memory was missing. */
-static int check_failure(struct replay *replay, const struct tape_op *op, weir_status status) {
+static int check_failure(struct replay *replay, const struct trace_operation *op,
+                         weir_status status) {
     replay->failed++;
     if (status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
         return child_fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
@@ -208,7 +209,7 @@ static int check_failure(struct replay *replay, const struct tape_op *op, weir_s
 
 /* ---- operations ---- */
 
-static int replay_alloc(struct replay *replay, const struct tape_op *op) {
+static int replay_alloc(struct replay *replay, const struct trace_operation *op) {
     void *address = NULL;
     weir_status status = replay->kind->alloc(replay->allocator, op->block, op->bytes,
                                              replay->streams[op->stream], &address);
@@ -220,7 +221,7 @@ static int replay_alloc(struct replay *replay, const struct tape_op *op) {
 
 /* Replays a free or a use of a block.  Does nothing if the block has no address, because its size was 0 or its
  * request failed. */
-static int replay_free_or_use(struct replay *replay, const struct tape_op *op) {
+static int replay_free_or_use(struct replay *replay, const struct trace_operation *op) {
     int is_free = op->code == 'f';
     uint64_t *count = is_free ? &replay->frees : &replay->uses;
     void *address = replay->addresses[op->block];
@@ -237,7 +238,7 @@ static int replay_free_or_use(struct replay *replay, const struct tape_op *op) {
                                            *count, weir_status_message(status));
 }
 
-static int replay_wait(struct replay *replay, const struct tape_op *op) {
+static int replay_wait(struct replay *replay, const struct trace_operation *op) {
     const struct weir_driver *driver = replay->session.driver;
     CUstream stream = replay->streams[op->stream], on_stream = replay->streams[op->block];
 
@@ -294,7 +295,7 @@ static int replay_mark(struct replay *replay) {
     return !replay->busy || check_work(replay, busy_begin(replay->busy));
 }
 
-static int replay_operation(struct replay *replay, const struct tape_op *op) {
+static int replay_operation(struct replay *replay, const struct trace_operation *op) {
     if (op->code == 'a' || op->code == 'f' || op->code == 'u') {
         begin_stretch(replay);
         return op->code == 'a' ? replay_alloc(replay, op) : replay_free_or_use(replay, op);
@@ -311,7 +312,7 @@ static int replay_operation(struct replay *replay, const struct tape_op *op) {
 
 static void observe_operation(struct replay *replay, uint64_t i) {
     uint64_t reserved = replay->kind->reserved(replay->allocator);
-    struct point *point = &replay->points[i * RESULT_POINTS / replay->tape.header->ops];
+    struct point *point = &replay->points[i * RESULT_POINTS / replay->trace.header->ops];
 
     if (reserved > replay->now.reserved_high)
         replay->now.reserved_high = reserved;
@@ -343,7 +344,7 @@ static void child_add_to_timeline(struct replay *replay) {
 }
 
 /* Replays one operation, and adds its effects to the time line. */
-static int replay_into_timeline(struct replay *replay, const struct tape_op *op) {
+static int replay_into_timeline(struct replay *replay, const struct trace_operation *op) {
     uint64_t failed = replay->failed, now;
     int was_live = op->code == 'f' && replay->addresses[op->block];
 
@@ -358,7 +359,7 @@ static int replay_into_timeline(struct replay *replay, const struct tape_op *op)
     if (op->code == 'm') {
         now = ticks_since_begin(replay);
         weir__timeline_iteration(replay->timeline, replay->mark_ns, now,
-                                 replay->tape.labels[op->block]);
+                                 replay->trace.labels[op->block]);
         replay->mark_ns = now;
     }
     child_add_to_timeline(replay);
@@ -367,12 +368,12 @@ static int replay_into_timeline(struct replay *replay, const struct tape_op *op)
 
 /* Returns the part of the time line's file that belongs to this replay.  Returns NULL if there is no host memory. */
 static json_t *child_timeline(const struct replay *replay, int number) {
-    char name[TAPE_NAME_BYTES + 64], *part = NULL;
+    char name[TRACE_NAME_BYTES + 64], *part = NULL;
     json_t *result = NULL;
     size_t bytes;
     FILE *file = open_memstream(&part, &bytes);
 
-    snprintf(name, sizeof name, "%s, %s%s", replay->tape.header->name, replay->configuration->name,
+    snprintf(name, sizeof name, "%s, %s%s", replay->trace.header->name, replay->configuration->name,
              replay->busy ? ", busy" : "");
     if (file) {
         weir__timeline_write(replay->timeline, file, number, name, 0, replay->device.name);
@@ -384,7 +385,7 @@ static json_t *child_timeline(const struct replay *replay, int number) {
     return result;
 }
 
-/* ---- the tape ---- */
+/* ---- the binary trace ---- */
 
 /* Waits as long as the recorded program worked between two operations, times job.pace.  On a device the thread waits
  * in a loop, because a sleeping thread wakes up late. */
@@ -403,10 +404,10 @@ static void wait_for_pace(const struct replay *replay, uint64_t gap_us) {
 /* Submits the GPU work that follows operation i, and waits as long as the recorded program worked after the
  * operation.  Returns 1 on success, 0 with replay->error on failure. */
 static int submit_work_of(struct replay *replay, uint64_t i) {
-    size_t stream = replay->tape.ops[i].stream;
-    uint64_t gap_us = replay->tape.gaps_us[i];
+    size_t stream = replay->trace.ops[i].stream;
+    uint64_t gap_us = replay->trace.gaps_us[i];
 
-    if (replay->busy && replay->tape.ops[i].code != 'm' &&
+    if (replay->busy && replay->trace.ops[i].code != 'm' &&
         busy_add_delay(replay->busy, stream, gap_us)) {
         end_stretch(replay);
         if (!check_work(replay, busy_flush(replay->busy, stream)))
@@ -419,16 +420,16 @@ static int submit_work_of(struct replay *replay, uint64_t i) {
     return 1;
 }
 
-/* Replays all operations of the tape.  Returns 1 on success, 0 with replay->error on failure.  In a trial, a request
- * that fails is a failure, too. */
-static int child_replay_tape(struct replay *replay) {
-    const struct tape *tape = &replay->tape;
+/* Replays all operations of the binary trace.  Returns 1 on success, 0 with replay->error on failure.  In a trial, a
+ * request that fails is a failure, too. */
+static int replay_whole_trace(struct replay *replay) {
+    const struct binary_trace *trace = &replay->trace;
 
     if (replay->busy && replay->play > PLAY_LOOP_ONLY &&
         !check_work(replay, busy_begin(replay->busy)))
         return 0;
-    for (uint64_t i = 0; i < tape->header->ops; i++) {
-        const struct tape_op *op = &tape->ops[i];
+    for (uint64_t i = 0; i < trace->header->ops; i++) {
+        const struct trace_operation *op = &trace->ops[i];
 
         if (!(replay->play == PLAY_INTO_TIMELINE ? replay_into_timeline : replay_operation)(replay,
                                                                                             op))
@@ -464,7 +465,7 @@ static void child_reset_counters(struct replay *replay, enum play kind) {
     replay->allocs = replay->frees = replay->uses = replay->failed = 0;
     replay->requested = 0;
     memset(&replay->now, 0, sizeof replay->now);
-    memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
+    memset(replay->addresses, 0, replay->trace.header->blocks * sizeof *replay->addresses);
 }
 
 /* Measures the time of the replay loop with an allocator that does nothing, and stores it in loop_ns.  Runs the loop
@@ -478,7 +479,7 @@ static int child_measure_loop(struct replay *replay) {
     replay->kind = &bare;
     for (int round = 0; round < 2 && good; round++) {
         child_reset_counters(replay, PLAY_LOOP_ONLY);
-        good = child_replay_tape(replay);
+        good = replay_whole_trace(replay);
     }
     replay->kind = kind;
     replay->longest_ns = 0;
@@ -515,7 +516,7 @@ static int open_configuration(struct replay *replay) {
 /* Frees the blocks that are still live at the end of the trace, and closes the allocator.  No figure includes these
  * frees. */
 static int close_configuration(struct replay *replay) {
-    for (uint64_t i = 0; i < replay->tape.header->blocks; i++) {
+    for (uint64_t i = 0; i < replay->trace.header->blocks; i++) {
         void *address = replay->addresses[i];
 
         if (address && replay->kind->free(replay->allocator, (uint32_t)i, address,
@@ -539,7 +540,7 @@ static int start_sequence(struct replay *replay) {
     if (*path && !(replay->lines = fopen(path, "ae")))
         return child_fail(replay, "%s: %s", path, strerror(errno));
     if (replay->lines)
-        fprintf(replay->lines, "# %s %s%s\n", replay->tape.header->name,
+        fprintf(replay->lines, "# %s %s%s\n", replay->trace.header->name,
                 replay->configuration->name, replay->busy ? " busy" : "");
     weir__model_sequence_start(replay->lines);
     return 1;
@@ -609,7 +610,7 @@ static json_t *allocator_json(const struct replay *replay, const uint64_t before
 
 /* Sets the figures of the timed replay that are not about iterations. */
 static void set_timed_figures(const struct replay *replay, struct result_figures *figures) {
-    const struct tape_header *header = replay->tape.header;
+    const struct trace_header *header = replay->trace.header;
 
     result_set(figures, FIGURE_CREATION, replay->creation.ns);
     result_set(figures, FIGURE_REQUESTED, header->live_peak_bytes);
@@ -714,15 +715,15 @@ static void set_points(const struct replay *replay, json_t *out) {
 
 /* ---- replays ---- */
 
-/* Replays the tape on a new allocator, and leaves the allocator open.  Returns 1 on success, 0 with replay->error on
- * failure. */
+/* Replays the binary trace on a new allocator, and leaves the allocator open.  Returns 1 on success, 0 with
+ * replay->error on failure. */
 static int replay_on_new_allocator(struct replay *replay, enum play kind) {
     child_reset_counters(replay, kind);
     if (!open_configuration(replay))
         return 0;
     if (kind == PLAY_INTO_TIMELINE)
         child_add_to_timeline(replay);
-    if (!child_replay_tape(replay))
+    if (!replay_whole_trace(replay))
         return 0;
     replay->kind->figures(replay->allocator, &replay->last);
     return 1;
@@ -866,7 +867,7 @@ static int prepare_device(struct replay *replay) {
     session->device_bytes = total;
     if (!child_check(replay, "cuMemGetInfo", driver->cuMemGetInfo(&session->device_free, &unused)))
         return 0;
-    for (size_t i = 0; i < replay->tape.header->streams; i++)
+    for (size_t i = 0; i < replay->trace.header->streams; i++)
         if (!child_check(replay, "cuStreamCreate",
                          driver->cuStreamCreate(&replay->streams[i], CU_STREAM_NON_BLOCKING)))
             return 0;
@@ -880,12 +881,12 @@ static int prepare_work(struct replay *replay) {
     if (replay->job->busy_factor <= 0)
         return 1;
     replay->busy = busy_open(replay->session.driver, replay->job->busy_factor, replay->streams,
-                             replay->tape.header->streams, why, sizeof why);
+                             replay->trace.header->streams, why, sizeof why);
     return replay->busy != NULL || child_fail(replay, "--busy: %s", why);
 }
 
 static int prepare_memory(struct replay *replay) {
-    const struct tape_header *header = replay->tape.header;
+    const struct trace_header *header = replay->trace.header;
 
 #define ROOM(field, count) (replay->field = calloc((count) ? (count) : 1, sizeof *replay->field))
     replay->session.blocks = header->blocks;
@@ -904,7 +905,7 @@ static void release_device(struct replay *replay) {
     CUcontext popped;
 
     busy_close(replay->busy);
-    for (uint64_t i = 0; replay->streams && i < replay->tape.header->streams; i++)
+    for (uint64_t i = 0; replay->streams && i < replay->trace.header->streams; i++)
         if (replay->streams[i])
             driver->cuStreamDestroy(replay->streams[i]);
     if (replay->session.event)
@@ -1015,7 +1016,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.job = &job;
     if (replay.configuration)
         replay.kind = replay.configuration->kind;
-    if (!replay.configuration || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
+    if (!replay.configuration || !binary_trace_map(CHILD_TRACE_FD, &replay.trace)) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
         return 1;
     }

@@ -300,16 +300,16 @@ static int public_close(void *allocator) {
     return 0;
 }
 
-const struct allocator_kind public_kind = {.open = public_open,
-                                           .alloc = public_alloc,
-                                           .free = public_free,
-                                           .use = public_use,
-                                           .trim = public_trim,
-                                           .figures = public_figures,
-                                           .reserved = public_reserved,
-                                           .steps = public_steps,
-                                           .options = public_options,
-                                           .latency = public_latency,
-                                           .oom_report = public_oom_report,
-                                           .caches = public_caches,
-                                           .close = public_close};
+const struct allocator_kind weir_kind = {.open = public_open,
+                                         .alloc = public_alloc,
+                                         .free = public_free,
+                                         .use = public_use,
+                                         .trim = public_trim,
+                                         .figures = public_figures,
+                                         .reserved = public_reserved,
+                                         .steps = public_steps,
+                                         .options = public_options,
+                                         .latency = public_latency,
+                                         .oom_report = public_oom_report,
+                                         .caches = public_caches,
+                                         .close = public_close};

@@ -59,7 +59,7 @@ struct explain_call {
 };
 
 struct explain {
-    char name[TAPE_NAME_BYTES];
+    char name[TRACE_NAME_BYTES];
     /* The number of events that `weir record' left out of the trace. */
     uint64_t left_out;
     /* How the trace was made, such as "weir 0.1.0 recorded python", or "". */
@@ -158,7 +158,7 @@ static void read_explain_comment(void *context, const char *text) {
     read_device_comment(explain, text);
     read_workload_comment(explain, text);
     read_calls_comment(explain, text);
-    (void)tape_read_left_out(text, &explain->left_out);
+    (void)trace_read_left_out(text, &explain->left_out);
 }
 
 /* --------------------------------------------------------------------- groups ---- */
@@ -379,7 +379,7 @@ static int read_explained_events(struct explain *explain, struct input *input, u
             return 0;
         }
     } while (event.operation && (most_marks == 0 || explain->mark_count < most_marks));
-    tape_report_left_out(explain->name, explain->left_out);
+    trace_report_left_out(explain->name, explain->left_out);
     finish_explain(explain);
     return 1;
 }
@@ -393,7 +393,7 @@ static int read_explained_trace(struct explain *explain, const char *path, uint6
     int good;
 
     *explain = (struct explain){.group_numbers = json_object()};
-    tape_name(path, explain->name);
+    name_of_trace(path, explain->name);
     if (!input_open(&input, path, message, message_bytes))
         return 0;
     good = read_explained_events(explain, &input, most_marks, message, message_bytes);
@@ -418,7 +418,7 @@ static void free_explain(struct explain *explain) {
     }
 
 /* The frameworks that preallocate memory, and how a user turns the preallocation off. */
-static const struct maker {
+static const struct preallocating_framework {
     const char *part; /* a part of the name of the framework's library */
     const char *name;
     const char *advice[2];
@@ -430,7 +430,7 @@ static const struct maker {
      {"TF_FORCE_GPU_ALLOW_GROWTH=true: takes memory as tensors need it", NULL}},
 };
 
-static const struct maker *find_maker(const char *by) {
+static const struct preallocating_framework *find_preallocating_framework(const char *by) {
     for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++)
         if (strcasestr(by, makers[i].part))
             return &makers[i];
@@ -473,12 +473,12 @@ static void print_head(FILE *file, const struct explain *explain) {
 
 static void print_preallocation(FILE *file, const struct explain *explain) {
     const struct explain_group *group = explain->preallocation;
-    const struct maker *maker;
+    const struct preallocating_framework *framework;
     uint64_t device;
 
     if (!group)
         return;
-    maker = find_maker(group->by);
+    framework = find_preallocating_framework(group->by);
     device = device_bytes(explain, group);
     fprintf(file, "\n>> PREALLOCATION: one %s of %s, ",
             explain_call_name(explain->kinds[group->kind].word), WEIR_SHOWN(group->bytes));
@@ -497,9 +497,9 @@ static void print_preallocation(FILE *file, const struct explain *explain) {
             file,
             "   An allocator inside the program (%s) takes it at once and cuts its arrays out of "
             "it:\n   what these need of it is not in this trace, and nothing uses the rest.\n",
-            maker ? maker->name : "its framework's");
-    for (size_t i = 0; maker && i < 2 && maker->advice[i]; i++)
-        fprintf(file, "   %s\n", maker->advice[i]);
+            framework ? framework->name : "its framework's");
+    for (size_t i = 0; framework && i < 2 && framework->advice[i]; i++)
+        fprintf(file, "   %s\n", framework->advice[i]);
 }
 
 static void print_explain_kinds(FILE *file, const struct explain *explain) {

@@ -107,7 +107,7 @@ static void print_heads(FILE *file, const struct benchmark *benchmark) {
     }
 }
 
-void table_trace(FILE *file, const struct tape_header *header) {
+void table_trace(FILE *file, const struct trace_header *header) {
     fprintf(file,
             "\n%s: %" PRIu64 " iteration%s, %s allocation%s, %" PRIu64
             " stream%s, peak requested memory %s\n",
