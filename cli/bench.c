@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bench.c: `weir bench': replays traces on several configurations, and compares the results.  The settings of a
- * configuration are fixed. */
+/* bench.c: `weir bench': replays traces on several configurations, each with fixed settings, and compares the results.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct command {
     struct weir_cli_settings settings;
 };
 
-/* Returns the names of all configurations as one text: "driver, driver-keep, ...". */
+/* Returns the names of all configurations: "driver, driver-keep, ...". */
 static const char *names(void) {
     static char text[512];
     size_t used = 0;
@@ -25,9 +25,8 @@ static const char *names(void) {
     return text;
 }
 
-/* Reports an error if an argument is a flag that sets a setting of an allocator, other than --device.
- * Configurations have fixed settings, so only weir replay has such flags.  Returns a value other than 0 if there is
- * such an argument, else 0. */
+/* Returns 0 if no argument is a flag of an allocator's setting, except --device.  Otherwise prints that only weir
+ * replay has such flags, and returns another value. */
 static int check_no_setting_flag(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t length = strcspn(argv[i], "=");
@@ -85,8 +84,8 @@ static void list_configurations(FILE *file) {
     }
 }
 
-/* Returns the text that --help prints after the options: the list of configurations, then `text'.  Returns `text'
- * alone if there is no host memory.  argp frees the result. */
+/* Returns the text that --help prints after the options: the list of configurations, then `text'.  If there is no host
+ * memory, returns `text' alone.  argp frees the result. */
 static char *help_filter(int key, const char *text, void *input) {
     char *made = (char *)(uintptr_t)text;
     size_t bytes;

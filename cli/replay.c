@@ -15,8 +15,7 @@ enum { EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
 struct command {
     struct benchmark benchmark;
     struct weir_cli_settings settings;
-    /* For --explain: the number of lines in the list of the largest blocks; 0 without --explain. */
-    size_t explained;
+    size_t explained; /* the number of lines of --explain, or 0 without --explain */
 };
 
 static void read_explain_flag(struct argp_state *state, const char *flag, const char *text,
@@ -72,14 +71,14 @@ static error_t parse_replay_argument(int key, char *argument, struct argp_state 
     }
 }
 
-/* Prints a note if the file of the profile still does not exist after the replays. */
+/* Prints a note if the replays have not created the profile. */
 static void note_missing_profile(const char *path) {
     if (path && strcmp(path, "off") != 0 && access(path, F_OK) != 0)
         fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
 }
 
-/* Prints which calls of the traces take memory, for --explain.  Replays nothing, so it warns about settings that
- * flags have set.  Returns the exit code. */
+/* Prints which calls of the traces take memory (--explain), and warns that flags of settings have no effect.  Returns
+ * the exit code. */
 static int explain_traces(struct command *command) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const char *source = command->settings.sources.of[i];
