@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* torch.c: `weir torch': reports whether there is a shim for a PyTorch, and compiles a shim before it is needed.
- *
- * This file must not depend on the work of a shim.
- */
+/* torch.c: `weir torch': reports whether there is a shim for a PyTorch (shims.h), and compiles a shim in advance. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -74,7 +71,7 @@ static int fail_torch(const char *name, const char *python, int error) {
     return 1;
 }
 
-/* Compiles the shim.  Prints a message first, because the user has to wait. */
+/* Prints a message, because the user has to wait, and compiles the shim. */
 static void build_shim(struct shim *shim) {
     uint64_t began = weir__clock_ns();
 

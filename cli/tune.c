@@ -4,11 +4,10 @@
  * If the user names a command, weir tune first records it.  It then replays the traces several times with GPU work.
  * A replay of all traces with certain settings is called a trial.  Trial 0 has weir's defaults, and the limit of the
  * user if there is one.  Each further trial tries one setting: how much to preallocate, whether to return idle
- * memory, or which limit to use.  The last trial combines all settings that were good.  A setting that does harm, or
- * that gains next to nothing, keeps weir's default.
+ * memory, or which limit to use.  The last trial combines all settings that were better than weir's defaults.
  *
  * weir tune recommends a limit only for the goal `memory', because a later run fails if it needs more.  Such a limit
- * is at least a quarter above the smallest limit that is enough for the traces.
+ * is at least a quarter above the smallest limit with which all requests succeed.
  *
  * The results are rows as in `weir bench' (result.h), with trials as configurations.  FIGURE_MAKESPAN includes the
  * creation of the allocator.  On the device model, a trial replays each trace once, since the makespan is always
@@ -39,20 +38,20 @@
 enum { CHOICE_PREALLOC, CHOICE_DECAY, CHOICE_LIMIT, CHOICES };
 enum { TRIALS = 7 };
 
-/* The settings of a trial, as the user would write them.  "" means weir's default. */
+/* The settings of a trial (a replay of all traces with certain settings).  "" means weir's default. */
 struct choice {
     char text[CHOICES][WEIR_SPELL_BYTES];
 };
 
 struct trials {
     struct benchmark *benchmark;
-    struct choice choices[TRIALS]; /* the settings of each trial */
+    struct choice choices[TRIALS]; /* the settings of each trial so far */
     int count;
-    /* The figure for the time of the creation.  On the device model this is FIGURE_CREATION_DRIVER, since only the
-     * virtual time is equal in each run. */
+    /* The figure for the time of the allocator's creation.  On the device model it is FIGURE_CREATION_DRIVER, because
+     * only virtual time is equal in each run. */
     enum result_figure creation;
-    /* The rows of all trials; the rows of a trial that was not made have no runs. */
-    struct results results;
+    struct results
+        results; /* the trials are its configurations; a trial that did not run has no runs */
     struct progress progress;
 };
 
@@ -60,15 +59,14 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 
 struct advice {
     enum goal goal;
-    uint64_t limit; /* the limit of --limit, or 0 */
-    uint64_t least; /* the smallest limit that is enough for all traces, or 0 if there is none */
-    /* Set if all requests succeeded in trial 0.  Otherwise the results of trials mean nothing. */
-    int fits;
-    /* Set if steady iterations were measured; otherwise weir tune tries only the defaults. */
+    uint64_t limit; /* the user's limit (--limit), or 0 */
+    uint64_t
+        smallest_limit; /* with which all requests of all traces succeed, or 0 if there is none */
+    int fits;           /* set if all requests succeed with weir's defaults and the user's limit */
+    /* Set if the traces have steady iterations.  Otherwise weir tune tries only the defaults. */
     int has_times;
-    int trial_without_limit; /* the number of the trial without a limit, if the user gave --limit */
-    /* For each trial: the reason why it is not recommended, or NULL if it is good. */
-    const char *against[TRIALS];
+    int trial_without_limit; /* the number of the trial without a limit, if there is a user's limit */
+    const char *against[TRIALS]; /* why a trial is not recommended, or NULL if it is good */
     int best; /* the number of the recommended trial */
 };
 
@@ -79,8 +77,7 @@ enum { RUNS_ON_GPU = 3 };
 static const enum weir_setting settings_of[CHOICES] = {WEIR_SETTING_PREALLOC, WEIR_SETTING_DECAY,
                                                        WEIR_SETTING_LIMIT};
 
-/* Writes all settings of a trial that are not defaults.  Each setting is written as `before', its name, `between',
- * its value, `after'. */
+/* Writes the settings of a trial that are not defaults: for each, `before', its name, `between', its value, `after'. */
 static void write_choice(FILE *file, const struct choice *choice, const char *before,
                          const char *between, const char *after) {
     for (int i = 0; i < CHOICES; i++)
@@ -99,8 +96,7 @@ static void report_failed_replay(const struct trials *trials, size_t trace, cons
                 trials->benchmark->traces[trace].header.name, message);
 }
 
-/* Prepares trials of the benchmark's traces, at most `most' of them.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Prepares at most `most' trials of the benchmark's traces.  Returns 1 on success, 0 if there is no host memory. */
 static int trials_open(struct trials *trials, struct benchmark *benchmark, size_t most) {
     size_t rows = benchmark->trace_count * TRIALS;
 
@@ -115,8 +111,8 @@ static int trials_open(struct trials *trials, struct benchmark *benchmark, size_
     return trials->results.rows != NULL;
 }
 
-/* Finds the smallest limit with which all requests of all traces succeed, and stores it in *least.  Stores 0 if
- * there is no such limit.  Returns 1 on success.  On failure, prints a message and returns 0. */
+/* Stores the smallest limit with which all requests of all traces succeed in *least, or 0 if there is none.  Returns 1
+ * on success.  On failure, prints a message and returns 0. */
 static int trials_find_limit(struct trials *trials, uint64_t *least) {
     const struct benchmark *benchmark = trials->benchmark;
     char message[RUNNER_MESSAGE_BYTES] = "";
@@ -137,7 +133,7 @@ static int trials_find_limit(struct trials *trials, uint64_t *least) {
     return 1;
 }
 
-/* Replays a trace with the settings of a trial, and adds the results to the row.  Returns 1 on success.  On failure,
+/* Replays a trace with the settings `choice', and adds the results to the row.  Returns 1 on success.  On failure,
  * writes the reason to `message' and returns 0. */
 static int run_trace(const struct benchmark *benchmark, const struct choice *choice,
                      struct row *row, char *message) {
@@ -147,7 +143,7 @@ static int run_trace(const struct benchmark *benchmark, const struct choice *cho
     for (int i = 0; i < CHOICES; i++)
         if (choice->text[i][0])
             (void)weir__option_set(&options, settings_of[i], NULL, choice->text[i], NULL, 0);
-    /* A request that fails is a result of the trial, not an error to log. */
+    /* Requests that fail are results, and must not be logged as errors. */
     options.log = WEIR_LOG_NONE;
     job_make(&job, "replay", benchmark->results.busy, &options, benchmark->device_source);
     job.discards_profile = 1;
@@ -163,8 +159,8 @@ static int run_trace(const struct benchmark *benchmark, const struct choice *cho
     return 1;
 }
 
-/* Makes a trial: replays all traces with the settings `choice'.  Does nothing if an earlier trial had these
- * settings.  Returns the number of the trial.  On failure, prints a message and returns -1. */
+/* Replays all traces with the settings `choice', unless an earlier trial had these settings.  Returns the number of the
+ * trial.  On failure, prints a message and returns -1. */
 static int trials_run(struct trials *trials, const struct choice *choice) {
     const struct benchmark *benchmark = trials->benchmark;
     struct results *results = &trials->results;
@@ -190,8 +186,8 @@ static int trials_run(struct trials *trials, const struct choice *choice) {
     return trial;
 }
 
-/* Returns the ratio of a figure of the trial to the figure of trial 0, for one trace.  Returns INFINITY if the
- * figure is not known or a request failed. */
+/* Returns the ratio of a trial's figure on a trace to the figure with weir's defaults (trial 0).  Returns INFINITY if a
+ * figure is unknown or a request failed. */
 static double trials_ratio(const struct trials *trials, size_t trace, int trial,
                            enum result_figure figure) {
     const struct row *row = &trials->results.rows[trace * TRIALS + (size_t)trial];
@@ -211,11 +207,11 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* How much longer the steady iterations, and the whole run with the creation of the allocator, may take than in
- * trial 0.  For the goal `memory' the recommended settings may take 2% longer.  Each single setting may take half of
- * that, because a later run may be slower. */
+/* How much longer a run, and its steady iterations, may take than with weir's defaults.  With the goal `memory' the
+ * recommended settings may take 2% longer, but a single setting only 1%, because a later trial may be slower. */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
-/* The figure that each setting should lower, and the largest ratio to trial 0 at which the gain counts. */
+/* The figure that each setting should lower.  A setting is good only if the ratio to the figure with weir's defaults is
+ * at most `ratio'. */
 static const struct {
     enum result_figure figure;
     double ratio;
@@ -228,8 +224,8 @@ static const uint64_t limit_percents[] = {125, 150, 200};
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
-/* Compares a figure of a trial with trial 0 on each trace.  Returns the largest ratio if `pick' is fmax, or the
- * smallest ratio if `pick' is fmin. */
+/* Compares a trial's figure with that of weir's defaults (trial 0) on each trace.  Returns the largest ratio if `pick'
+ * is fmax, or the smallest if `pick' is fmin. */
 static double extreme_ratio(double (*pick)(double, double), const struct trials *trials, int trial,
                             enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);
@@ -239,8 +235,9 @@ static double extreme_ratio(double (*pick)(double, double), const struct trials 
     return picked;
 }
 
-/* Returns the reason why a trial does harm on any trace, or NULL if it does no harm.  `slack' is the largest ratio
- * of times that is no harm. */
+/* Returns why a trial is worse than weir's defaults on a trace, or NULL if it is not.  Times may be `slack' times as
+ * long.
+ */
 static const char *reason_against(const struct trials *trials, int trial, enum goal goal,
                                   double slack) {
     if (isinf(extreme_ratio(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))
@@ -254,8 +251,8 @@ static const char *reason_against(const struct trials *trials, int trial, enum g
                : NULL;
 }
 
-/* Makes a trial with one setting at a new value.  If the trial is good, copies the value to `best'.  Returns 1 if
- * the trial is good, 0 if not.  On failure, prints a message and returns -1. */
+/* Replays all traces with one setting at a new value.  If the result is good, copies the value to `best' and returns 1;
+ * if not, returns 0.  On failure, prints a message and returns -1. */
 static int try_value(struct trials *trials, struct advice *advice, int setting, uint64_t value,
                      struct choice *best) {
     double slack = advice->goal == GOAL_MEMORY ? memory_slack_ratio : slack_ratio;
@@ -278,7 +275,7 @@ static int try_value(struct trials *trials, struct advice *advice, int setting, 
     return !advice->against[trial];
 }
 
-/* Returns the largest value of a figure over all traces in trial 0. */
+/* Returns the largest value of a figure over all traces, with weir's defaults. */
 static uint64_t largest_default_figure(const struct trials *trials, enum result_figure figure) {
     uint64_t most = 0;
 
@@ -287,7 +284,7 @@ static uint64_t largest_default_figure(const struct trials *trials, enum result_
     return most;
 }
 
-/* Tries limits, the smallest first, until one is good.  Returns 1 if a limit is good, 0 if none is.  On failure,
+/* Tries limits, the smallest first, until one gives good results.  Returns 1 if one does, 0 if none does.  On failure,
  * prints a message and returns -1. */
 static int try_limits(struct trials *trials, struct advice *advice, struct choice *best) {
     double most =
@@ -295,7 +292,8 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
     int good = 0;
 
     for (size_t i = 0; good == 0 && i < sizeof limit_percents / sizeof limit_percents[0]; i++) {
-        uint64_t limit = (advice->least / limit_step * limit_percents[i] + 99) / 100 * limit_step;
+        uint64_t limit =
+            (advice->smallest_limit / limit_step * limit_percents[i] + 99) / 100 * limit_step;
 
         if ((double)limit > most)
             break;
@@ -319,7 +317,7 @@ static int run_trials(struct trials *trials, struct advice *advice, struct choic
            (advice->goal != GOAL_MEMORY || advice->limit || try_limits(trials, advice, best) >= 0);
 }
 
-/* Makes all trials, and fills the advice, in which the caller has set the goal and the limit.  Returns 1 on success.
+/* Tries all settings, and fills `advice', in which the caller has set the goal and the limit.  Returns 1 on success.
  * On failure, prints a message and returns 0. */
 static int make_advice(struct trials *trials, struct advice *advice) {
     double slack = advice->goal == GOAL_MEMORY ? memory_most_ratio : slack_ratio;
@@ -328,9 +326,10 @@ static int make_advice(struct trials *trials, struct advice *advice) {
     uint64_t device;
     int trial;
 
-    if (!trials_find_limit(trials, &advice->least))
+    if (!trials_find_limit(trials, &advice->smallest_limit))
         return 0;
-    if (!advice->least || (advice->limit && advice->limit + limit_step <= advice->least))
+    if (!advice->smallest_limit ||
+        (advice->limit && advice->limit + limit_step <= advice->smallest_limit))
         return 1;
     if (advice->limit)
         weir__bytes_spell(advice->limit, best.text[CHOICE_LIMIT], sizeof best.text[CHOICE_LIMIT]);
@@ -371,7 +370,7 @@ struct command {
     struct benchmark benchmark;
     struct trials trials;
     struct advice advice;
-    struct weir_cli_settings settings; /* the settings of flags, of which only the device is used */
+    struct weir_cli_settings settings; /* from flags; weir tune uses only the device */
     const char *output;
     char **program; /* the command to record, or NULL if the user named traces */
     char folder[PATH_MAX];
@@ -419,8 +418,7 @@ static error_t parse_tune_argument(int key, char *argument, struct argp_state *s
     }
 }
 
-/* Removes "--" and the arguments after it from the list.  Returns the arguments after "--", or NULL if there is no
- * "--". */
+/* Removes "--" and the arguments after it.  Returns the arguments after "--", or NULL if there is no "--". */
 static char **split_program_arguments(int *argc, char **argv) {
     for (int i = 1; i < *argc; i++)
         if (strcmp(argv[i], "--") == 0) {
@@ -434,7 +432,7 @@ static char **split_program_arguments(int *argc, char **argv) {
  * Returns 0 on success, an errno on failure. */
 static int set_framework_variables(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
-    /* Unknown, since only messages depend on the version of JAX, and they go to /dev/null. */
+    /* A zeroed version, because only messages depend on it, and they go to /dev/null. */
     const struct version jax = {0};
     FILE *null_file = fopen("/dev/null", "we");
     int is_set = getenv(torch[0]) || getenv(torch[1]);
@@ -552,9 +550,9 @@ static void print_recommendation(const struct command *command) {
 
     printf("It %s%s%s: ", advice->fits ? "fits" : "does not fit", advice->limit ? " into " : "",
            advice->limit ? WEIR_SHOWN(advice->limit) : "");
-    if (advice->least)
+    if (advice->smallest_limit)
         printf("the smallest limit that serves every request is at most %s.\n",
-               WEIR_SHOWN(advice->least));
+               WEIR_SHOWN(advice->smallest_limit));
     else
         puts("no memory of this device serves every request.");
     if (!advice->fits)
@@ -576,7 +574,7 @@ static void print_recommendation(const struct command *command) {
     puts("Only these settings were tried: weir bench compares other engines.");
 }
 
-/* Writes the recommended settings to a file for weir run --settings.  Returns 1. */
+/* Writes the recommended settings to a file for `weir run --settings'.  Returns 1, as output_replace() needs. */
 static int write_tuned_settings(FILE *file, const void *context) {
     const struct command *command = context;
 

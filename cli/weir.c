@@ -38,7 +38,7 @@ static const struct command {
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, "internal"},
 };
 
-/* The number of commands that users can run.  The last row of the table is an internal command and is not counted. */
+/* The number of commands for users, without the internal command in the last row. */
 enum { COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 
 #define SETTINGS "weir-settings(7)"
@@ -126,8 +126,8 @@ static const struct variable {
      SETTINGS},
 };
 
-/* Returns 1 if `name' means the variable, else 0.  The variable WEIR_GROUP_LIMIT may be written WEIR_GROUP_LIMIT,
- * --group-limit or group-limit. */
+/* Returns 1 if `name' means the variable, else 0.  For WEIR_GROUP_LIMIT these are WEIR_GROUP_LIMIT, --group-limit and
+ * group-limit. */
 static int is_name(const struct variable *v, const char *name) {
     static const char prefix[] = "WEIR_";
     const char *rest = v->name + sizeof prefix - 1;
@@ -157,7 +157,7 @@ static int print_variables_help(const char *name, FILE *file) {
     return 0;
 }
 
-/* The addresses from configure.ac for reports and for the web page.  Each may be "". */
+/* The address for bug reports, and the web page; both may be "". */
 static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
 
 static void print_weir_usage(FILE *file) {
@@ -180,7 +180,7 @@ static void compare_commands(struct suggestion *suggestion) {
         suggestion_add(suggestion, commands[i].name);
 }
 
-/* Ends an error message with the name that the user probably meant, if there is such a name. */
+/* Ends an error message, with a similar name as a suggestion if there is one. */
 static void end_with_suggestion(const struct suggestion *suggestion) {
     const char *closest = suggestion_closest(suggestion);
 
@@ -208,7 +208,7 @@ static int run_subcommand(const char *name, int argc, char **argv) {
     return 2;
 }
 
-/* Prints the help of the flag flag->word for each command that has the flag.  Compares flag->word with the flags of
+/* Prints the help of the flag flag->word for each command that has this flag, and compares flag->word with all flags of
  * all commands.  Returns 1 if a command has the flag, 0 if not. */
 static int print_flag_help(struct suggestion *flag) {
     char title[32];
@@ -221,8 +221,7 @@ static int print_flag_help(struct suggestion *flag) {
     return is_flag;
 }
 
-/* Prints the help for a word: the name of a command, any name of a setting or a variable, or a flag.  Returns the
- * exit code. */
+/* Prints the help for a command, a setting, a variable or a flag with this name.  Returns the exit code. */
 static int help(const char *word) {
     char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
     struct suggestion suggestion = {.word = word + (strncmp(word, "--", 2) == 0 ? 2 : 0)};
@@ -250,7 +249,7 @@ static int help(const char *word) {
     return 2;
 }
 
-/* Prints the name of the Python wheel that contains this program, if one does.  A wheel has a file with its own name
+/* Prints the name of the Python wheel that contains this program, if one does.  The name is in a file of the wheel
  * (packaging/wheel). */
 static void print_wheel(void) {
     char path[PATH_MAX], line[160] = "";
@@ -291,8 +290,7 @@ static void print_driver_version(void) {
         printf("CUDA driver: libcuda.so.1 does not tell its version\n");
 }
 
-/* Prints the version of weir, the library that `weir run' preloads, and the version of the CUDA driver.  Opens the
- * driver without initialising it, because the version needs no device. */
+/* Prints the version of weir, the library that `weir run' preloads, and the version of the CUDA driver. */
 static void print_version(void) {
     printf("weir %s\n", weir_version());
     print_wheel();
@@ -300,9 +298,9 @@ static void print_version(void) {
     print_driver_version();
 }
 
-/* Opens /dev/null for each standard descriptor that is closed.  Otherwise a file that a command opens could get the
- * number of standard output, and the command would print into this file.  The new descriptors fail as closed ones
- * do: standard input cannot be read, the others cannot be written.  They are not inherited. */
+/* Opens /dev/null for each of the descriptors 0 to 2 that is closed.  Otherwise another file could get the number of
+ * standard output, and weir would print into it.  The new descriptors fail as closed ones do: 0 cannot be read, 1 and 2
+ * cannot be written.  Other programs do not inherit them. */
 static void fill_standard_descriptors(void) {
     for (int i = 0; i <= STDERR_FILENO; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF)
