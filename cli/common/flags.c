@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* flags.c: makes a command-line flag for each setting of an allocator.
  *
- * The option table has a row for each setting.  At run time, weir makes argp's list of options from this table, so a
- * new row becomes a new flag with its help text.
+ * The option table (lib/config) has a row for each setting.  At run time, weir makes argp's list of options from this
+ * table, so a new row becomes a new flag with its help text.
  *
  * This file must not depend on subcommands, or on what a setting does.
  */
@@ -23,11 +23,10 @@
 #include "cli/common/files.h"
 #include "config/amount.h"
 
-/* The keys of options for argp.  They are greater than all character codes, because argp treats a key that is a
- * character as a short option. */
+/* The first keys of options for argp, above all character codes: argp takes a character as a short option. */
 enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
-/* The sources of values as users see them, such as "flag --prealloc". */
+/* The flags as messages name them, such as "flag --prealloc". */
 static char flag_names[WEIR_SETTING_COUNT][40];
 static char flag_docs[WEIR_SETTING_COUNT][512];
 static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
@@ -35,13 +34,12 @@ static int hidden_setting;
 
 #define PROFILE_EXPECTED "expected a profile, the name of one to be made, or a folder"
 
-/* The exit codes after an error.  BAD_VALUE is for a value of a flag or variable that is wrong on every machine.
- * FAILED is for all other failures. */
+/* The exit codes after an error.  BAD_VALUE is for a flag or variable whose value is wrong on every machine. */
 enum { FAILED = 1, BAD_VALUE };
 
 static int report_problem(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Prints a line to standard error.  Returns `code', so that a caller can print and return at once. */
+/* Prints a line to standard error, and returns `code'. */
 static int report_problem(int code, const char *format, ...) {
     va_list arguments;
 
@@ -73,8 +71,8 @@ static error_t parse_setting_flag(int key, char *argument, struct argp_state *st
     return 0;
 }
 
-/* Replaces each pair of blanks by one blank.  argp may break a line between the two blanks of a pair, and then the
- * next line would begin with a blank. */
+/* Replaces each pair of blanks by one blank, because argp may break a line between them, and begin the next line with a
+ * blank. */
 static void remove_double_blanks(char *text) {
     char *to = text;
 
@@ -84,7 +82,7 @@ static void remove_double_blanks(char *text) {
     *to = '\0';
 }
 
-/* Fills argp's list of options, one for each setting.  If `all' is set, help texts also list advanced settings. */
+/* Fills argp's list of options, one for each setting.  Help texts list advanced settings only if `all' is set. */
 static void list_flags(int all) {
     struct argp_option *option = flag_options;
 
@@ -118,8 +116,8 @@ int help_is_requested(const char *argument) {
            strcmp(argument, "-?") == 0;
 }
 
-/* If the arguments contain `--help --all', fills the options again, so that the help lists advanced settings, too.
- * Must run before argp_parse(), because argp prints the help and ends the program as soon as it reads --help. */
+/* Lists advanced settings in the help if the arguments contain `--help --all'.  Must run before argp_parse(), because
+ * argp prints the help as soon as it reads --help. */
 static void list_advanced_if_requested(int argc, char **argv) {
     for (int i = 1; i + 1 < argc && strcmp(argv[i], "--") != 0; i++)
         if (help_is_requested(argv[i]) && strcmp(argv[i + 1], "--all") == 0)
@@ -128,7 +126,7 @@ static void list_advanced_if_requested(int argc, char **argv) {
 
 /* -------------------------------------------------------------- misspelt flags ---- */
 
-/* Returns 1 if the misspelt word is a whole part of the name, else 0.  Hyphens separate the parts of a name. */
+/* Returns 1 if the misspelt word is a part of the name between hyphens, else 0. */
 static int is_part_of_name(const struct suggestion *suggestion, const char *name) {
     size_t length;
 
@@ -156,8 +154,8 @@ const char *suggestion_closest(const struct suggestion *suggestion) {
                : NULL;
 }
 
-/* Compares the misspelt word with all options of a command.  Returns 1 if the word is an option or the beginning of
- * an option, 0 if not. */
+/* Compares the misspelt word with all options of a command.  Returns 1 if an option begins with the word, so that the
+ * word is right; else 0. */
 static int compare_options(struct suggestion *suggestion, const struct argp *argp) {
     int is_known = 0;
 
@@ -171,10 +169,9 @@ static int compare_options(struct suggestion *suggestion, const struct argp *arg
     return is_known;
 }
 
-/* The option that is most similar to the first unknown option in the arguments.  NULL if no option is similar, or if
- * all options are known. */
+/* An option that is similar to the first unknown option in the arguments, or NULL. */
 static const char *suggested_option;
-/* The stream to which argp writes errors while `suggested_option' is set; calls write_suggestion(). */
+/* The stream for argp's errors if there is a suggested option; it calls write_suggestion(). */
 static FILE *argp_errors;
 static argp_parser_t parser_of_command;
 
@@ -196,8 +193,8 @@ static const char *find_suggested_option(const struct argp *argp, int argc, char
     return NULL;
 }
 
-/* Writes a message of argp to standard error, for fopencookie(3).  Before argp's first message, "Try ... --help",
- * the function writes the option that the user probably meant.  getopt has already reported the unknown option. */
+/* Writes a message of argp to standard error, for fopencookie(3).  Writes the suggested option first, between getopt's
+ * message about the unknown option and argp's "Try ... --help". */
 static ssize_t write_suggestion(void *unused, const char *words, size_t bytes) {
     static int has_begun;
 
@@ -216,14 +213,14 @@ static error_t parse_with_suggestion(int key, char *argument, struct argp_state 
 
 /* ---------------------------------------------------------------- help on a flag ---- */
 
-/* The flag whose help weir_cli_parse() prints instead of parsing arguments, or NULL.  `topics' counts the commands
- * that have this flag. */
+/* If not NULL, weir_cli_parse() prints the help of this flag and parses nothing.  `topics' counts the commands that
+ * have this flag. */
 static struct suggestion *topic;
 static int topics;
 
-/* Prints the help text of the flag `topic', if the command has this flag. */
+/* Prints the help of the flag `topic', if the command has this flag. */
 static void print_topic(const struct argp *argp, const char *command) {
-    const struct argp_option *named = NULL; /* the option to which the aliases below it belong */
+    const struct argp_option *named = NULL; /* the option whose aliases follow in the table */
 
     for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++) {
         if (!(o->flags & OPTION_ALIAS))
@@ -257,7 +254,7 @@ int weir_cli_flag_print_help(struct suggestion *flag, int (*command)(int argc, c
 
 /* --------------------------------------------------------------------- parsing ---- */
 
-/* Prints the help for the option -h, which argp itself does not know. */
+/* Prints the help for the option -h, which argp itself does not offer. */
 static error_t parse_help(int key, char *argument, struct argp_state *state) {
     (void)argument;
     if (key != 'h')
@@ -275,8 +272,8 @@ int weir_cli_flush_output(void) {
 
 static int is_parsing;
 
-/* Ends the program with exit code 1 if a help text could not be written.  Runs at exit(3), because argp calls
- * exit(0) after each help text. */
+/* Changes the exit code to 1 if a help text could not be written.  Runs at exit(3), because argp itself calls exit(0)
+ * after a help text. */
 static void check_help(void) {
     if (is_parsing && !weir_cli_flush_output())
         _exit(1);
@@ -324,7 +321,7 @@ static int flag_key(const struct weir_cli_flag *flags, size_t i) {
 }
 
 const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags) {
-    /* The options of all commands, since weir help reads the options of every command. */
+    /* Room for the options of all commands, because `weir help' converts the flags of every command. */
     static struct argp_option room[128];
     static size_t used;
     size_t first = used;
@@ -448,8 +445,8 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
     return report_problem(BAD_VALUE, "%s", error);
 }
 
-/* Returns the reason why the file is not a profile, or NULL if the file can be used as a profile.  An empty file and
- * a folder can be used, because weir then writes a profile there. */
+/* Returns NULL if the file can be used as a profile, which includes an empty file and a folder.  Otherwise returns the
+ * reason why not. */
 static const char *profile_problem(const char *path, const struct stat *is) {
     static const char title[] = "weir profile ";
     char begin[sizeof title] = "";
@@ -494,8 +491,8 @@ int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
                : FAILED;
 }
 
-/* Reports that the profile does not exist yet, and that this run will create it.  Prints nothing for an engine that
- * creates no profile, because the library reports that case. */
+/* Prints that this run will create the profile.  Prints nothing for an engine that creates no profile, since the
+ * library reports that. */
 static void report_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
@@ -562,8 +559,8 @@ struct reading {
     struct weir_cli_settings *settings;
     const char *flag, *path;
     unsigned line;
-    /* The settings that flags have set before the file is read; a line of the file does not change them. */
-    struct weir_sources flags;
+    struct weir_sources
+        flags; /* the settings that flags have set, which the file must not change */
 };
 
 static int refuse_line(const struct reading *reading, const char *why) {
@@ -637,8 +634,8 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* Writes the name of a device for output, such as "cuda:0 NVIDIA H200".  The device model gets a short name, such as
- * "model h200".  Otherwise a reader might believe that the figures of the model were measured on an NVIDIA H200. */
+/* Sets device->name, such as "cuda:0 NVIDIA H200".  The name of the device model is short ("model h200"), because its
+ * figures were not measured on an NVIDIA H200. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
 
@@ -658,7 +655,7 @@ static void name_device(const char *driver, char *model, struct weir_cli_device 
         snprintf(device->name, sizeof device->name, "model:%d %s", device->ordinal, word);
 }
 
-/* Opens the driver `name' and the device with the number `ordinal'.  Returns 1 on success.  On failure, writes the
+/* Opens device `ordinal' of the driver `name' ("cuda" or "model").  Returns 1 on success.  On failure, writes the
  * reason to `why' and returns 0. */
 static int open_named_device(const char *name, int ordinal, struct weir_cli_device *device,
                              char *why, size_t why_bytes) {
@@ -696,9 +693,8 @@ static int open_named_device(const char *name, int ordinal, struct weir_cli_devi
     return 1;
 }
 
-/* Checks that the preallocation fits into the device's memory and into the limit.  Returns 0 if it fits.  Otherwise
- * prints a message and returns 1.  Does not check amounts that are a share of the free memory, because free memory
- * changes; the allocator checks them. */
+/* Checks that the preallocation fits into the device's memory and into the limit.  Skips amounts that are a share of
+ * the free memory, which changes.  Returns 0 on success.  On failure, prints a message and returns 1. */
 static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
     struct weir_device_memory memory = {device->total, device->total};
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
@@ -708,8 +704,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    /* If the amount comes from a variable of another program, weir preallocates up to the limit and reports the
-     * difference. */
+    /* If a framework's variable names the amount, weir preallocates up to the limit, and reports the difference
+     * later. */
     if (of_another && prealloc > limit)
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
@@ -727,8 +723,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
         asked, limit_text, most_text);
 }
 
-/* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, with the name of the driver in
- * *text.  On failure, writes the reason to `why' and returns 0. */
+/* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, with the name of the device for
+ * --device in *text.  On failure, writes the reason to `why' and returns 0. */
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {
     *text = "cuda";
@@ -751,7 +747,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 
         if (!open_named_device(opened->driver->name, i, &device, why, sizeof why))
             snprintf(device.name, sizeof device.name, "%s", why);
-        /* A name is "cuda:0 NVIDIA H200": the model of the GPU follows the first blank. */
+        /* The name is such as "cuda:0 NVIDIA H200": the model of the GPU follows the first blank. */
         name = strchr(device.name, ' ');
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d (%s)", i ? ", " : "",
                                  opened->driver->name, i, name ? name + 1 : device.name);
@@ -760,7 +756,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
         snprintf(text + used, bytes - used, "; WEIR_MODEL_DEVICES=N makes N");
 }
 
-/* Prints the reason why the device cannot be opened, and which devices can be opened.  Returns the exit code. */
+/* Prints why the device cannot be opened, and which devices there are.  Returns the exit code. */
 static int report_device_problem(const struct weir_cli_settings *settings, const char *text,
                                  const struct weir_cli_device *device, const char *why) {
     const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);
@@ -768,7 +764,7 @@ static int report_device_problem(const struct weir_cli_settings *settings, const
 
     if (device->driver && device->count >= 1)
         list_devices(device, expected, sizeof expected);
-    else if (strncmp(text, "model", 5) == 0) /* `why' already says which form is expected */
+    else if (strncmp(text, "model", 5) == 0) /* `why' contains the expected form of the name */
         return report_problem(FAILED, "%s '%s': %s", label, text, why);
     else
         snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");

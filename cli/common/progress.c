@@ -36,8 +36,7 @@ void progress_clear(const struct progress *progress) {
         fputs("\r\033[K", stderr);
 }
 
-/* Draws a bar such as "[####------] 12/35  4 s  what".  The bar is narrower than the terminal, so that the line does
- * not wrap. */
+/* Draws a bar such as "[####------] 12/35  4 s  what", which fits into one line of the terminal. */
 static void draw_bar(const struct progress *progress, const char *what) {
     enum { MOST_CELLS = 40 };
     char line[512], bar[MOST_CELLS + 1];
