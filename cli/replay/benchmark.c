@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* benchmark.c: replays every trace on every configuration; see benchmark.h.
  *
- * For each trace, all configurations run one after another.  If the user wants several runs, this is repeated.  A
- * run may affect the device for the next run: the driver must clear pages, and clocks have risen.  Therefore each
- * repetition starts with another configuration, so that the predecessor of a configuration varies.  With --profile,
- * only the last run of a trace saves the profile, so that all runs start alike.
+ * For each trace, all configurations run one after another, as often as --repeat says.  A run affects the next run: the
+ * driver must clear pages, and clocks have risen.  Therefore each repetition starts with another configuration.  With
+ * --profile, only the last run of a trace saves the profile, so all runs read the same profile.
  */
 #include "cli/replay/benchmark.h"
 
@@ -163,8 +162,9 @@ static void make_name_unique(struct benchmark *benchmark, size_t trace) {
         snprintf(name + length, room, " (%zu)", same + 1);
 }
 
-/* Reads all traces and makes their tapes.  Prints a message for each bad trace.  Returns 1 on success, 0 if a trace
- * is bad. */
+/* Converts all traces to binary traces.  Prints a message for each bad trace.  Returns 1 on success, 0 if a trace is
+ * bad.
+ */
 static int convert_traces(struct benchmark *benchmark) {
     char message[RUNNER_MESSAGE_BYTES];
     int good = 1;
@@ -197,8 +197,7 @@ static int convert_traces(struct benchmark *benchmark) {
 
 /* ---- JSON ---- */
 
-/* Adds the positions of marks, their labels, and the peak requested memory in each part of the trace to the JSON
- * object. */
+/* Adds the ends of iterations, their labels, and the curve of requested memory over time to the JSON object. */
 static void set_over_time(const struct binary_trace *trace, json_t *out) {
     json_t *labels = json_array(), *marks = json_array(), *requested = json_array();
     uint64_t live = 0, high = 0, ops = trace->header->ops;
@@ -215,7 +214,7 @@ static void set_over_time(const struct binary_trace *trace, json_t *out) {
             high = live;
         live -= op->code == 'f' ? op->bytes : 0;
         if (i + 1 == ops ||
-            /* The operation is the last one in its part of the trace. */
+            /* The operation is the last one before the next point of the curve. */
             i * RESULT_POINTS / ops != (i + 1) * RESULT_POINTS / ops) {
             json_array_append_new(requested, jsonfile_integer(high));
             high = live;
@@ -261,7 +260,7 @@ static json_t *document_json(const struct benchmark *benchmark, const struct fin
     for (size_t i = 0; i < results->row_count; i++) {
         const struct row *row = &results->rows[i];
 
-        /* The row has no runs, because the user interrupted the command before. */
+        /* After an interrupt, the row has no runs. */
         if (json_array_size(row->runs) == 0 && !row->error)
             continue;
         if (!run)
@@ -288,8 +287,8 @@ FILE *benchmark_table_file(const struct benchmark *benchmark) {
 
 /* ---- the device ---- */
 
-/* Removes the configurations that the device cannot run, and prints a message for each of them.  Returns 1 if any
- * configurations remain, else 0. */
+/* Removes configurations that the device cannot run, and prints a message for each.  Returns 1 if any remain, else
+ * 0. */
 static int remove_unsupported(struct benchmark *benchmark, const json_t *lacks) {
     struct results *results = &benchmark->results;
     size_t kept = 0;
@@ -310,7 +309,7 @@ static int remove_unsupported(struct benchmark *benchmark, const json_t *lacks) 
     return kept > 0;
 }
 
-/* Starts a child process that opens the device, and stores the device's name.  Returns 1 on success.  On failure,
+/* Runs a child process that opens the device, and stores the name of the device.  Returns 1 on success.  On failure,
  * prints the reason and returns 0. */
 static int query_benchmark_device(struct benchmark *benchmark) {
     static char spec[64]; /* the name of the device, to which options.device points */
@@ -341,9 +340,9 @@ static int query_benchmark_device(struct benchmark *benchmark) {
 
 const uint64_t limit_step = UINT64_C(32) << 20;
 
-/* Makes a trial: replays the trace with a limit of `units' times limit_step.  Stores the device's memory, in units,
- * in *most.  Returns 1 if all requests succeed, 0 if one fails.  If the trial cannot be made, writes the reason to
- * `message' and returns -1. */
+/* Replays the trace with a limit of `units' * limit_step bytes.  Stores the device's memory in *most, in the same unit.
+ * Returns 1 if all requests succeed, 0 if one fails.  If the replay cannot run, writes the reason to `message' and
+ * returns -1. */
 static int try_limit_units(const struct benchmark *benchmark, size_t trace,
                            const char *configuration, const weir_options *options, double busy,
                            uint64_t units, uint64_t *most, char *message) {
@@ -353,7 +352,7 @@ static int try_limit_units(const struct benchmark *benchmark, size_t trace,
 
     job_make(&job, configuration, busy, options, benchmark->device_source);
     job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT};
-    /* A request that fails is a result here, not an error to log. */
+    /* Requests that fail are results, and must not be logged as errors. */
     job.options.log = WEIR_LOG_NONE;
     job.trial = 1;
     job.limit = units * limit_step;
@@ -400,12 +399,13 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* A message names the memory of other processes only if it is more than 1/OTHERS_PART of the device.  A smaller
- * amount may be only the contexts of these processes. */
+/* Messages mention the memory of other processes only if it is more than this part of the device; less may be just
+ * their contexts. */
 enum { OTHERS_PART = 16 };
 
-/* Returns the device memory of other processes.  There are two figures, one from before the replay and one from the
- * OOM report; the larger one counts. */
+/* Returns the device memory of other processes: the larger of two figures, from before the replay and from the OOM
+ * report.
+ */
 static uint64_t memory_of_others(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");
@@ -413,7 +413,7 @@ static uint64_t memory_of_others(const json_t *result, const json_t *oom_report)
     return since > before ? since : before;
 }
 
-/* Returns 1 if the request failed because other processes use device memory, else 0. */
+/* Returns 1 if the request would have succeeded without other processes on the device, else 0. */
 static int is_caused_by_others(const json_t *oom_report, uint64_t others, uint64_t device,
                                uint64_t live) {
     const json_t *limit = json_object_get(oom_report, "limit");
@@ -426,7 +426,7 @@ static int is_caused_by_others(const json_t *oom_report, uint64_t others, uint64
                : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
 }
 
-/* Returns how much memory this process could reserve at most under the limit of its process group. */
+/* Returns how much memory the process could reserve under the limit of its process group. */
 static uint64_t group_left(const json_t *oom_report) {
     return integer_at(oom_report, "reserved") +
            weir__size_subtract(integer_at(oom_report, "group_limit"),
@@ -438,7 +438,7 @@ static int is_group(const json_t *oom_report, uint64_t live) {
            group_left(oom_report) < live;
 }
 
-/* Writes to `text' the reason why requests failed.  `live' is the peak requested memory of the trace. */
+/* Writes why requests failed to `text'.  `live' is the peak requested memory of the trace. */
 static void write_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *oom_report = json_object_get(result, "oom_report");
     const json_t *has_limit = json_object_get(oom_report, "limit");
@@ -484,8 +484,7 @@ static void write_shortage(const json_t *result, uint64_t live, char *text, size
 
 /* ---- advice ---- */
 
-/* Returns 1 if the user's limit made the request fail, so that a larger limit may help.  Returns 0 if the memory of
- * the device, or of other processes, is the reason. */
+/* Returns 1 if requests failed because of the user's limit, else 0. */
 static int would_larger_limit_help(const struct benchmark *benchmark, const struct row *row,
                                    const json_t *run) {
     const json_t *report = json_object_get(run, "oom_report");
@@ -499,8 +498,7 @@ static int would_larger_limit_help(const struct benchmark *benchmark, const stru
            !is_caused_by_others(report, memory_of_others(run, report), device, live);
 }
 
-/* Returns the text of an OOM report, in which the advice is replaced: the new advice is the limit, or that no limit
- * helps if `limit' is 0. */
+/* Returns the text of an OOM report with another advice: the given limit, or that no limit helps if `limit' is 0. */
 static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *rest = strstr(text, "\n  request ");
     char spelled[WEIR_SPELL_BYTES], line[192];
@@ -518,8 +516,8 @@ static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy
         rest);
 }
 
-/* Replaces the advice of an OOM report by the smallest limit with which the trace can be replayed.  Removes the
- * advice if `limit' is 0, because then no limit is enough. */
+/* Replaces the limit that an OOM report advises by the smallest limit for the whole trace.  Removes the advice if
+ * `limit' is 0, because then no limit is enough. */
 static void set_advice(json_t *report, uint64_t limit, int is_busy) {
     const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];
@@ -534,7 +532,7 @@ static void set_advice(json_t *report, uint64_t limit, int is_busy) {
         json_object_set_new(report, "text", replace_advice_text(text, limit, is_busy));
 }
 
-/* Appends an OOM report to the file of --oom-report, if the user named one. */
+/* Appends an OOM report to the file of --oom-report, if there is one. */
 static void append_oom_report(const struct benchmark *benchmark, json_t *report) {
     const char *path = weir_cli_file_of(&benchmark->options, WEIR_SETTING_OOM_REPORT);
     const char *text = json_string_value(json_object_get(report, "text"));
@@ -561,7 +559,7 @@ static void append_oom_report(const struct benchmark *benchmark, json_t *report)
 
 static void report_failed_requests(const struct benchmark *benchmark, const struct row *row,
                                    json_t *run, const char *what, uint64_t failed) {
-    json_t *report = json_object_get(run, "oom_report"); /* the OOM report of the first failure */
+    json_t *report = json_object_get(run, "oom_report"); /* of the first failure */
     char why[256], message[RUNNER_MESSAGE_BYTES];
     const char *text;
 
@@ -580,8 +578,7 @@ static void report_failed_requests(const struct benchmark *benchmark, const stru
     append_oom_report(benchmark, report);
 }
 
-/* Prints to standard error the failures of the newest run of a row, and their reasons.  Returns 1 if there were no
- * failures, else 0. */
+/* Prints why the newest run of a row, or requests in it, failed.  Returns 1 if nothing failed, else 0. */
 static int report_failed_run(const struct benchmark *benchmark, const struct row *row, json_t *run,
                              const char *error, const char *what) {
     uint64_t failed = integer_at(run, "failed");
@@ -597,8 +594,8 @@ static int report_failed_run(const struct benchmark *benchmark, const struct row
 
 /* ---- running ---- */
 
-/* Makes one run of a row, with the profile that `options' names.  Returns the result as a new reference.  On
- * failure, writes the reason to `message' and returns NULL. */
+/* Replays the trace of a row once, in a child process.  Returns the result as a new reference.  On failure, writes the
+ * reason to `message' and returns NULL. */
 static json_t *run_with_options(const struct benchmark *benchmark, const struct row *row,
                                 const weir_options *options, int notes, int timeline,
                                 char *message) {
@@ -612,8 +609,8 @@ static json_t *run_with_options(const struct benchmark *benchmark, const struct 
     return runner_run(&job, benchmark->traces[row->trace].trace_fd, message, RUNNER_MESSAGE_BYTES);
 }
 
-/* Makes two runs of a row.  The first run makes a profile, and its result is discarded.  The second run reads the
- * profile.  Returns the second result, or NULL with the reason in `message'. */
+/* Replays the trace of a row twice: the first replay writes a profile, and the second reads it.  Returns the second
+ * result, or NULL with the reason in `message'. */
 static json_t *run_learning(const struct benchmark *benchmark, const struct row *row, int timeline,
                             char *message) {
     weir_options options = benchmark->options;
@@ -637,8 +634,8 @@ static json_t *run_learning(const struct benchmark *benchmark, const struct row 
     return result;
 }
 
-/* Finds the smallest limit for a row, if its configuration needs one and this is its first run.  Returns 1 on
- * success.  If no limit is enough for the trace, writes the reason to `message' and returns 0. */
+/* Before the first run of a row, finds the smallest limit for the trace if the configuration needs it.  Returns 1 on
+ * success.  If no limit is enough, writes the reason to `message' and returns 0. */
 static int find_limit(const struct benchmark *benchmark, struct row *row, char *message) {
     message[0] = '\0';
     if (row->limit == 0 && row->configuration->needs_smallest_limit)
@@ -687,7 +684,7 @@ static int run_row_once(struct benchmark *benchmark, struct progress *progress, 
     run = run_row(benchmark, row, notes, is_shown ? (int)(row - benchmark->results.rows) + 1 : 0,
                   message);
     progress_clear(progress);
-    if (!run && interrupt_has_arrived()) /* a signal ended the child process, too */
+    if (!run && interrupt_has_arrived()) /* the signal has ended the child process, too */
         return 0;
     good = report_failed_run(benchmark, row, run, message, what);
     progress_done(progress, what, run ? "done" : "failed");
@@ -739,8 +736,8 @@ static int create_benchmark_rows(struct benchmark *benchmark) {
 
 /* ---- files ---- */
 
-/* Writes the time lines of all rows to one file, in which each row looks like a process.  Returns 1 on success.  On
- * failure, prints a message and returns 0. */
+/* Writes the events of all rows to the file of --trace-events, in which each row looks like a process.  Returns 1 on
+ * success.  On failure, prints a message and returns 0. */
 static int write_timelines(const struct benchmark *benchmark) {
     FILE *file = benchmark->timeline_file ? fopen(benchmark->timeline_file, "we") : NULL;
     uint64_t missing = 0;
@@ -795,7 +792,7 @@ int benchmark_prepare(struct benchmark *benchmark) {
            query_benchmark_device(benchmark);
 }
 
-/* Writes the time lines, the JSON and the report.  Returns the exit code; prints a message on failure. */
+/* Writes the files of --trace-events, --json and --report.  Returns the exit code; prints a message on failure. */
 static int write_files(const struct benchmark *benchmark, const struct findings *findings) {
     json_t *document = document_json(benchmark, findings);
     int good = write_timelines(benchmark), code = 0;
@@ -823,7 +820,7 @@ int benchmark_run(struct benchmark *benchmark) {
                 result_planned(results));
         good = 0;
     }
-    /* Without any result, weir prints no table and writes no file. */
+    /* Without a result there is no table and no file. */
     if (result_runs(results, 1) == 0)
         return 1;
     good &= result_align(results);

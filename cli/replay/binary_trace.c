@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* binary_trace.c: see binary_trace.h.  A binary trace's file contains the header, the operations, the stream ids, the
+/* binary_trace.c: see binary_trace.h.  The file contains the header, the operations, the stream ids, the
  * labels and the gaps, in this order. */
 #include "cli/replay/binary_trace.h"
 
@@ -21,13 +21,13 @@ static const char magic[8] = "weirtap1";
 _Static_assert(sizeof(struct trace_operation) == 16, "operations are packed");
 _Static_assert(sizeof(struct trace_header) % 8 == 0, "operations are aligned");
 
-/* The state while a binary trace is made from a trace. */
+/* The conversion of a trace to a binary trace. */
 struct converter {
     struct trace_header *header;
     FILE *file;
     struct weir_map blocks;  /* a map from block id + 1 to the index of the block */
     struct weir_map streams; /* a map from stream id + 1 to the index of the stream */
-    uint64_t *stream_ids;    /* the stream id for each index */
+    uint64_t *stream_ids;    /* by index */
     size_t stream_room;
     uint32_t *idle; /* a stack of the indices that are free, because their blocks were freed */
     size_t idle_count;
@@ -93,8 +93,8 @@ static int new_block(struct converter *converter, const weir_trace_event *event,
     return 1;
 }
 
-/* Sets the index of the block in the operation of a free or a use.  After a free, the index may be used again.  The
- * block exists, because the reader of the trace has checked that it is live. */
+/* Sets op->block for a free or a use.  After a free, another block may get the index.  The reader of the trace has
+ * checked that the block is live. */
 static int set_live_block(struct converter *converter, const weir_trace_event *event,
                           struct trace_operation *op) {
     uintptr_t block = 0;
@@ -125,14 +125,14 @@ static int write_mark(struct converter *converter, const weir_trace_event *event
     if (!memory_make_room(&converter->labels, &converter->label_room, header->marks,
                           sizeof *converter->labels))
         return fail_conversion(converter, "out of memory");
-    /* Clear all bytes of the label first, because it may be shorter than the array. */
+    /* The label may be shorter than the array; the rest of the array must be 0. */
     memset(converter->labels[header->marks], 0, sizeof *converter->labels);
     memcpy(converter->labels[header->marks], event->label, strlen(event->label));
     op->block = (uint32_t)header->marks++;
     return 1;
 }
 
-/* Adds the time since the previous event to the gap after the last operation. */
+/* Adds the time since the previous event to the gap after the last operation of the binary trace. */
 static void add_gap(struct converter *converter, uint64_t now_us) {
     uint64_t passed = now_us - converter->last_us;
     uint16_t *gap = converter->header->ops ? &converter->gaps_us[converter->header->ops - 1] : NULL;
@@ -142,7 +142,7 @@ static void add_gap(struct converter *converter, uint64_t now_us) {
         *gap = passed < (uint64_t)(MAX_GAP_US - *gap) ? (uint16_t)(*gap + passed) : MAX_GAP_US;
 }
 
-/* Writes the operation for an event to the file.  An event `x' (a failed request) has no operation. */
+/* Writes the operation for an event to the file, unless the event is a failed request (`x'). */
 static int write_operation(struct converter *converter, const weir_trace_event *event) {
     struct trace_operation op = {.bytes = event->bytes, .code = (uint8_t)event->operation};
     uint16_t on_stream = 0;
@@ -243,7 +243,7 @@ static int write_binary_trace(struct converter *converter, struct input *input,
                               uint64_t most_marks) {
     struct trace_header *header = converter->header;
 
-    /* A header without counts, which is written again at the end. */
+    /* The header is still incomplete; it is written again at the end. */
     if (fwrite(header, sizeof *header, 1, converter->file) != 1)
         return fail_write(converter);
     if (!read_all_events(converter, input, most_marks))

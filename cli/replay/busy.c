@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* busy.c: see busy.h.
  *
- * The delay is a kernel of one thread.  It is PTX code that every driver from CUDA 11.2 on can compile for any
- * device.  The kernel reads %globaltimer until the time is over; this timer advances in steps of up to a
- * microsecond.  The kernel also ends after four clock cycles for each nanosecond, so it cannot run forever.  No
- * device has a clock of 4 GHz, so this second condition never comes first.
+ * GPU work is a delay kernel of one thread.  Its PTX code can be compiled by every driver from CUDA 11.2 on, for any
+ * device.  The kernel reads %globaltimer, which advances in steps of up to a microsecond, until the time is over.  To
+ * be sure that it ends, it also stops after four clock cycles for each nanosecond; no device has a clock of 4 GHz.
  *
  * The makespan of an iteration is the time between two events on a separate stream without work.  The first event
  * completes at once, and the second waits for all streams.
@@ -77,8 +76,8 @@ static int launch_busy_kernel(struct busy *busy, CUstream stream, uint64_t ns) {
         busy->driver->cuLaunchKernel(busy->delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
 }
 
-/* Launches the kernel once on each stream, and waits for the device.  The first launch may take long, because the
- * driver may compile the kernel and allocate memory for it. */
+/* Launches the kernel once on each stream, because the first launch is slow: the driver compiles the kernel and
+ * allocates memory for it.  Waits for the device. */
 static int launch_once_each(struct busy *busy) {
     for (size_t i = 0; i < busy->stream_count; i++)
         if (!launch_busy_kernel(busy, busy->streams[i], 1000))

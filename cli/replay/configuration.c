@@ -13,7 +13,7 @@ static const char from_the_trace[] =
     "a setting comes from the trace, which a program does not know before";
 static const char reserves_75[] = "75% of the device is reserved, whatever runs";
 
-/* The fields `kind' and `settings' of a configuration.  MAPPED() is for the mapped engine. */
+/* Fields of a configuration: of weir with the mapped engine and more settings, and of weir with the settings `text'. */
 #define MAPPED(more) .kind = &weir_kind, .settings = "engine=mapped" more, .needs_virtual = 1
 #define WEIR(text) .kind = &weir_kind, .settings = text
 
@@ -70,7 +70,7 @@ int configuration_is_driver(const struct configuration *configuration) {
     return configuration->kind == &driver_pool_kind;
 }
 
-/* Copies a value of a setting to `text', and replaces each @N by N eighths of the peak requested memory. */
+/* Copies the value of a setting to `text', with N eighths of `peak' in place of each @N. */
 static void expand_setting_value(const char *value, uint64_t peak, char *text, size_t bytes) {
     char spelled[WEIR_SPELL_BYTES];
     size_t length = 0;

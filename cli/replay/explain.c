@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* explain.c: `weir replay --explain': shows which requests of a trace take memory.
  *
- * The requests are summed up by the kind of call.  Similar requests form a group: their size, call, caller, NVTX
- * range, stream and device are equal.  If one request is a large part of the device's memory, the first lines report
- * it, because it is probably the preallocation of a framework.  They also say how the user can turn this
- * preallocation off.
+ * The requests are summed up by the kind of call.  Requests form a group if their size, call, caller, NVTX range,
+ * stream and device are equal.  If one request is a large part of the device's memory, it is probably the preallocation
+ * of a framework; the first lines then show it, and how the user can turn it off.
  *
  * This file must not depend on allocators or devices.
  */
@@ -25,34 +24,32 @@ enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAI
 
 /* The sums of all requests of one kind of call. */
 struct explain_kind {
-    /* The trace's word for this kind of request, such as "plain", or "" if the trace names no kinds of requests. */
-    char word[EXPLAIN_WORD_BYTES];
+    char word[EXPLAIN_WORD_BYTES]; /* the kind as the trace names it, such as "plain", or "" */
     uint64_t requests, refused;
     uint64_t bytes, refused_bytes;
-    uint64_t live, peak;   /* the live bytes of this kind now, and their peak */
-    uint64_t at_live_peak; /* the live bytes of this kind at the time of the peak of all kinds */
-    uint64_t first_us;     /* the time of the first request of this kind */
+    uint64_t live, peak;   /* the live bytes of this kind, and their peak */
+    uint64_t at_live_peak; /* the live bytes of this kind when those of all kinds had their peak */
+    uint64_t first_us;     /* the time of the first request */
 };
 
 struct explain_group {
     uint64_t bytes, stream;
     uint32_t kind, device;
-    /* The library and the place that called, and the NVTX range; "" for a part that the trace does not name. */
+    /* The caller's library and its place in the code, and the NVTX range; "" if the trace does not name them. */
     char by[EXPLAIN_WORD_BYTES], at[EXPLAIN_WORD_BYTES], range[EXPLAIN_WORD_BYTES];
     uint64_t times, live, most_live;
-    uint64_t first_us, last_us; /* the times of the group's first and last request */
-    uint64_t longest_us;        /* the longest time that a block lived until its free */
-    uint64_t first_mark;        /* the number of marks before the group's first request */
+    uint64_t first_us, last_us; /* the times of the first and the last request */
+    uint64_t longest_us;        /* the longest time from a request to the free */
+    uint64_t first_mark; /* the number of marks (ends of iterations) before the first request */
     uint64_t unfreed;           /* the number of blocks that are live at the end of the trace */
 };
 
 struct explain_device {
-    /* The device's memory in bytes, or 0 if the trace does not contain this figure. */
-    uint64_t bytes;
+    uint64_t bytes; /* the memory of the device, or 0 if the trace does not contain it */
     char name[EXPLAIN_WORD_BYTES];
 };
 
-/* The sums of calls that take no device memory, from a comment "# calls" of the trace. */
+/* The sums of one kind of call that takes no device memory, from a comment line "# calls" of the trace. */
 struct explain_call {
     char name[EXPLAIN_WORD_BYTES];
     uint64_t count, bytes, most;
@@ -60,17 +57,15 @@ struct explain_call {
 
 struct explain {
     char name[TRACE_NAME_BYTES];
-    /* The number of events that `weir record' left out of the trace. */
-    uint64_t left_out;
-    /* How the trace was made, such as "weir 0.1.0 recorded python", or "". */
-    char recorded[EXPLAIN_WORD_BYTES * 2];
+    uint64_t left_out; /* the number of events that `weir record' left out */
+    char recorded[EXPLAIN_WORD_BYTES *
+                  2]; /* the origin, such as "weir 0.1.0 recorded python", or "" */
     struct explain_kind kinds[EXPLAIN_KINDS];
     size_t kind_count;
     struct explain_device devices[EXPLAIN_DEVICES];
     struct explain_call calls[EXPLAIN_CALLS];
     size_t call_count;
-    /* Pointers to all groups; sorted at the end, the largest size first. */
-    struct explain_group **groups;
+    struct explain_group **groups; /* at the end, those with the largest requests come first */
     size_t group_count;
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t mark_count;
@@ -78,30 +73,31 @@ struct explain {
     int has_callers;            /* set if the trace names callers (weir record --callers) */
     uint64_t first_us, last_us; /* the times of the trace's first and last event */
     uint64_t live_peak, live_peak_us;
-    /* The group that is probably the preallocation of a framework, or NULL. */
-    const struct explain_group *preallocation;
+    const struct explain_group
+        *preallocation; /* probably the preallocation of a framework, or NULL */
 
-    /* The fields below are used only while the trace is read. */
+    /* ---- only while the trace is read ---- */
     struct weir_map blocks; /* a map from id + 1 to struct block */
-    /* A JSON object that maps the text of a group's common properties to the index of the group. */
-    json_t *group_numbers;
+    json_t
+        *group_numbers; /* a JSON object that maps the common properties of a group to its index */
     struct weir_map stream_ids; /* the set of all stream ids, as id + 1 */
     uint64_t live;
     size_t group_room, mark_room;
 };
 
-/* A live block, with its group and the time of its allocation. */
+/* A live block. */
 struct block {
     struct explain_group *group;
     uint64_t time_us;
 };
 
-/* The smallest request that counts as a preallocation: PREALLOCATION_PERCENT of the device's memory, or, if this
- * memory is not known, PREALLOCATION_OF_PEAK percent of the peak requested memory; and at least PREALLOCATION_MIB. */
+/* The smallest size of a preallocation: at least PREALLOCATION_MIB MiB, and PREALLOCATION_PERCENT percent of the
+ * device's memory, or, if this is unknown, PREALLOCATION_OF_PEAK percent of the peak requested memory. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
-/* Returns the driver function for a kind of call, such as "cuMemAlloc".  Returns the word itself if the kind is
- * unknown. */
+/* Returns the driver function for a kind of request, such as "cuMemAlloc" for "plain", or the word itself if it is
+ * unknown.
+ */
 static const char *explain_call_name(const char *word) {
     static const char *const names[][2] = {
         {"async", "cuMemAllocAsync"}, {"pool", "cuMemAllocFromPoolAsync"},
@@ -131,8 +127,7 @@ static void read_device_comment(struct explain *explain, const char *text) {
              text + name);
 }
 
-/* Reads a comment "workload W; torch V; device NAME; total BYTES".  Traces that PyTorch's own allocator recorded
- * have such a comment. */
+/* Reads a comment line "workload W; torch V; device NAME; total BYTES" of a trace from PyTorch's allocator. */
 static void read_workload_comment(struct explain *explain, const char *text) {
     struct explain_device *device = &explain->devices[0];
     const char *at = strncmp(text, "workload ", 9) == 0 ? strstr(text, "; device ") : NULL;
@@ -163,8 +158,8 @@ static void read_explain_comment(void *context, const char *text) {
 
 /* --------------------------------------------------------------------- groups ---- */
 
-/* Returns the index of a kind of call, and adds the kind if it is new.  If there are too many kinds, all further
- * kinds share the last index, whose name is "others". */
+/* Returns the index of a kind of request, and adds the kind if it is new.  If there are too many kinds, the rest have
+ * one index, with the name "others". */
 static uint32_t explained_kind_index(struct explain *explain, const char *word) {
     size_t i;
 
@@ -179,8 +174,8 @@ static uint32_t explained_kind_index(struct explain *explain, const char *word) 
     return (uint32_t)i;
 }
 
-/* Returns the group whose properties are equal to those of `like', and creates the group if it does not exist.
- * Returns NULL if there is no host memory. */
+/* Returns the group with the same properties as `like', and creates it if it does not exist.  Returns NULL if there is
+ * no host memory. */
 static struct explain_group *find_explain_group(struct explain *explain,
                                                 const struct explain_group *like) {
     char key[5 * EXPLAIN_WORD_BYTES];
@@ -219,8 +214,8 @@ static uint64_t add_saturating(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
 }
 
-/* Adds a request to the sums, for the events `a' (allocation) and `x' (failed request).  Returns 1 on success, 0 if
- * there is no host memory or the sum of live bytes is too large. */
+/* Adds a request (event `a') or a failed request (`x') to the sums.  Returns 1 on success, 0 if there is no host memory
+ * or the sum of live bytes is too large. */
 static int add_explained_request(struct explain *explain, weir_trace_reader *reader,
                                  const weir_trace_event *event) {
     char word[EXPLAIN_WORD_BYTES], device[8];
@@ -275,7 +270,7 @@ static void add_explained_free(struct explain *explain, const weir_trace_event *
     struct block *block;
     uint64_t life;
 
-    /* The block exists, because the reader of the trace has checked that it is live. */
+    /* The reader of the trace has checked that the block is live. */
     (void)weir__map_remove(&explain->blocks, event->id + 1, &value);
     block = (struct block *)value;
     life = event->time_us > block->time_us ? event->time_us - block->time_us : 0;
@@ -328,7 +323,7 @@ static int compare_explained_groups(const void *left, const void *right) {
     return a->first_us < b->first_us ? -1 : a->first_us > b->first_us;
 }
 
-/* Returns 1 if the group's blocks were all freed into a memory pool of the driver, which keeps the memory; else 0. */
+/* Returns 1 if all blocks of the group were freed into a memory pool of the driver, which keeps the memory; else 0. */
 static int returns_to_driver_pool(const struct explain *explain,
                                   const struct explain_group *group) {
     const char *word = explain->kinds[group->kind].word;
@@ -340,8 +335,8 @@ static uint64_t device_bytes(const struct explain *explain, const struct explain
     return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
 }
 
-/* Returns 1 if the group is probably the preallocation of a framework, else 0.  Such a group has one large request.
- * Its block lives for most of the trace, or it was freed into a memory pool of the driver. */
+/* Returns 1 if the group is probably the preallocation of a framework, else 0: it has one large request, whose block
+ * lives for most of the trace or was freed into a memory pool of the driver. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
     uint64_t device = device_bytes(explain, group);
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT
@@ -384,9 +379,8 @@ static int read_explained_events(struct explain *explain, struct input *input, u
     return 1;
 }
 
-/* Reads the trace up to its end, or up to the mark with the number `most_marks' if this is not 0.  Returns 1 on
- * success.  On failure, writes the reason to `message' and returns 0.  The caller must call free_explain() in both
- * cases. */
+/* Reads the trace, or its first `most_marks' iterations if this is not 0.  Returns 1 on success.  On failure, writes
+ * the reason to `message' and returns 0.  The caller must call free_explain() in both cases. */
 static int read_explained_trace(struct explain *explain, const char *path, uint64_t most_marks,
                                 char *message, size_t message_bytes) {
     struct input input;
@@ -417,9 +411,9 @@ static void free_explain(struct explain *explain) {
             "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: takes a tenth of the device"                      \
     }
 
-/* The frameworks that preallocate memory, and how a user turns the preallocation off. */
+/* The frameworks that preallocate memory, and what turns the preallocation off. */
 static const struct preallocating_framework {
-    const char *part; /* a part of the name of the framework's library */
+    const char *part; /* of the name of the framework's library */
     const char *name;
     const char *advice[2];
 } makers[] = {
@@ -441,7 +435,7 @@ static double percent(uint64_t part, uint64_t whole) {
     return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
-/* Returns the longest life of a block in the group as text, or "to the end" if no block was freed. */
+/* Returns the longest time from a request to the free as text, or "to the end" if no block was freed. */
 static struct spelled spell_longest_life(const struct explain_group *group) {
     return group->unfreed == group->times ? (struct spelled){"to the end"}
                                           : spell_time(group->longest_us * 1000);
@@ -522,7 +516,7 @@ static void print_explain_kinds(FILE *file, const struct explain *explain) {
     }
 }
 
-/* Writes the labels of the marks before and after the group's first request, such as "step3-step4". */
+/* Writes the labels of the marks (ends of iterations) before and after the group's first request: "step3-step4". */
 static void show_marks(const struct explain *explain, const struct explain_group *group, char *text,
                        size_t bytes) {
     const char *before = group->first_mark ? label_at(explain, group->first_mark - 1) : NULL;
@@ -534,7 +528,7 @@ static void show_marks(const struct explain *explain, const struct explain_group
         snprintf(text, bytes, "%.11s-%.11s", before ? before : "start", after ? after : "end");
 }
 
-/* Writes the caller of the group's requests with all known details, such as "train.py:12(step) in forward". */
+/* Writes what is known about the caller of the group's requests, such as "train.py:12(step) in forward". */
 static void show_caller(const struct explain_group *group, char *text, size_t bytes) {
     const char *caller = group->at[0] ? group->at : group->by;
 

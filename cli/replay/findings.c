@@ -13,7 +13,7 @@
 
 /* ---- numbers ---- */
 
-/* Returns the row of a configuration on a trace.  Returns the row with GPU work if the replays had GPU work. */
+/* Returns the row of a configuration on a trace, with GPU work if the replays had any. */
 static const struct row *find_result_row(const struct results *results, size_t trace,
                                          size_t configuration) {
     return result_at(results, trace, configuration, results->busy > 0);
@@ -27,7 +27,7 @@ static int is_figure_known(const struct results *results, size_t trace, enum res
     return 0;
 }
 
-/* Sets one figure of a summary: the geometric mean over the traces for which the figure is known. */
+/* Sets one figure of a configuration: the geometric mean over the traces for which the figure is known. */
 static void set_geometric_mean(const struct results *results, size_t configuration,
                                enum result_figure figure, struct summary *out) {
     double mean = 0, low = 0, high = 0;
@@ -52,7 +52,7 @@ static void set_geometric_mean(const struct results *results, size_t configurati
     out->high[figure] = exp(high / (double)count);
 }
 
-/* Returns the ratio of a row's bytes to its peak requested memory.  Returns a negative value if either is not known. */
+/* Returns the ratio of a figure in bytes to the peak requested memory, or a negative value if either is unknown. */
 static double over_requested(const struct row *row, enum result_figure figure) {
     if (!row->median.has[figure] || row->median.value[FIGURE_REQUESTED] == 0)
         return -1;
@@ -96,8 +96,7 @@ static void set_summary(const struct results *results, size_t configuration, str
         set_geometric_mean(results, configuration, (enum result_figure)figure, out);
 }
 
-/* Returns 1 if a program can use the configuration, and if the configuration ran on all traces without a failure;
- * else 0. */
+/* Returns 1 if a program can use the configuration, and it ran on all traces without a failure; else 0. */
 static int is_complete_and_usable(const struct summary *summary) {
     return summary->is_complete && !summary->configuration->unusable;
 }
@@ -107,8 +106,7 @@ static int is_complete_and_usable(const struct summary *summary) {
     s < (findings)->summaries + (findings)->count;                                                 \
     s++
 
-/* Sets the mark on all usable configurations for which the figure is known.  Sets no mark if there are fewer than
- * two. */
+/* Marks all usable configurations for which the figure is known, if there are at least two. */
 static void mark_choices(struct findings *findings, enum mark mark, enum result_figure figure) {
     size_t count = 0;
 
@@ -118,7 +116,7 @@ static void mark_choices(struct findings *findings, enum mark mark, enum result_
         s->marks[mark] &= count > 1;
 }
 
-/* Returns the marked configuration with the smallest known value of the figure.  Returns NULL if there is none. */
+/* Returns the marked configuration with the smallest known value of the figure, or NULL if there is none. */
 static struct summary *least_marked(const struct findings *findings, enum mark mark,
                                     enum result_figure figure) {
     struct summary *least = NULL;
@@ -130,8 +128,7 @@ static struct summary *least_marked(const struct findings *findings, enum mark m
     return least;
 }
 
-/* Removes the mark from all configurations except the one with the smallest value of the figure and those that tie
- * with it.  Does nothing if the figure is known for no configuration. */
+/* Leaves the mark only on the configuration with the smallest value of the figure, and on those that tie with it. */
 static void keep_least(struct findings *findings, enum mark mark, enum result_figure figure) {
     const struct summary *least = least_marked(findings, mark, figure);
 
@@ -181,7 +178,7 @@ static void find_references(struct findings *findings) {
 
 /* ---- sentences ---- */
 
-/* Appends text to the current sentence, and cuts it off if it is too long. */
+/* Appends text to the current sentence, as much as fits. */
 static void append_finding(struct findings *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -269,8 +266,7 @@ static void add_warm_up_sentence(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* Appends the ratio of the figure to the driver's figure.  Appends nothing if the driver is among the fastest
- * configurations. */
+/* Appends the ratio of the figure to the driver's figure, unless the driver is among the fastest configurations. */
 static void add_against_driver(struct findings *findings, const struct summary *summary,
                                enum result_figure figure) {
     const struct summary *driver = findings->driver;
@@ -326,7 +322,7 @@ static void add_smallest_sentence(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* The figures in which weir's default is compared with the driver, and their names in sentences. */
+/* The figures in which weir's default configuration is compared with the driver's, and their names in sentences. */
 static const struct {
     enum result_figure figure;
     const char *what;
@@ -334,8 +330,8 @@ static const struct {
                 {FIGURE_STEADY_WORST, "worst iteration"}, {FIGURE_WARM_UP, "warm-up"},
                 {FIGURE_RESERVED, "reserved memory"},     {FIGURE_KEPT, "kept memory"}};
 
-/* Returns the row with the smallest value of the figure on a trace, among the rows of the driver's configurations.
- * Returns NULL if no such row has the figure. */
+/* Returns the row with the smallest value of the figure among the driver's configurations on a trace, or NULL if there
+ * is none. */
 static const struct row *best_driver(const struct results *results, size_t trace,
                                      enum result_figure figure) {
     const struct row *best = NULL;
@@ -351,8 +347,8 @@ static const struct row *best_driver(const struct results *results, size_t trace
     return best;
 }
 
-/* Returns 1 if the figure of `a' is surely larger than that of `b', else 0: the range of `a' must begin above the
- * end of the range of `b'.  Memory must also differ by 1% of the requested memory. */
+/* Returns 1 if the figure of `a' is larger than that of `b' and their ranges do not overlap; amounts of memory must
+ * also differ by 1% of the requested memory.  Otherwise returns 0. */
 static int is_worse(const struct row *a, const struct row *b, enum result_figure figure) {
     int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
     uint64_t requested = a->median.value[FIGURE_REQUESTED];
@@ -362,8 +358,8 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
                : a->low.value[figure] > b->high.value[figure];
 }
 
-/* Checks whether weir's default is worse than the driver in a figure.  If so, appends the name of the figure, the
- * number of traces on which it is worse, and the largest ratio.  Returns 1 if the default is worse, 0 if not. */
+/* If weir's default configuration is worse than the driver's in a figure, appends the figure's name, on how many
+ * traces, and the largest ratio, and returns 1.  Otherwise returns 0. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;
@@ -421,15 +417,13 @@ static void add_losses_sentence(struct findings *findings, const struct results 
     end_sentence(findings);
 }
 
-/* Returns 1 if a trace was replayed but no row has a steady time, because the trace has fewer than two iterations;
- * else 0. */
+/* Returns 1 if a replayed trace has no steady time, because it has fewer than two iterations; else 0. */
 static int is_untimed(const struct results *results, size_t trace) {
     return is_figure_known(results, trace, FIGURE_CREATION) &&
            !is_figure_known(results, trace, FIGURE_STEADY_MEAN);
 }
 
-/* Adds warnings: a sentence that names the traces without a steady time, and a sentence if each row has only one
- * run. */
+/* Adds warnings about traces without a steady time, and about results from only one run. */
 static void add_doubt_sentences(struct findings *findings, const struct results *results) {
     size_t untimed = 0;
 
@@ -493,8 +487,8 @@ static json_t *known_or_null(double value, int known) {
     return known ? jsonfile_rounded(value, 10000.0) : json_null();
 }
 
-/* Returns the ratio of a figure to the figure of the summary `to', as JSON.  Returns JSON null if either figure is
- * not known. */
+/* Returns the ratio of a configuration's figure to that of the configuration `to' as JSON, or null if either is
+ * unknown. */
 static json_t *ratio_json(const struct summary *summary, const double *of,
                           enum result_figure figure, const struct summary *to) {
     int known = to && to->mean[figure] > 0 && summary->mean[figure] > 0;

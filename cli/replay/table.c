@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* table.c: prints the results as a table of at most 120 columns.  Each trace has a block of rows.  Each
- * configuration has a row, followed by a second row if there is GPU work. */
+/* table.c: prints the results as tables of at most 120 columns, one for each trace.  Each configuration has a row, and
+ * a second row if there is GPU work. */
 #include "cli/replay/benchmark.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 enum { WIDTH = 110 };
 
-/* The columns: the figure, how it is printed, the width, and the two lines of the heading. */
+/* A column: the figure, how it is printed, the width, and the two lines of the heading. */
 enum show { SHOW_MS, SHOW_COUNT, SHOW_RATIO };
 static const struct column {
     enum result_figure figure;
@@ -49,14 +49,13 @@ static struct spelled spell_cell(const struct row *row, const struct column *col
         return spell_ms((double)value);
     if (row->median.has[column->figure] && column->show == SHOW_COUNT)
         return spell_count(value);
-    /* If requests failed, the replay needed less memory, and its memory cannot be compared. */
+    /* If requests failed, the replay needed less memory than others. */
     if (row->median.has[column->figure] && requested && result_is_comparable(row))
         return spell_ratio((double)value / (double)requested);
     return (struct spelled){"-"};
 }
 
-/* Prints the marks that belong to the previous cell, and then this cell.  Returns the marks of this cell, which the
- * next call prints. */
+/* Prints the marks of the previous cell, and then this cell without its marks, which it returns for the next call. */
 static const char *print_cell(FILE *file, const struct row *row, const struct column *column,
                               const char *marks) {
     static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
@@ -67,7 +66,7 @@ static const char *print_cell(FILE *file, const struct row *row, const struct co
               [is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN]];
 }
 
-/* Prints the name of a row, such as "pool".  A row with GPU work has a name such as "  busy 1". */
+/* Prints the name of a row: "pool", for example, or "  busy 1" for its row with GPU work. */
 static void print_name(FILE *file, const struct row *row) {
     char factor[WEIR_SPELL_BYTES], text[WEIR_SPELL_BYTES + 16];
 
@@ -165,8 +164,8 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints the names of some configurations and then a note.  If `why' is not NULL, these are the configurations that
- * programs cannot use for this reason.  If `why' is NULL, these are the configurations of the driver. */
+/* Prints a note after the names of the configurations that a program cannot use because of `why', or, if `why' is NULL,
+ * of the driver's configurations. */
 static void print_note(FILE *file, const struct benchmark *benchmark, const char *why,
                        const char *note) {
     size_t count = 0;
@@ -181,7 +180,7 @@ static void print_note(FILE *file, const struct benchmark *benchmark, const char
         fprintf(file, "%s%s\n", why ? " (no *): " : ": ", note);
 }
 
-/* Returns 1 if an earlier configuration in the list is unusable for an equal reason, else 0. */
+/* Returns 1 if an earlier configuration in the list has the same value of `unusable', else 0. */
 static int is_repeated(const struct benchmark *benchmark, size_t configuration) {
     for (size_t i = 0; i < configuration; i++)
         if (benchmark->results.configurations[i]->unusable ==
@@ -190,7 +189,7 @@ static int is_repeated(const struct benchmark *benchmark, size_t configuration) 
     return 0;
 }
 
-/* Prints the legend: the meaning of the marks, and notes on some rows. */
+/* Prints what the marks mean, and notes on some rows. */
 static void print_legend(FILE *file, const struct benchmark *benchmark) {
     const struct results *results = &benchmark->results;
     int any_unsettled = 0;
