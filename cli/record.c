@@ -119,8 +119,8 @@ static struct record {
     size_t live, room;
     char **summaries;           /* for each trace: a line to print at the end, or NULL */
     size_t count, summary_room; /* `count' is the number of traces */
-    struct weir_map
-        ids; /* a map from a process id to the number of traces of processes with this id */
+    /* A map from a process id to the number of traces of processes with this id. */
+    struct weir_map ids;
     uint64_t lost_events, lost_processes;
     uint64_t ended_ns;            /* the time at which the command ended, or 0 while it runs */
     uint64_t last_running_ns;     /* the last time at which a recorded process was running */

@@ -46,8 +46,8 @@ static struct command {
     int first; /* the first line of the table in the window, from 0 on, without the title lines */
     int page;          /* the number of lines by which a page key scrolls */
     const char *group; /* the process group to show, or NULL to show all programs */
-    struct weir_show
-        read; /* a buffer for the figures of one program; static, because it is large */
+    /* A buffer for the figures of one program; static, because it is large. */
+    struct weir_show read;
 } command;
 
 static volatile sig_atomic_t has_to_end;

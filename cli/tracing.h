@@ -48,8 +48,8 @@ struct tracing {
     struct weir_map maps;    /* a map from addresses of cuMemMap to their struct mapping */
     struct weir_map streams; /* a map from stream handles to the number of the stream + 1 */
     struct weir_map defaults;
-    struct weir_map
-        names; /* a map from the numbers of Python callers and NVTX ranges to their names */
+    /* A map from the numbers of Python callers and NVTX ranges to their names. */
+    struct weir_map names;
     uint64_t next_id, next_stream;
     struct counts reserved, mapped, host;
     uint64_t written;        /* bytes of text */

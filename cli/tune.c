@@ -50,8 +50,8 @@ struct trials {
     /* The figure for the time of the allocator's creation.  On the device model it is FIGURE_CREATION_DRIVER, because
      * only virtual time is equal in each run. */
     enum result_figure creation;
-    struct results
-        results; /* the trials are its configurations; a trial that did not run has no runs */
+    /* The trials are its configurations; a trial that did not run has no runs. */
+    struct results results;
     struct progress progress;
 };
 
@@ -60,8 +60,8 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 struct advice {
     enum goal goal;
     uint64_t limit; /* the user's limit (--limit), or 0 */
-    uint64_t
-        smallest_limit; /* with which all requests of all traces succeed, or 0 if there is none */
+    /* With which all requests of all traces succeed, or 0 if there is none. */
+    uint64_t smallest_limit;
     int fits;           /* set if all requests succeed with weir's defaults and the user's limit */
     /* Set if the traces have steady iterations.  Otherwise weir tune tries only the defaults. */
     int has_times;

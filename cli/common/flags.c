@@ -559,8 +559,8 @@ struct reading {
     struct weir_cli_settings *settings;
     const char *flag, *path;
     unsigned line;
-    struct weir_sources
-        flags; /* the settings that flags have set, which the file must not change */
+    /* The settings that flags have set, which the file must not change. */
+    struct weir_sources flags;
 };
 
 static int refuse_line(const struct reading *reading, const char *why) {

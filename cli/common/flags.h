@@ -102,8 +102,8 @@ error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *arg
 weir_cli_flag_reader weir_cli_read_switch; /* into an int: 1, for a flag without an argument */
 weir_cli_flag_reader weir_cli_read_text;   /* into a const char * */
 weir_cli_flag_reader weir_cli_read_file;   /* into a const char *: a file name, but not "-" */
-weir_cli_flag_reader
-    weir_cli_read_output; /* into a const char *: a file name, or "-" for standard output */
+/* Into a const char *: a file name, or "-" for standard output. */
+weir_cli_flag_reader weir_cli_read_output;
 weir_cli_flag_reader weir_cli_read_page;   /* into a const char *: a file name that ends in .html */
 weir_cli_flag_reader weir_cli_read_size;   /* into a uint64_t: a number of bytes above 0 */
 weir_cli_flag_reader weir_cli_read_device; /* into a struct weir_cli_settings: the device */

@@ -70,8 +70,8 @@ struct span_clock {
     struct stopwatch watch;
     /* The driver table of the device model, or NULL on a real device. */
     const struct weir_driver *driver;
-    uint64_t
-        call_cost_ps; /* real time that the model needs to count a driver call, in picoseconds */
+    /* Real time that the model needs to count a driver call, in picoseconds. */
+    uint64_t call_cost_ps;
 };
 
 /* A thread's state between two spans. */

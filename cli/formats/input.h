@@ -19,8 +19,8 @@ enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 
 struct lines {
     struct source *source;
-    char *
-        buffer; /* text of the file; buffer[at] to buffer[filled - 1] are still to be returned as lines */
+    /* Text of the file; buffer[at] to buffer[filled - 1] are still to be returned as lines. */
+    char *buffer;
     size_t at, filled, room;
     int at_end;
     uint64_t number;            /* the number of the current line, from 1 on */

@@ -50,8 +50,8 @@ struct benchmark {
     int modelled; /* set if the device is the device model */
     int driver_version;
 
-    struct results
-        results; /* the fields `configurations', `repeat' and `busy' are from the command line */
+    /* The fields `configurations', `repeat' and `busy' are from the command line. */
+    struct results results;
 };
 
 /* Returns the flags that weir replay and weir bench share, for a struct argp_child.  The input of the child is a

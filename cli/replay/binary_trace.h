@@ -43,8 +43,8 @@ struct trace_header {
     uint64_t blocks; /* the largest number of live blocks; each index of a block is smaller */
     uint64_t live_peak_bytes; /* the peak requested memory */
     uint64_t left_out;        /* the number of events that `weir record' left out */
-    uint64_t
-        is_converted; /* set if the trace is from another program's format, which has no marks */
+    /* Set if the trace is from another program's format, which has no marks. */
+    uint64_t is_converted;
 };
 
 /* The longest gap in microseconds.  In a longer gap, the program was probably loading data or code, so weir cuts the

@@ -61,8 +61,8 @@ struct replay {
     void *allocator;
     void **addresses; /* of each block, or NULL if the block is not allocated */
     struct iteration *iterations;
-    uint64_t *
-        loop_ns; /* for each iteration: the time of the replay loop with an allocator that does nothing */
+    /* The time of the replay loop with an allocator that does nothing, for each iteration. */
+    uint64_t *loop_ns;
     size_t iteration_count;
     struct iteration now; /* the figures of the current iteration so far */
     int in_stretch;

@@ -86,8 +86,8 @@ struct allocator_kind {
     int (*close)(void *allocator);
 };
 
-extern const struct allocator_kind
-    driver_pool_kind; /* a private memory pool of the driver, called as an application calls it */
+/* A private memory pool of the driver, called as an application calls it. */
+extern const struct allocator_kind driver_pool_kind;
 extern const struct allocator_kind weir_kind; /* weir, called through its public interface */
 
 struct configuration {

@@ -65,8 +65,8 @@ struct result_figures {
 struct iteration {
     uint64_t alloc_ns;    /* the host time of all allocations, frees and uses */
     uint64_t driver_ns;   /* the part of alloc_ns that is virtual time, on the device model */
-    uint64_t
-        makespan_ns; /* in a replay with GPU work: the time until the device has completed all work (busy.h) */
+    /* In a replay with GPU work: the time until the device has completed all work (busy.h). */
+    uint64_t makespan_ns;
     uint64_t growths;       /* how often the reserved memory rose */
     uint64_t trims;         /* how often reserved memory was returned to the device or moved */
     uint64_t reserved_high; /* the peak reserved memory in the iteration, or 0 if it is not known */
@@ -78,8 +78,8 @@ struct row {
     size_t trace; /* an index of results.traces */
     const struct configuration *configuration;
     double busy; /* GPU work as a factor of the times in the trace, or 0 without GPU work */
-    uint64_t
-        limit; /* the smallest limit for the trace, if the configuration runs with this limit, else 0 */
+    /* The smallest limit for the trace, if the configuration runs with this limit, else 0. */
+    uint64_t limit;
     json_t *runs;       /* a JSON array of the runs that have figures */
     json_t *timeline;   /* events for the file of --trace-events, or NULL */
     size_t failed_runs; /* the number of runs without figures */
