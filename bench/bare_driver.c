@@ -13,7 +13,7 @@
  * each iteration in nanoseconds, the median over the second half of the iterations (steady_ns), and the pool's peak
  * reserved memory.
  *
- * This file must not depend on the allocator, or any part of the library except the table of driver functions.
+ * This file must not use weir, except its table of driver functions.
  */
 #include "base/clock.h"
 #include "bench/common.h"
@@ -49,8 +49,8 @@ static uint64_t timer_cost_ns(void) {
     return (uint64_t)bench_median(pairs, TIMER_PAIRS);
 }
 
-/* Reads the whole trace, and replaces the id of each stream by an index from 0 on.  Stores the numbers of
- * operations, blocks and streams in *count, *blocks and *streams.  Returns the operations. */
+/* Reads the whole trace and returns its operations, in which streams have indices from 0 on.  Stores the numbers of
+ * operations, blocks and streams in *count, *blocks and *streams. */
 static struct operation *read_bare_trace(FILE *file, size_t *count, uint64_t *blocks,
                                          unsigned *streams) {
     static uint64_t names[STREAMS];

@@ -60,7 +60,7 @@ static double measure_steps_of(void (*step)(void *), void *context, size_t steps
     return median(round);
 }
 
-/* Measures a step in two contexts, alternately, and stores both times in `out'. */
+/* Measures step(one) and step(two) alternately, and stores their times in `out'. */
 static void measure_two_steps(void (*step)(void *), void *one, void *two, size_t steps,
                               double out[2]) {
     double round[2][ROUNDS];
@@ -99,7 +99,7 @@ static void join_bench_group(struct weir_group *g) {
         exit_group_cost(why);
 }
 
-/* Starts a process that counts and subtracts bytes of the group without a pause.  Returns the process id. */
+/* Starts a process that changes the bytes of the group without a pause.  Returns the process id. */
 static pid_t start_other(void) {
     pid_t pid = fork();
     struct weir_group g;
