@@ -35,8 +35,8 @@ static int check_no_setting_flag(int argc, char **argv) {
 
         if (setting != WEIR_SETTING_COUNT && setting != WEIR_SETTING_DEVICE)
             return fprintf(stderr,
-                           "weir bench: %.*s: configurations have settings of their own; expected "
-                           "--configuration, or weir replay, which takes settings\n",
+                           "weir bench: %.*s: configurations have fixed settings; expected "
+                           "--configuration, or weir replay, which accepts settings\n",
                            (int)length, argv[i]);
     }
     return 0;

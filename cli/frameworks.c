@@ -46,7 +46,7 @@ static const char *served_without_pools(int serves_plain) {
 
 static void note_other_allocator(const char *variable, const char *is, const char *who,
                                  int serves_plain, FILE *lacks) {
-    fprintf(lacks, "; %s says %s, so %s does not ask CUDA's memory pools: weir serves %s", variable,
+    fprintf(lacks, "; %s is %s, so %s does not use CUDA's memory pools: weir serves %s", variable,
             is, who, served_without_pools(serves_plain));
 }
 
@@ -92,23 +92,23 @@ static int set_jax_variables(command_put_function *put, void *context, int serve
     if (is && strcasecmp(is, jax_pools) != 0) {
         note_other_allocator(variable, is, "JAX", serves_plain, lacks);
         if (strcasecmp(is, "platform") != 0)
-            fputs(", and what it preallocates is its own", lacks);
+            fputs(", and does not preallocate for it", lacks);
         else if (!has_direct_allocator(jax))
-            fprintf(lacks, ", and JAX %s takes that for bfc, so what it preallocates is its own",
+            fprintf(lacks, ", which means bfc in JAX %s; weir does not preallocate for it",
                     jax->text);
         return 0;
     }
     if (!put && !is)
         note_unchanged_variables(notes);
     if (put && range)
-        fprintf(lacks, "; weir does not know JAX %s: it sets what JAX %s need, %s=%s", jax->text,
-                range, jax_allocator, jax_pools);
+        fprintf(lacks, "; weir does not support JAX %s: it sets the variable for JAX %s, %s=%s",
+                jax->text, range, jax_allocator, jax_pools);
     if (set_if_unset(put, context, jax_allocator, jax_pools) != 0)
         return 1;
     if (preallocates)
         return set_if_unset(put, context, jax_preallocates, "false");
     if (put && !set_value(jax_preallocates))
-        fprintf(notes, "; WEIR_COMPAT=0: JAX preallocates, by its own variables");
+        fprintf(notes, "; WEIR_COMPAT=0: JAX itself preallocates, according to its own variables");
     return 0;
 }
 
@@ -144,9 +144,10 @@ static void note_torch(int serves_plain, FILE *notes) {
     const char *option = name ? weir__torch_option(getenv(name), "backend", &length) : NULL;
 
     if (option && memmem(option, length, "cudaMallocAsync", strlen("cudaMallocAsync")))
-        fprintf(notes, "; %s has PyTorch use cudaMallocAsync: weir serves its tensors", name);
+        fprintf(notes, "; PyTorch uses cudaMallocAsync because of %s: weir serves its tensors",
+                name);
     else if (name)
-        fprintf(notes, "; %s has PyTorch use its own allocator: weir serves %s", name,
+        fprintf(notes, "; PyTorch uses its own allocator because of %s: weir serves %s", name,
                 served_without_pools(serves_plain));
 }
 

@@ -194,7 +194,7 @@ void holders_print(FILE *file, const struct holders *h) {
         const struct holders_device *d = &h->devices[i];
 
         if (d->total > 0)
-            fprintf(file, "device %s: %s, used %s, of that not by weir %s\n", d->name,
+            fprintf(file, "device %s: %s, used %s, of this not by weir %s\n", d->name,
                     WEIR_SHOWN(d->total), WEIR_SHOWN(d->used), WEIR_SHOWN(d->used_by_others));
         else if (d->count > 0)
             fprintf(file, "device %s: unknown\n", d->name);

@@ -258,7 +258,8 @@ static void print_info_device(const struct info *info, int i) {
 static void print_peers(const struct info *info) {
     if (info->count < 2)
         return;
-    printf("\npeers (the device of the line reaches memory of that of the column)\n     ");
+    printf("\npeers (yes: the device of the row can access memory of the device of the column)\n   "
+           "  ");
     for (int i = 0; i < info->count; i++)
         printf(" %3d", i);
     printf("\n");
@@ -300,7 +301,7 @@ static void print_settings(const struct info *info) {
                source_of(info, i));
     }
     if (left > 0)
-        printf("  %d more have their defaults: weir info --all\n", left);
+        printf("  %d more settings have their defaults: weir info --all\n", left);
 }
 
 static void print_table(const struct info *info) {
@@ -464,7 +465,7 @@ static void print_processes(const struct holders *holders) {
         count += holders->devices[i].count;
     holders_print(stdout, holders);
     if (count == 0)
-        printf("no process under weir has memory of a device\n");
+        printf("no process under weir uses memory of a device\n");
 }
 
 int weir_cmd_info(int argc, char **argv) {

@@ -417,16 +417,16 @@ static void board_release(struct weir_record_file *file) {
 static void report_unrecorded(const struct weir_record_unrecorded *entry) {
     const char *why = strerror(entry->error);
 
-    fprintf(stderr, "weir record: process %d runs on unrecorded: ", (int)entry->process);
+    fprintf(stderr, "weir record: process %d is not recorded: ", (int)entry->process);
     if (entry->error == ENOSPC)
         fprintf(stderr, "no room for its events in %s or %s: %s.  Make room there.\n",
                 board_places[0], board_places[1], why);
     else if (entry->error == EMFILE || entry->error == EFBIG)
-        fprintf(stderr, "it can %s no file for its events: %s.  Raise ulimit -%c.\n",
+        fprintf(stderr, "it cannot %s a file for its events: %s.  Raise ulimit -%c.\n",
                 entry->error == EMFILE ? "open" : "make", why, entry->error == EMFILE ? 'n' : 'f');
     else
         fprintf(stderr,
-                "it can make no file for its events: %s.  weir record has places for %d such "
+                "it cannot create a file for its events: %s.  weir record supports %d such "
                 "processes at once: start fewer.\n",
                 why, WEIR_RECORD_SPARES);
 }
@@ -663,7 +663,7 @@ static void add_process(struct weir_record_file *file) {
     return;
 
 fail:
-    fprintf(stderr, "weir record: %s: %s; process %d runs on unrecorded\n",
+    fprintf(stderr, "weir record: %s: %s; process %d is not recorded\n",
             process && process->path ? process->path : record.path, why, (int)file->head.process);
     record.failed = EXIT_WEIR_FAILED;
     record.lost_processes++;
@@ -800,9 +800,10 @@ static void report_running(void) {
 
         if (!is_owner_running(&process->file->head))
             continue;
-        fprintf(stderr,
-                "weir record: process %d (%.60s) still runs: its requests from now on are lost\n",
-                process->id, process->command);
+        fprintf(
+            stderr,
+            "weir record: process %d (%.60s) still runs; its further requests are not recorded\n",
+            process->id, process->command);
         record.failed = EXIT_WEIR_FAILED;
         record.lost_processes++;
     }
@@ -836,15 +837,14 @@ static void end_recording(int has_all_ended) {
         (void)drain_all_processes(1);
     } while (record.found_count || board_has_new());
     if (is_truncated)
-        record.failed =
-            fail_record(EXIT_WEIR_FAILED, "events are lost",
-                        "a process of the command has cut a file short that it shares with "
-                        "weir record");
+        record.failed = fail_record(
+            EXIT_WEIR_FAILED, "events are lost",
+            "a process of the command has truncated a file that it shares with weir record");
     if (!has_all_ended && !record.lost_processes)
-        fputs(
-            "weir record: the command has left processes behind that have made no call that weir "
-            "records.  Each of them says so if it makes one from now on, which is not recorded.\n",
-            stderr);
+        fputs("weir record: some processes of the command still run, but have requested no memory "
+              "so far.  Their requests from now on are not recorded; such a process then prints a "
+              "message.\n",
+              stderr);
     record.lost_processes += atomic_load(&board.map->unrecorded_count);
     for (uint32_t i = 0; i < board.reported; i++)
         record.lost_events += atomic_load(&board.map->unrecorded[i].lost);
@@ -869,16 +869,16 @@ static int end_with_record_status(int status) {
                  record.lost_events, weir__plural(record.lost_events),
                  record.lost_events ? "" : " or more", record.lost_processes,
                  record.lost_processes == 1 ? "" : "es");
-    fprintf(
-        stderr,
-        "weir record: the recording is not whole%s%s.  So weir record exits with %d; the command "
-        "%s %d\n",
-        lost,
-        record.lacked_descriptors && record.lost_processes
-            ? ".  Raise ulimit -n, or start fewer processes at once"
-            : "",
-        record.failed, WIFEXITED(status) ? "exited with" : "was ended by signal",
-        WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+    fprintf(stderr,
+            "weir record: the recording is incomplete%s%s.  Therefore weir record exits with %d; "
+            "the command "
+            "%s %d\n",
+            lost,
+            record.lacked_descriptors && record.lost_processes
+                ? ".  Raise ulimit -n, or start fewer processes at once"
+                : "",
+            record.failed, WIFEXITED(status) ? "exited with" : "was ended by signal",
+            WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
     return record.failed;
 }
 
@@ -896,9 +896,10 @@ static int should_end_recording(void) {
         return 1;
     if (!record.has_reported_running && now - record.ended_ns > GRACE_NS) {
         record.has_reported_running = 1;
-        fputs("weir record: the command has ended, but not all processes that it started.  weir "
-              "record goes on until the recorded ones end, or until SIGINT or SIGTERM.\n",
-              stderr);
+        fputs(
+            "weir record: the command has ended, but some processes that it started still run.  "
+            "weir record continues until the recorded processes end, or until SIGINT or SIGTERM.\n",
+            stderr);
     }
     return 0;
 }
@@ -973,7 +974,7 @@ static int open_existing(void) {
         if (file >= 0)
             (void)fcntl(file, F_SETFL, 0);
         else if (errno == ENXIO)
-            fprintf(stderr, "weir: --output %s: waits for a program that reads this pipe\n",
+            fprintf(stderr, "weir: --output %s: waiting for a program that reads this pipe\n",
                     record.path);
     }
     return file >= 0 ? file : open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -1045,14 +1046,15 @@ static void read_trace_flag(struct argp_state *state, const char *flag, const ch
                             void *field) {
     weir_cli_read_file(state, flag, text, field);
     if (!sink_can_write(text))
-        argp_error(state, "%s '%s': this weir was built without zstd; expected a name in .gz", flag,
-                   text);
+        argp_error(state,
+                   "%s '%s': this weir was built without zstd; expected a name that ends in .gz",
+                   flag, text);
 }
 
 static void read_range_flag(struct argp_state *state, const char *flag, const char *text,
                             void *field) {
     if (!*text)
-        argp_error(state, "%s '': expected a name, or a pattern as 'step*'", flag);
+        argp_error(state, "%s '': expected a name, or a pattern such as 'step*'", flag);
     *(const char **)field = text;
 }
 
@@ -1068,7 +1070,7 @@ static const struct weir_cli_flag flags[] = {
      "End an iteration where the program begins an NVTX range of this name, or sets an NVTX mark.  "
      "NAME may be a shell pattern, 'step*'."},
     {"limit", 0, "SIZE", weir_cli_read_size, offsetof(struct record, limit),
-     "Stop writing at about SIZE of text, before compression."},
+     "Stop writing after about SIZE of text, before compression."},
     {0}};
 
 static error_t parse_record_argument(int key, char *argument, struct argp_state *state) {

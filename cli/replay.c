@@ -54,17 +54,16 @@ static error_t parse_replay_argument(int key, char *argument, struct argp_state 
         benchmark_add_trace(&command->benchmark, argument);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(
-            state,
-            "no trace was named; some come with weir, as gpt2-train: weir bench replays them all");
+        argp_error(state, "no trace was named; some come with weir, such as gpt2-train; weir bench "
+                          "replays all of these");
         return EINVAL;
     case ARGP_KEY_END:
         if (command->explained &&
             (command->benchmark.results.repeat > 1 || command->benchmark.report ||
              command->benchmark.results.busy > 0 || command->benchmark.pace > 0 ||
              command->benchmark.timeline_file))
-            argp_error(state, "--explain replays nothing, and goes with none of --repeat, --busy, "
-                              "--pace, --report and --trace-events");
+            argp_error(state, "--explain replays nothing, so it cannot be combined with --repeat, "
+                              "--busy, --pace, --report or --trace-events");
         return 0;
     default:
         return weir_cli_read_flag(flags, key, argument, state);
@@ -74,7 +73,7 @@ static error_t parse_replay_argument(int key, char *argument, struct argp_state 
 /* Prints a note if the replays have not created the profile. */
 static void note_missing_profile(const char *path) {
     if (path && strcmp(path, "off") != 0 && access(path, F_OK) != 0)
-        fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
+        fprintf(stderr, "weir: profile %s: not created, because nothing was learned\n", path);
 }
 
 /* Prints which calls of the traces take memory (--explain), and warns that flags of settings have no effect.  Returns
@@ -84,7 +83,7 @@ static int explain_traces(struct command *command) {
         const char *source = command->settings.sources.of[i];
 
         if (source && strncmp(source, "flag ", 5) == 0)
-            fprintf(stderr, "weir: %s is not used: --explain replays nothing\n",
+            fprintf(stderr, "weir: %s has no effect: --explain replays nothing\n",
                     weir_cli_label(&command->settings, (enum weir_setting)i));
     }
     return benchmark_explain(&command->benchmark, command->explained);

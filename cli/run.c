@@ -211,8 +211,8 @@ static void note_unserved(const struct run *run, FILE *lacking) {
 
     if (why)
         fprintf(lacking,
-                "; %s does not load weir's library, as %s: no setting applies to it, and weir "
-                "serves at most programs that it starts",
+                "; %s does not load weir's library, because %s: settings do not apply to it, only "
+                "to programs that it may start",
                 run->command[0], why);
 }
 
@@ -243,7 +243,7 @@ static void prepare_torch(struct run *run, FILE *notes) {
     else if (shim->state == SHIM_READY)
         fprintf(notes, "; weir is the allocator of PyTorch %s", shim->version);
     else if (shim->state == SHIM_MISSING)
-        fprintf(notes, "; weir will be the allocator of PyTorch %s, once it is compiled for it",
+        fprintf(notes, "; weir will be the allocator of PyTorch %s, once weir's shim is compiled",
                 shim->version);
     if (shim->state == SHIM_READY || shim->state == SHIM_MISSING)
         note_ignored(notes);
@@ -338,7 +338,7 @@ static void write_run_report(const struct run *run, int ended) {
             0, "--report",
             WIFSIGNALED(ended)
                 ? "a signal ended the command before it wrote statistics, so there is no report"
-                : "weir served nothing, so there is no report");
+                : "no memory was requested from weir, so there is no report");
         return;
     }
     lines = report_read(run->lines);
@@ -383,8 +383,8 @@ static const struct weir_cli_flag flags[] = {
     {"trace-events", 0, "FILE", weir_cli_read_file, FIELD(trace),
      "Write a time line to FILE for Perfetto or Chrome when the program ends."},
     {"settings", 0, "FILE", weir_cli_read_file, FIELD(file),
-     "Take settings from FILE, as weir tune writes it: a line NAME=VALUE each.  A flag overrides "
-     "the file, the file a variable."},
+     "Take settings from FILE, which has lines NAME=VALUE, as weir tune writes them.  Flags "
+     "override the file, and the file overrides variables."},
     {"serve-malloc", 0, NULL, weir_cli_read_switch, FIELD(serve_malloc),
      "Serve cudaMalloc and cuMemAlloc, too, for programs that use nothing else."},
     {"no-env", 0, NULL, weir_cli_read_switch, FIELD(no_env),
@@ -396,10 +396,10 @@ static const struct weir_cli_flag flags[] = {
      "Join the process group NAME: all its processes together stay within --group-limit on each "
      "device."},
     {"group-limit", 0, "AMOUNT", weir_cli_read_text, FIELD(group.limit),
-     "The group's limit: bytes, or a percentage of the device.  Without it: as the group's members "
-     "have."},
+     "The group's limit: bytes, or a percentage of the device.  Default: the limit of the group's "
+     "members."},
     {"verbose", 'v', NULL, weir_cli_read_switch, FIELD(verbose),
-     "Print the variables that weir run sets, and what weir serves in the program, and what not."},
+     "Print the variables that weir run sets, and which memory of the program comes from weir."},
     {"dry-run", 'n', NULL, weir_cli_read_switch, FIELD(dry),
      "Print the variables that weir run would set, and run nothing."},
     {0}};
@@ -466,9 +466,10 @@ static void note_ignored_device(const struct run *run) {
     const weir_options *options = &run->settings.options;
 
     if (options->device && strcmp(options->device, "cuda") != 0)
-        fprintf(stderr,
-                "weir run: WEIR_DEVICE '%s' is for the program's own calls of libweir alone: %s\n",
-                options->device, why_no_device(options->device));
+        fprintf(
+            stderr,
+            "weir run: WEIR_DEVICE '%s' applies only to the program's own calls of libweir: %s\n",
+            options->device, why_no_device(options->device));
 }
 
 /* Checks that all output files are different.  Returns 1 if so.  Otherwise prints a message and returns 0. */

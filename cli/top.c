@@ -491,7 +491,7 @@ static const struct weir_cli_flag flags[] = {
     {"pid", 'p', "P", read_pid_flag, offsetof(struct command, chosen),
      "Show only this process, until it ends; may be given several times."},
     {"group", 0, "NAME", weir_cli_read_text, offsetof(struct command, group),
-     "Show the process group NAME: its limit, and what each member has."},
+     "Show the process group NAME: its limit, and the memory of each member."},
     {"json", 0, NULL, weir_cli_read_switch, offsetof(struct command, json),
      "Print each table as a JSON object on one line."},
     {0}};

@@ -499,7 +499,7 @@ void tracing_end(struct tracing *tracing) {
     if (tracing->lost)
         write_trace_text(tracing, "# %" PRIu64 " events left out: lost\n", tracing->lost);
     if (tracing->left_out_frees)
-        write_trace_text(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n",
+        write_trace_text(tracing, "# %" PRIu64 " frees left out: their blocks are unknown\n",
                          tracing->left_out_frees);
     if (tracing->added_frees)
         write_trace_text(tracing, "# %" PRIu64 " frees added: the address was allocated again\n",

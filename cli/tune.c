@@ -394,7 +394,7 @@ static const struct weir_cli_flag flags[] = {
      "iterations may take 2% longer.  speed: take less time, though more may be reserved.  "
      "balanced, the default: neither more time nor more memory."},
     {"limit", 0, "SIZE", weir_cli_read_size, FIELD(advice.limit),
-     "Tell whether the trace is served with SIZE of reserved memory, and tune for that."},
+     "Check whether SIZE of reserved memory is enough for the trace, and tune for this limit."},
     {"device", 'd', "DEVICE", weir_cli_read_device, FIELD(settings),
      "Replay on this device (the device model).  Takes cuda, cuda:N, model or model:N."},
     {"output", 'o', "FILE", weir_cli_read_file, FIELD(output),
@@ -554,7 +554,7 @@ static void print_recommendation(const struct command *command) {
         printf("the smallest limit that serves every request is at most %s.\n",
                WEIR_SHOWN(advice->smallest_limit));
     else
-        puts("no memory of this device serves every request.");
+        puts("the memory of this device is not enough for all requests.");
     if (!advice->fits)
         return;
     for (size_t i = 0; advice->trial_without_limit && i < command->benchmark.trace_count; i++) {
@@ -631,10 +631,10 @@ static int tune(struct command *command) {
 
 int weir_cmd_tune(int argc, char **argv) {
     static const char doc[] =
-        "Tells whether a program fits, in what limit, what to preallocate, and whether to keep or "
+        "Finds the limit that a program needs, how much to preallocate, and whether to keep or "
         "return idle memory, by replays of its trace with GPU work.\vTRACE is a file (plain, gzip "
-        "or zstd), '-' for standard input, or the name of a trace that comes with weir.  With a "
-        "command, weir records that first.  With several traces, the settings are for all of "
+        "or zstd), '-' for standard input, or the name of a trace that comes with weir.  If there "
+        "is a command, weir records it first.  With several traces, the settings are for all of "
         "them.\n\nExit code: 0 all went well, 1 something failed or the memory is too little, 2 "
         "usage or a bad value.";
     struct argp argp = {.options = weir_cli_options(flags),

@@ -33,7 +33,7 @@ static const struct command {
     {"report", weir_cmd_report, "make a page with pictures from results of bench, replay or run"},
     {"run", weir_cmd_run, "run a program with CUDA memory from weir"},
     {"top", weir_cmd_top, "watch the programs that run under `weir run'"},
-    {"torch", weir_cmd_torch, "tell whether weir can be PyTorch's allocator"},
+    {"torch", weir_cmd_torch, "report whether weir can be PyTorch's allocator"},
     {"tune", weir_cmd_tune, "find settings for a program, by replays of its trace"},
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, "internal"},
 };
@@ -44,7 +44,7 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 #define SETTINGS "weir-settings(7)"
 #define RUN "weir-run(1)"
 #define RECORD "weir-record(1)"
-#define TO_RECORD "Passed from `weir record' to its library; of no use elsewhere."
+#define TO_RECORD "Set by `weir record' for its library; of no use elsewhere."
 
 /* The environment variables of weir that are not settings.  tests/tree/check-variables compares the list with
  * lib/config/environment.c. */
@@ -58,8 +58,8 @@ static const struct variable {
      "device.",
      SETTINGS},
     {"WEIR_GROUP_LIMIT", "AMOUNT",
-     "The limit of the process group: bytes, or a percentage of the device. Default: that of the "
-     "members it has.",
+     "The limit of the process group: bytes, or a percentage of the device. Default: the limit of "
+     "the group's members.",
      SETTINGS},
     {"WEIR_GROUP_SHARE", "N", "The weight of this process's share of the limit. Default: 1.",
      SETTINGS},
@@ -79,18 +79,22 @@ static const struct variable {
     {"WEIR_RUN_STATS", "SWITCH",
      "weir run --stats, for a program that is started with LD_PRELOAD by other means.", RUN},
     {"WEIR_RUN_JSON", "FILE", "weir run --json, likewise.", RUN},
-    {"WEIR_RUN_TRACE", "FILE", "weir run --trace-events, likewise.", RUN},
-    {"WEIR_RUN_SAMPLES", "SWITCH",
-     "Add memory over time to the line of JSON, for `weir report'.", RUN},
-    {"WEIR_RUN_FIRST", "PID", "The process that reports if it has nothing to write.", RUN},
+    {"WEIR_RUN_TRACE", "FILE",
+     "weir run --trace-events, for a program that is started with LD_PRELOAD by other means.", RUN},
+    {"WEIR_RUN_SAMPLES", "SWITCH", "Add memory over time to the line of JSON, for `weir report'.",
+     RUN},
+    {"WEIR_RUN_FIRST", "PID",
+     "The id of the process that reports if there are no statistics to write.", RUN},
     {"WEIR_RUN_PREALLOC_OF", "NAME",
-     "The variable of another program that gave WEIR_PREALLOC its value; a lower limit cuts that "
-     "value.",
+     "The variable of another program that gave WEIR_PREALLOC its value; a lower limit reduces "
+     "this value.",
      RUN},
-    {"WEIR_RUN_TOLD", "LIST", "Unknown variables of which weir has warned, with commas between.",
+    {"WEIR_RUN_TOLD", "LIST", "Unknown variables that weir has reported, with commas between.",
      RUN},
-    {"WEIR_RUN_TORCH", "SWITCH", "0: weir run --no-torch, likewise.", RUN},
-    {"WEIR_RUN_SERVE_MALLOC", "SWITCH", "weir run --serve-malloc, likewise.", RUN},
+    {"WEIR_RUN_TORCH", "SWITCH",
+     "0: weir run --no-torch, for a program that is started with LD_PRELOAD by other means.", RUN},
+    {"WEIR_RUN_SERVE_MALLOC", "SWITCH",
+     "weir run --serve-malloc, for a program that is started with LD_PRELOAD by other means.", RUN},
     {"WEIR_RUN_VERBOSE", "SWITCH", "weir run --verbose, likewise.", RUN},
     {"WEIR_RUN_FOLDER", "FOLDER",
      "The folder in which processes find each other, and `weir top' finds programs, in place of "
@@ -287,7 +291,7 @@ static void print_driver_version(void) {
     if (result == 0)
         printf("CUDA driver: %d.%d\n", version / 1000, version % 1000 / 10);
     else
-        printf("CUDA driver: libcuda.so.1 does not tell its version\n");
+        printf("CUDA driver: libcuda.so.1 does not report its version\n");
 }
 
 /* Prints the version of weir, the library that `weir run' preloads, and the version of the CUDA driver. */

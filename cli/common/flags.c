@@ -389,7 +389,7 @@ void weir_cli_read_size(struct argp_state *state, const char *flag, const char *
     struct weir_problem problem = {.text = "it is 0"};
 
     if (!weir__size_read(text, field, &problem) || *(uint64_t *)field == 0)
-        argp_error(state, "%s '%s': %s; expected a size, as 24GiB", flag, text, problem.text);
+        argp_error(state, "%s '%s': %s; expected a size, such as 24GiB", flag, text, problem.text);
 }
 
 void weir_cli_read_device(struct argp_state *state, const char *flag, const char *text,
@@ -420,7 +420,7 @@ int weir_cli_settings_print_help(const char *name, FILE *file) {
         printed = 1;
     }
     if (few)
-        fprintf(file, "\n%d more are advanced: `weir help --all' has all.\n", left);
+        fprintf(file, "\n%d more settings are advanced: `weir help --all' shows all.\n", left);
     return printed;
 }
 
@@ -463,7 +463,7 @@ static const char *profile_problem(const char *path, const struct stat *is) {
     bytes = fread(begin, 1, sizeof title - 1, file);
     fclose(file);
     return bytes > 0 && strcmp(begin, title) != 0
-               ? "it is no profile, and is left alone; " PROFILE_EXPECTED
+               ? "it is not a profile, and weir does not overwrite it; " PROFILE_EXPECTED
                : NULL;
 }
 
@@ -501,17 +501,15 @@ static void report_first_profile(const struct weir_cli_settings *settings) {
         return;
     weir__option_show(&settings->options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
     if (weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC))
-        report_problem(
-            0,
-            "profile %s: there is none yet: this run makes it if it allocates device memory; "
-            "%s '%s' preallocates instead, as long as that is set",
-            path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
+        report_problem(0,
+                       "profile %s: it does not exist yet: this run creates it if it allocates "
+                       "device memory; %s '%s' preallocates instead, as long as it is set",
+                       path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
     else
-        report_problem(
-            0,
-            "profile %s: there is none yet: this run makes it if it allocates device memory, "
-            "and the next one preallocates what it says",
-            path);
+        report_problem(0,
+                       "profile %s: it does not exist yet: this run creates it if it allocates "
+                       "device memory, and the next run preallocates accordingly",
+                       path);
 }
 
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int creates) {
@@ -534,7 +532,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int creates
 void weir_cli_settings_report_unused(const struct weir_cli_settings *settings) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         if (settings->sources.of[i] && i != WEIR_SETTING_DEVICE && i != WEIR_SETTING_LOG)
-            fprintf(stderr, "weir: %s is not used: configurations have settings of their own\n",
+            fprintf(stderr, "weir: %s has no effect: configurations have fixed settings\n",
                     settings->sources.of[i]);
 }
 
@@ -588,7 +586,7 @@ static int read_setting_line(struct reading *reading, char *line) {
         return 0;
     weir__quote(line, name, sizeof name);
     if (!value) {
-        snprintf(why, sizeof why, "%s: expected NAME=VALUE, as engine=pool", name);
+        snprintf(why, sizeof why, "%s: expected NAME=VALUE, such as engine=pool", name);
         return refuse_line(reading, why);
     }
     *value++ = '\0';

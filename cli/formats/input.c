@@ -96,7 +96,8 @@ int input_next(struct input *input, const char *name, weir_trace_event *event, c
     int is_bad = status == WEIR_E_PARSE;
 
     if (is_bad && input->events > 0 && lines_is_truncated(&input->lines)) {
-        fprintf(stderr, "weir: %s: the file is cut: %s; weir uses what is before\n", name,
+        fprintf(stderr,
+                "weir: %s: the file is incomplete: %s; weir uses the events before its end\n", name,
                 weir_trace_message(input->reader));
         event->operation = 0;
         return 1;

@@ -113,7 +113,7 @@ static int read_event_time(struct log *log, uint64_t *time_us) {
     uint64_t now;
 
     if (!read_time_of_day(text, &now))
-        return lines_fail(lines, "Time \"%.40s\" is none, such as 11:19:04.000123", text);
+        return lines_fail(lines, "Time \"%.40s\" is not a time such as 11:19:04.000123", text);
     if (!log->has_time)
         log->first_us = now;
     else if (now + DAY_US / 2 < log->of_day_us)
@@ -201,7 +201,7 @@ static int read_log_line(struct log *log) {
     if (strcmp(action, "allocate") == 0)
         return write_rmm_alloc(log, pointer, &block, time_us, thread);
     if (strcmp(action, "allocate failure") != 0)
-        return lines_fail(lines, "Action \"%.40s\" is none of allocate, allocate failure, free",
+        return lines_fail(lines, "Action \"%.40s\" is not one of allocate, allocate failure, free",
                           action);
     write_rmm_event(log, time_us, 'x', &block, thread);
     return 1;
@@ -218,13 +218,14 @@ static int write_trace_of_log(struct lines *lines, FILE *trace) {
     if (good && log.next_id == 0)
         good = lines_fail(lines, "the log ends without any allocation");
     if (log.left_out_frees)
-        fprintf(trace, "# %" PRIu64 " frees left out: of no block that was seen\n",
+        fprintf(trace, "# %" PRIu64 " frees left out: their blocks are unknown\n",
                 log.left_out_frees);
     if (log.added_frees)
         fprintf(trace, "# %" PRIu64 " frees added: the address was allocated again\n",
                 log.added_frees);
     if (log.back)
-        fprintf(trace, "# %" PRIu64 " times taken as the one before: they ran back\n", log.back);
+        fprintf(trace, "# %" PRIu64 " times replaced by the time before: they were earlier\n",
+                log.back);
     memory_free_values(&log.blocks);
     weir__map_clear(&log.streams);
     weir__map_clear(&log.threads);

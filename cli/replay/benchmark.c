@@ -181,7 +181,7 @@ static int convert_traces(struct benchmark *benchmark) {
         }
         make_name_unique(benchmark, i);
         if (benchmark->iterations == 1)
-            fprintf(stderr, "weir: %s: --iterations 1 leaves no steady time: 2 is the least\n",
+            fprintf(stderr, "weir: %s: --iterations 1 gives no steady time: use at least 2\n",
                     trace->header.name);
         else if (trace->header.marks < 2)
             fprintf(stderr, "weir: %s: the trace has %s, so there is no steady time%s\n",
@@ -322,7 +322,7 @@ static int query_benchmark_device(struct benchmark *benchmark) {
     result = runner_run(&job, -1, message, sizeof message);
     if (!result) {
         if (message[0])
-            fprintf(stderr, "weir: looking at the device: %s\n", message);
+            fprintf(stderr, "weir: cannot read the properties of the device: %s\n", message);
         return 0;
     }
     snprintf(benchmark->device, sizeof benchmark->device, "%s",
@@ -468,14 +468,14 @@ static void write_shortage(const json_t *result, uint64_t live, char *text, size
         snprintf(text, bytes, "the device is too small for this trace");
     else if (limit >= live)
         snprintf(text, bytes,
-                 "%s %s is too small for how the blocks of this trace lie (peak requested memory "
+                 "%s %s is too small, because of fragmentation (peak requested memory "
                  "%s)",
-                 keep_free > 0 ? "what keep-free leaves," : "the limit of", WEIR_SHOWN(limit),
-                 WEIR_SHOWN(live));
+                 keep_free > 0 ? "the memory that keep-free leaves," : "the limit of",
+                 WEIR_SHOWN(limit), WEIR_SHOWN(live));
     else if (keep_free > 0)
         snprintf(text, bytes,
-                 "--keep-free %s lets it have %s, below the trace's peak requested memory of %s: "
-                 "keep less free",
+                 "--keep-free %s leaves %s, which is below the trace's peak requested memory of "
+                 "%s: keep less free",
                  WEIR_SHOWN(keep_free), WEIR_SHOWN(limit), WEIR_SHOWN(live));
     else
         snprintf(text, bytes, "the limit of %s is below the trace's peak requested memory of %s",
@@ -507,13 +507,13 @@ static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy
         return json_string(text);
     weir__bytes_spell(limit, spelled, sizeof spelled);
     snprintf(line, sizeof line,
-             "  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed%s.", spelled,
+             "  Try --limit %s (WEIR_LIMIT=%s): this limit is enough for the trace%s.", spelled,
              spelled, is_busy ? " without GPU work" : "");
-    return json_pack(
-        "s#++", text, (int)(advice + 3 - text),
-        limit > 0 ? line
-                  : "  No limit serves this trace here: weir bench tries other configurations.",
-        rest);
+    return json_pack("s#++", text, (int)(advice + 3 - text),
+                     limit > 0 ? line
+                               : "  No limit is enough for this trace on this device.  weir bench "
+                                 "tries other configurations.",
+                     rest);
 }
 
 /* Replaces the limit that an OOM report advises by the smallest limit for the whole trace.  Removes the advice if

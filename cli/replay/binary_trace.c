@@ -193,7 +193,7 @@ int trace_read_left_out(const char *comment, uint64_t *count) {
 void trace_report_left_out(const char *name, uint64_t count) {
     if (count)
         fprintf(stderr,
-                "weir: %s: it was cut as it was recorded: %" PRIu64
+                "weir: %s: the recording is incomplete: %" PRIu64
                 " more event%s left out by `weir record'\n",
                 name, count, count == 1 ? " was" : "s were");
 }

@@ -995,8 +995,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     (void)argc;
     (void)argv;
     if (!job_read(&job)) {
-        fputs("weir: " RUNNER_SUBCOMMAND " is started by weir replay and weir bench alone\n",
-              stderr);
+        fputs("weir: " RUNNER_SUBCOMMAND " is only for weir replay and weir bench\n", stderr);
         return 2;
     }
     weir_cli_settings_init(&settings);

@@ -407,8 +407,8 @@ static void free_explain(struct explain *explain) {
 
 #define JAX_ADVICE                                                                                 \
     {                                                                                              \
-        "XLA_PYTHON_CLIENT_PREALLOCATE=false: takes memory as arrays need it",                     \
-            "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: takes a tenth of the device"                      \
+        "XLA_PYTHON_CLIENT_PREALLOCATE=false: allocates memory when arrays need it",               \
+            "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: preallocates a tenth of the device"               \
     }
 
 /* The frameworks that preallocate memory, and what turns the preallocation off. */
@@ -421,7 +421,7 @@ static const struct preallocating_framework {
     {"jax", "JAX", JAX_ADVICE},
     {"tensorflow",
      "TensorFlow",
-     {"TF_FORCE_GPU_ALLOW_GROWTH=true: takes memory as tensors need it", NULL}},
+     {"TF_FORCE_GPU_ALLOW_GROWTH=true: allocates memory when tensors need it", NULL}},
 };
 
 static const struct preallocating_framework *find_preallocating_framework(const char *by) {
@@ -487,11 +487,10 @@ static void print_preallocation(FILE *file, const struct explain *explain) {
             "   It was freed after %s into the driver's pool, which keeps it for later requests.\n",
             spell_longest_life(group).text);
     else
-        fprintf(
-            file,
-            "   An allocator inside the program (%s) takes it at once and cuts its arrays out of "
-            "it:\n   what these need of it is not in this trace, and nothing uses the rest.\n",
-            framework ? framework->name : "its framework's");
+        fprintf(file,
+                "   An allocator inside the program (%s) allocates it at once, and places its "
+                "arrays in it.\n   The trace does not show how much of it the arrays need.\n",
+                framework ? framework->name : "its framework's");
     for (size_t i = 0; framework && i < 2 && framework->advice[i]; i++)
         fprintf(file, "   %s\n", framework->advice[i]);
 }
@@ -561,13 +560,14 @@ static void print_groups(FILE *file, const struct explain *explain, size_t most)
         by_width = (int)strlen(caller) > by_width ? (int)strlen(caller) : by_width;
     }
     by_width = by_width == 0 ? 0 : by_width < 8 ? 8 : by_width > widest ? widest : by_width;
-    fprintf(file, "\nthe largest blocks, those that are alike in one line (x times)\n");
+    fprintf(file, "\nthe largest blocks; equal blocks share a line (x times)\n");
     fprintf(file, "%10s %6s %6s  %-18s %-*s %6s %8s %10s  %s\n", "bytes", "device", "x", "call",
             by_width, by_width ? "caller" : "", "stream", "first at", "lived", "between marks");
     for (size_t i = 0; i < explain->group_count && i < most; i++)
         print_group(file, explain, explain->groups[i], by_width);
     if (explain->group_count > most)
-        fprintf(file, "%10s %zu more line%s, of blocks none larger: --explain=%zu shows all\n",
+        fprintf(file,
+                "%10s %zu more line%s, of blocks that are not larger: --explain=%zu shows all\n",
                 "...", explain->group_count - most, weir__plural(explain->group_count - most),
                 explain->group_count);
 }

@@ -142,7 +142,7 @@ static void print_notes(FILE *file, const struct benchmark *benchmark) {
         char factor[WEIR_SPELL_BYTES];
 
         weir__factor_spell(benchmark->pace, factor, sizeof factor);
-        fprintf(file, "paced: %s times the trace's time passes between calls\n", factor);
+        fprintf(file, "paced: %s times the trace's time between calls\n", factor);
     }
 }
 
@@ -202,7 +202,7 @@ static void print_legend(FILE *file, const struct benchmark *benchmark) {
         fputs("~ not settled: too few iterations follow the warm-up\n", file);
     if (benchmark->results.configuration_count < 2 || is_interrupted(benchmark))
         return;
-    fputs("* the least of its column, and what ties with it\n", file);
+    fputs("* the smallest value of its column, and values that tie with it\n", file);
     print_note(file, benchmark, NULL, "CUDA's own pool (cudaMallocAsync)");
     for (size_t i = 0; i < benchmark->results.configuration_count; i++) {
         const char *why = benchmark->results.configurations[i]->unusable;
