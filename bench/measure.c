@@ -177,8 +177,7 @@ static double line_at(struct line line, double mib) {
 }
 
 /* Returns how much longer the first calls of a process take than later calls, in all.  `later' is the time of a later
- * call.
- */
+ * call. */
 static double excess_of_first_calls(const char *name, double later) {
     double more = 0;
 

@@ -471,8 +471,7 @@ static void pin_to_processor(size_t index) {
 }
 
 /* Allocates and frees until `batch_ns' have passed.  Stores the number of pairs and their time, without that of the
- * clock.
- */
+ * clock. */
 static void make_pairs_for(struct worker *worker, uint64_t batch_ns) {
     enum { CHUNK_NS = 20000, MOST = 1 << 16 };
     const struct stopwatch *watch = &worker->clock->watch;

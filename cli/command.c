@@ -213,7 +213,8 @@ static int is_privileged(const char *path) {
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-/* Returns 1 if the program names no dynamic linker and is none itself (such as ld-linux-x86-64.so.2), else 0. */
+/* Returns 1 if the program is linked statically, else 0: it names no dynamic linker, and its own name is not that of a
+ * dynamic linker, such as ld-linux-x86-64.so.2. */
 static int is_static(FILE *file, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     Elf64_Ehdr head;
@@ -230,7 +231,8 @@ static int is_static(FILE *file, const char *path) {
     return 1;
 }
 
-/* Replaces the path of a script by the path of its interpreter.  Returns 1 on success, 0 if the file is no script. */
+/* Replaces the path of a script by the path of its interpreter.  Returns 1 on success, 0 if the file is not a
+ * script. */
 static int replace_script(FILE *file, char *path, size_t bytes) {
     char line[512], *rest, *interpreter;
 

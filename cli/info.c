@@ -182,8 +182,7 @@ static int check_settings(struct info *info) {
 }
 
 /* Reads everything that weir info shows.  Returns 0 on success.  On failure, prints a message and returns the exit
- * code.
- */
+ * code. */
 static int read_info(struct info *info) {
     int code;
 
@@ -400,7 +399,7 @@ static json_t *json_info(const struct info *info) {
 
 /* ------------------------------------------------------------------ command ---- */
 
-/* Reads the flag --json and its file; "-" means standard output, as does no file. */
+/* Reads the flag --json and the name of its file.  Without a name, or with "-", the JSON goes to standard output. */
 static void read_json_flag(struct argp_state *state, const char *flag, const char *text,
                            void *field) {
     struct info *info = state->input;

@@ -7,7 +7,7 @@
  *
  * The command may end before processes that it started.  If such a process requests memory within GRACE_NS after the
  * end of the command, weir record records it until it ends.  A process whose first request is later is not recorded,
- * and reports so itself.  This process is a subreaper (prctl(2)), so these processes become its children.
+ * and prints a message.  weir record is a subreaper (prctl(2)), so these processes become its children.
  *
  * This file must not depend on which calls are recorded, or on the format of a trace.
  */
@@ -96,8 +96,8 @@ struct process {
     size_t order;   /* an index of record.summaries: the number of traces that began earlier */
     uint64_t start; /* the time at which the trace begins */
     char *path;     /* of the trace */
-    char command
-        [WEIR_RECORD_COMMAND_BYTES]; /* the command line of the process, or "" if it is unknown */
+    /* The command line of the process, or "" if it is unknown. */
+    char command[WEIR_RECORD_COMMAND_BYTES];
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
     size_t count;            /* the number of events in `waiting' */
     uint64_t complete_until; /* all events before this time have been read from the rings */

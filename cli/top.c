@@ -214,8 +214,7 @@ static const char *draw_line(const char *text, int columns) {
 }
 
 /* Draws as much of the table as fits into the window, from line command.first on, then the message and the list of
- * keys.
- */
+ * keys. */
 static void draw_lines(const char *text) {
     int columns, lines, foot = command.top.message[0] ? 2 : 1, total = -HEAD, last;
     char keys[128];

@@ -236,8 +236,7 @@ static double extreme_ratio(double (*pick)(double, double), const struct trials 
 }
 
 /* Returns why a trial is worse than weir's defaults on a trace, or NULL if it is not.  Times may be `slack' times as
- * long.
- */
+ * long. */
 static const char *reason_against(const struct trials *trials, int trial, enum goal goal,
                                   double slack) {
     if (isinf(extreme_ratio(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))

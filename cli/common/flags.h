@@ -62,7 +62,7 @@ struct suggestion {
 /* Compares the word with one more name. */
 void suggestion_add(struct suggestion *suggestion, const char *name);
 /* Returns the most similar name, or NULL if it differs from the word in more than two letters or in half of the
- * letters. If the word is a whole part of a name, as "limit" is of "group-limit", they differ in one letter. */
+ * letters.  If the word is a whole part of a name, as "limit" is of "group-limit", they differ in one letter. */
 const char *suggestion_closest(const struct suggestion *suggestion);
 
 /* Prints the help of the flag flag->word of a command, and compares flag->word with all flags of the command.  Calls
@@ -72,7 +72,7 @@ int weir_cli_flag_print_help(struct suggestion *flag, int (*command)(int argc, c
                              char *title);
 
 /* Reads the argument `text' of a flag into a field of the command's struct.  `text' is NULL if the flag has no
- * argument. `flag' is the flag as the user wrote it, such as "--limit".  If the text is wrong, reports a usage error
+ * argument.  `flag' is the flag as the user wrote it, such as "--limit".  If the text is wrong, reports a usage error
  * and ends the program. */
 typedef void weir_cli_flag_reader(struct argp_state *state, const char *flag, const char *text,
                                   void *field);
@@ -99,19 +99,19 @@ error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *arg
 
 /* ---- functions that read the argument of a flag ---- */
 
-weir_cli_flag_reader weir_cli_read_switch; /* into an int: 1, for a flag without an argument */
-weir_cli_flag_reader weir_cli_read_text;   /* into a const char * */
-weir_cli_flag_reader weir_cli_read_file;   /* into a const char *: a file name, but not "-" */
-/* Into a const char *: a file name, or "-" for standard output. */
+weir_cli_flag_reader weir_cli_read_switch; /* sets an int to 1; the flag has no argument */
+weir_cli_flag_reader weir_cli_read_text;   /* stores any text in a const char * */
+weir_cli_flag_reader weir_cli_read_file;   /* stores a file name other than "-" in a const char * */
+/* Stores a file name, or "-" for standard output, in a const char *. */
 weir_cli_flag_reader weir_cli_read_output;
-weir_cli_flag_reader weir_cli_read_page;   /* into a const char *: a file name that ends in .html */
-weir_cli_flag_reader weir_cli_read_size;   /* into a uint64_t: a number of bytes above 0 */
-weir_cli_flag_reader weir_cli_read_device; /* into a struct weir_cli_settings: the device */
+weir_cli_flag_reader weir_cli_read_page;   /* stores the name of a .html file in a const char * */
+weir_cli_flag_reader weir_cli_read_size;   /* stores a number of bytes above 0 in a uint64_t */
+weir_cli_flag_reader weir_cli_read_device; /* sets the device of a struct weir_cli_settings */
 
 /* Sets all settings to their defaults.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
 
-/* Sets a setting to `text', as its own flag would do.  For subcommands in which another flag sets the setting, too. */
+/* Sets a setting to `text', as its own flag would do.  Subcommands use this for other flags that set a setting. */
 void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
                            const char *text);
 

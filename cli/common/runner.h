@@ -18,7 +18,7 @@
 
 enum { RUNNER_MESSAGE_BYTES = 512 };
 
-/* The name of the internal subcommand, and the child's file descriptors for the job, the tape and the result. */
+/* The name of the internal subcommand, and the child's file descriptors for the job, the trace and the result. */
 #define RUNNER_SUBCOMMAND "replay-child"
 enum { CHILD_JOB_FD = 0, CHILD_TRACE_FD = 3, CHILD_RESULT_FD = 4 };
 

@@ -88,8 +88,7 @@ struct input_device {
 /* An open trace, or a file that was converted to a trace.  Must not move in memory, because `reader' points to it. */
 struct input {
     struct lines lines;
-    FILE *
-        copy; /* the temporary file with the converted trace, or NULL if the file itself is a trace */
+    FILE *copy; /* the converted trace, in a temporary file, or NULL if the file is a trace */
     weir_trace_reader *reader;
     uint64_t events; /* the number of events so far */
     struct input_device device;

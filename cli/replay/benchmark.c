@@ -163,8 +163,7 @@ static void make_name_unique(struct benchmark *benchmark, size_t trace) {
 }
 
 /* Converts all traces to binary traces.  Prints a message for each bad trace.  Returns 1 on success, 0 if a trace is
- * bad.
- */
+ * bad. */
 static int convert_traces(struct benchmark *benchmark) {
     char message[RUNNER_MESSAGE_BYTES];
     int good = 1;
@@ -404,8 +403,7 @@ static uint64_t integer_at(const json_t *object, const char *key) {
 enum { OTHERS_PART = 16 };
 
 /* Returns the device memory of other processes: the larger of two figures, from before the replay and from the OOM
- * report.
- */
+ * report. */
 static uint64_t memory_of_others(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");

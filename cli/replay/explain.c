@@ -96,8 +96,7 @@ struct block {
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
 /* Returns the driver function for a kind of request, such as "cuMemAlloc" for "plain", or the word itself if it is
- * unknown.
- */
+ * unknown. */
 static const char *explain_call_name(const char *word) {
     static const char *const names[][2] = {
         {"async", "cuMemAllocAsync"}, {"pool", "cuMemAllocFromPoolAsync"},

@@ -128,8 +128,7 @@ int result_set_steady(json_t *run, size_t from) {
 }
 
 /* Returns the number of the first steady iteration of a trace, which is common to all its rows with (or without) GPU
- * work.
- */
+ * work. */
 static size_t first_steady(const struct results *results, size_t trace, int busy) {
     size_t from = 0, count = 0, settled = 0;
 
