@@ -257,8 +257,8 @@ struct worker {
     size_t next_stream;
     struct ring *ring;
     unsigned index;
-    uint64_t
-        chunk; /* the pairs between two reads of the clock (a pair: an allocation and its free) */
+    /* The pairs between two reads of the clock (a pair: an allocation and its free). */
+    uint64_t chunk;
     uint64_t pairs; /* in the last batch */
     double ns;      /* the time of all pairs in the last batch */
     struct latency own_latency;

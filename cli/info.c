@@ -40,16 +40,16 @@ struct device_facts {
 struct info {
     struct weir_cli_settings settings;
     struct weir_cli_device device;
-    char profile
-        [64]; /* the source of a preallocation from a profile, such as "profile of 3 runs", or "" */
+    /* The source of a preallocation from a profile, such as "profile of 3 runs", or "". */
+    char profile[64];
     /* What weir preallocates if a framework's variable asks for more than the limit, else 0. */
     uint64_t limited_prealloc;
     struct weir_driver_failure no_cuda; /* the reason why there is no CUDA driver */
     struct device_facts devices[MOST_DEVICES];
     int count;
     int all, json, processes; /* set if the user gave --all, --json, --processes */
-    const char
-        *file; /* the file of --json, or NULL for JSON instead of the table on standard output */
+    /* The file of --json, or NULL for JSON instead of the table on standard output. */
+    const char *file;
 };
 
 /* ---------------------------------------------------------------- gathering ---- */

@@ -37,12 +37,12 @@
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_torch, verbose, dry;
-    const char *json, *trace,
-        *file; /* the files of --json, --trace-events and --settings, or NULL */
+    /* The files of --json, --trace-events and --settings, or NULL. */
+    const char *json, *trace, *file;
     struct group_flags group;
     const char *report;
-    char lines
-        [PATH_MAX]; /* the temporary file in which processes write statistics for the report, or "" */
+    /* The temporary file in which processes write statistics for the report, or "". */
+    char lines[PATH_MAX];
     int argc;
     char **argv;
     char **command;

@@ -35,8 +35,8 @@ struct session {
     int discards_profile; /* set if the configuration must not save the profile that it reads */
     uint64_t limit;       /* on reserved memory, or 0 for the configuration's own limit */
     int is_out_of_memory; /* set if the configuration could not be opened because memory or the limit was too small */
-    char message
-        [CONFIGURATION_MESSAGE_BYTES]; /* the reason why the configuration could not be opened or closed */
+    /* The reason why the configuration could not be opened or closed. */
+    char message[CONFIGURATION_MESSAGE_BYTES];
 };
 
 /* The figures of a configuration since it was opened, including its preallocation. */

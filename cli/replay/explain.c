@@ -58,8 +58,8 @@ struct explain_call {
 struct explain {
     char name[TRACE_NAME_BYTES];
     uint64_t left_out; /* the number of events that `weir record' left out */
-    char recorded[EXPLAIN_WORD_BYTES *
-                  2]; /* the origin, such as "weir 0.1.0 recorded python", or "" */
+    /* The origin, such as "weir 0.1.0 recorded python", or "". */
+    char recorded[EXPLAIN_WORD_BYTES * 2];
     struct explain_kind kinds[EXPLAIN_KINDS];
     size_t kind_count;
     struct explain_device devices[EXPLAIN_DEVICES];
@@ -73,13 +73,13 @@ struct explain {
     int has_callers;            /* set if the trace names callers (weir record --callers) */
     uint64_t first_us, last_us; /* the times of the trace's first and last event */
     uint64_t live_peak, live_peak_us;
-    const struct explain_group
-        *preallocation; /* probably the preallocation of a framework, or NULL */
+    /* Probably the preallocation of a framework, or NULL. */
+    const struct explain_group *preallocation;
 
     /* ---- only while the trace is read ---- */
     struct weir_map blocks; /* a map from id + 1 to struct block */
-    json_t
-        *group_numbers; /* a JSON object that maps the common properties of a group to its index */
+    /* A JSON object that maps the common properties of a group to its index. */
+    json_t *group_numbers;
     struct weir_map stream_ids; /* the set of all stream ids, as id + 1 */
     uint64_t live;
     size_t group_room, mark_room;
