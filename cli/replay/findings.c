@@ -435,7 +435,7 @@ static void add_doubt_sentences(struct findings *findings, const struct results 
         append_finding(findings, ": fewer than 2 iterations.");
     end_sentence(findings);
     if (results->repeat == 1)
-        append_finding(findings, "Each configuration ran once.  Times may differ by 10%% between "
+        append_finding(findings, "Each configuration ran once. Times may differ by 10%% between "
                                  "runs: --repeat 5 shows by how much.");
     end_sentence(findings);
 }
