@@ -24,7 +24,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STREAMS = 1024, TIMER_PAIRS = 100001, MOST_BLOCKS = 1 << 28 };
+enum { STREAMS = 1024, TIMER_PAIRS = 100001, MAX_BLOCKS = 1 << 28 };
 
 struct operation {
     char code; /* the operation: 'a' (allocate), 'f' (free) or 'm' (mark) */
@@ -68,7 +68,7 @@ static struct operation *read_bare_trace(FILE *file, size_t *count, uint64_t *bl
             continue;
         if (next.code != 'm' && (fields != 4 || !strchr("af", next.code)))
             bench_fail("cannot replay", line);
-        if (next.code != 'm' && next.block >= MOST_BLOCKS)
+        if (next.code != 'm' && next.block >= MAX_BLOCKS)
             bench_fail("too many blocks", line);
         for (next.stream = 0; next.stream < *streams && names[next.stream] != stream;)
             next.stream++;

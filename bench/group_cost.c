@@ -22,7 +22,7 @@
 
 #define STEP ((size_t)2 << 20)
 #define LIMIT ((uint64_t)64 << 30)
-#define MOST_NS 3000.0
+#define MAX_NS 3000.0
 enum { ROUNDS = 15, OTHERS = 7 };
 
 static char folder[] = "/tmp/weir-group-cost-XXXXXX";
@@ -156,5 +156,5 @@ int main(int argc, char **argv) {
     printf("%-52s %8.0f ns\n", "cuMemCreate and cuMemRelease, no group", driver[0]);
     printf("%-52s %8.0f ns\n", "the same in a group", driver[1]);
     snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) != 0 || alone > MOST_NS || driver[1] - driver[0] > MOST_NS;
+    return system(command) != 0 || alone > MAX_NS || driver[1] - driver[0] > MAX_NS;
 }

@@ -32,7 +32,7 @@
 #include "driver/model/model_profile.h"
 
 /* Each part of the profile is measured by PROCESSES processes. */
-enum { PROCESSES = 5, POINTS = MODEL_CURVE_POINTS, MOST_FIGURES = 512 };
+enum { PROCESSES = 5, POINTS = MODEL_CURVE_POINTS, MAX_FIGURES = 512 };
 enum { EARLY_MIB = 32 };
 
 /* A measured figure with a value from each process, or a value of the profile. */
@@ -44,7 +44,7 @@ struct figure {
 
 struct figures {
     size_t count;
-    struct figure of[MOST_FIGURES];
+    struct figure of[MAX_FIGURES];
 };
 
 static struct figures samples, terms;
@@ -63,7 +63,7 @@ static struct figure *find_figure(struct figures *list, const char *name) {
 static void add_value(struct figures *list, const char *name, double value) {
     struct figure *figure = find_figure(list, name);
 
-    if (!figure && list->count < MOST_FIGURES) {
+    if (!figure && list->count < MAX_FIGURES) {
         figure = &list->of[list->count++];
         snprintf(figure->name, sizeof figure->name, "%s", name);
     }

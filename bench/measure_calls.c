@@ -23,8 +23,8 @@
 #define GIB ((uint64_t)1 << 30)
 
 /* The process uses at most 20 GiB, and at most three fifths of the free memory, to leave memory for other processes. */
-#define MOST_BYTES (20 * GIB)
-#define LEAST_FREE (512 * MIB)
+#define MAX_BYTES (20 * GIB)
+#define MIN_FREE (512 * MIB)
 
 enum { CACHE_LINE = 64, COLD_BYTES = 1 << 20, SERIES = 256 };
 
@@ -105,11 +105,11 @@ static int driver_has(unsigned capability) {
 
 /* --------------------------------------------------------------------- pools ---- */
 
-enum { MOST_BLOCKS = 10000 };
+enum { MAX_BLOCKS = 10000 };
 
 static CUmemoryPool pool;
 static uint64_t unit; /* the bytes by which the driver's pool grows */
-static CUdeviceptr blocks[MOST_BLOCKS];
+static CUdeviceptr blocks[MAX_BLOCKS];
 static size_t block_count;
 
 /* Returns the reserved memory of the pool.  Returns 0 if the driver cannot report it (before CUDA 11.3). */
@@ -266,7 +266,7 @@ static void measure_pools(void) {
     measure_move(2);
     measure_move(8);
     measure_move(64);
-    for (size_t live = 1; live <= MOST_BLOCKS; live *= live == 1 ? 100 : 10)
+    for (size_t live = 1; live <= MAX_BLOCKS; live *= live == 1 ? 100 : 10)
         measure_pool_pairs(live);
     BENCH_CALL(cuMemPoolDestroy, pool);
     for (int i = 0; i < 8; i++) {
@@ -412,13 +412,13 @@ static void measure_calls(void) {
 
 /* ------------------------------------------------------------------- handles ---- */
 
-enum { MOST_HANDLES = 16, EARLY_MIB = 32 };
+enum { MAX_HANDLES = 16, EARLY_MIB = 32 };
 enum { CREATE, MAP, ACCESS, UNMAP, RELEASE, ACCESS_AGAIN, UNMAP_NOTHING, KINDS };
 
 static CUmemAllocationProp handle_properties;
 static CUmemAccessDesc handle_access;
 static CUdeviceptr range;
-static CUmemGenericAllocationHandle handles[MOST_HANDLES];
+static CUmemGenericAllocationHandle handles[MAX_HANDLES];
 
 /* Creates handle i, maps it into the address range, and enables access to it.  Adds the times of the calls to
  * `kinds'. */
@@ -535,14 +535,14 @@ void measure_child(const char *device, enum measure_part part, FILE *to) {
     /* Creates a stream first, as a real program does. */
     BENCH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     BENCH_CALL(cuMemGetInfo, &free_bytes, &total);
-    if (free_bytes < LEAST_FREE) {
+    if (free_bytes < MIN_FREE) {
         snprintf(message, sizeof message, "the device has %zu MiB free; measuring wants 512 MiB",
                  free_bytes / MIB);
         bench_fail(device, message);
     }
     if (!device_can(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED))
         bench_fail(device, "the device has no memory pools");
-    budget = free_bytes / 5 * 3 < MOST_BYTES ? free_bytes / 5 * 3 : MOST_BYTES;
+    budget = free_bytes / 5 * 3 < MAX_BYTES ? free_bytes / 5 * 3 : MAX_BYTES;
     if (part == MEASURE_HANDLES) {
         measure_handles();
         return;

@@ -36,7 +36,7 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-enum { MOST_THREADS = 64, MOST_ROUNDS = 1000, GROUP = 64, HOT_BYTES = 65536, RING_SLOTS = 256 };
+enum { MAX_THREADS = 64, MAX_ROUNDS = 1000, GROUP = 64, HOT_BYTES = 65536, RING_SLOTS = 256 };
 /* With more live blocks, the blocks of all allocators do not fit on a device together, so each is measured alone. */
 enum { TOGETHER_LIVE = 1000 };
 
@@ -274,7 +274,7 @@ struct run {
     uint64_t live_count;
     uint64_t batch_ns;
     pthread_barrier_t gate;
-    double ns[MOST_ROUNDS]; /* for each round: the time of an allocation and its free in a thread */
+    double ns[MAX_ROUNDS];  /* for each round: the time of an allocation and its free in a thread */
     char left_out[256];     /* why the subject is not measured, or "" */
 };
 
@@ -524,7 +524,7 @@ static void *run_worker(void *argument) {
  * the time of a pair in *ns. */
 static uint64_t run_batch(struct run *run, int times_calls, double *ns) {
     const unsigned threads = run->of->threads, step = run->of->load->has_producer ? 2 : 1;
-    pthread_t ids[MOST_THREADS];
+    pthread_t ids[MAX_THREADS];
     uint64_t pairs = 0;
 
     *ns = 0;
@@ -891,10 +891,10 @@ static void read_command(int argc, char **argv) {
             asked.scenarios |= 1u << bit;
             break;
         case 't':
-            asked.threads = read_option_number("--threads", optarg, MOST_THREADS);
+            asked.threads = read_option_number("--threads", optarg, MAX_THREADS);
             break;
         case 'r':
-            asked.rounds = read_option_number("--rounds", optarg, MOST_ROUNDS);
+            asked.rounds = read_option_number("--rounds", optarg, MAX_ROUNDS);
             break;
         case 'q':
             asked.is_quick = 1;

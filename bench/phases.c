@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "api/allocator_internal.h"
 
-enum { MOST_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 100, STEPS = 10 };
+enum { MAX_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 100, STEPS = 10 };
 
 #define MIB ((size_t)1 << 20)
 
@@ -35,7 +35,7 @@ struct turns {
 static const struct weir_driver *driver;
 static weir_allocator *own;
 static CUstream stream;
-static void *blocks[MOST_BLOCKS];
+static void *blocks[MAX_BLOCKS];
 static size_t block_count;
 
 static int report_phase_failure(const char *what) {
@@ -73,7 +73,7 @@ static weir_status allocate_held(size_t bytes) {
     static uint64_t random = 1;
     weir_status status = WEIR_OK;
 
-    for (size_t held = 0, part; held < bytes && block_count < MOST_BLOCKS; held += part) {
+    for (size_t held = 0, part; held < bytes && block_count < MAX_BLOCKS; held += part) {
         random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
         part = MIB * (4 + (random >> 33) % 252);
         part = part < bytes - held ? part : bytes - held;

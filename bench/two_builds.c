@@ -32,7 +32,7 @@
 #define MIB ((size_t)1 << 20)
 
 enum { OLD, NEW, BUILDS };
-enum { THREADS = 16, MOST_ROUNDS = 1001, MOST_PROCESSES = 100 };
+enum { THREADS = 16, MAX_ROUNDS = 1001, MAX_PROCESSES = 100 };
 
 static const struct load {
     const char *name;
@@ -201,7 +201,7 @@ static double measure_turn(struct build *b, const struct load *load, const struc
 
 static struct result measure_builds(const struct load *load, const struct engine *engine, int first,
                                     size_t rounds) {
-    static double ns[BUILDS][MOST_ROUNDS], ratios[MOST_ROUNDS];
+    static double ns[BUILDS][MAX_ROUNDS], ratios[MAX_ROUNDS];
     pthread_t threads[THREADS];
     struct result result;
 
@@ -296,8 +296,8 @@ static void start_process(char **paths, int first, size_t rounds, struct result 
 }
 
 static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], size_t processes) {
-    double ns[BUILDS][MOST_PROCESSES], ratios[BUILDS][MOST_PROCESSES], order[BUILDS],
-        all[MOST_PROCESSES];
+    double ns[BUILDS][MAX_PROCESSES], ratios[BUILDS][MAX_PROCESSES], order[BUILDS],
+        all[MAX_PROCESSES];
 
     for (size_t i = 0; i < processes; i++) {
         ns[OLD][i] = results[i][which].ns[OLD];
@@ -321,9 +321,9 @@ static size_t parse_count(const char *word, size_t most) {
 }
 
 int main(int count, char **words) {
-    static struct result results[MOST_PROCESSES][LOADS * ENGINES];
-    const size_t processes = count > 4 ? parse_count(words[4], MOST_PROCESSES) : 8;
-    const size_t rounds = count > 5 ? parse_count(words[5], MOST_ROUNDS) : 31;
+    static struct result results[MAX_PROCESSES][LOADS * ENGINES];
+    const size_t processes = count > 4 ? parse_count(words[4], MAX_PROCESSES) : 8;
+    const size_t rounds = count > 5 ? parse_count(words[5], MAX_ROUNDS) : 31;
 
     if (count > 3)
         device = words[3];
@@ -333,7 +333,7 @@ int main(int count, char **words) {
             stderr,
             "usage: two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]\n"
             "PROCESSES: an even number, 2 to %d; 8 by default.  ROUNDS: 1 to %d; 31 by default.\n",
-            MOST_PROCESSES, MOST_ROUNDS);
+            MAX_PROCESSES, MAX_ROUNDS);
         return 2;
     }
     for (size_t i = 0; i < processes; i++)

@@ -25,7 +25,7 @@
 #define ANSWER_NS                                                                                  \
     UINT64_C(30000000) /* the time for which weir info waits for reports of processes */
 
-enum { MOST_DEVICES = 64 };
+enum { MAX_DEVICES = 64 };
 
 struct device_facts {
     char name[96];
@@ -34,7 +34,7 @@ struct device_facts {
     uint64_t free;
     int has_free; /* set if `free' is known, for which weir needs a context on the device */
     int has_pools;
-    char peers[MOST_DEVICES]; /* peers[i] is 1 if this device can access the memory of device i */
+    char peers[MAX_DEVICES]; /* peers[i] is 1 if this device can access the memory of device i */
 };
 
 struct info {
@@ -45,7 +45,7 @@ struct info {
     /* What weir preallocates if a framework's variable asks for more than the limit, else 0. */
     uint64_t limited_prealloc;
     struct weir_driver_failure no_cuda; /* the reason why there is no CUDA driver */
-    struct device_facts devices[MOST_DEVICES];
+    struct device_facts devices[MAX_DEVICES];
     int count;
     int all, json, processes; /* set if the user gave --all, --json, --processes */
     /* The file of --json, or NULL for JSON instead of the table on standard output. */
@@ -200,7 +200,7 @@ static int read_info(struct info *info) {
         snprintf(info->no_cuda.text, sizeof info->no_cuda.text, "%s", info->device.why_not);
     else if (strcmp(info->device.driver->name, "cuda") != 0)
         weir__driver_open("cuda", &info->no_cuda);
-    info->count = info->device.count < MOST_DEVICES ? info->device.count : MOST_DEVICES;
+    info->count = info->device.count < MAX_DEVICES ? info->device.count : MAX_DEVICES;
     for (int i = 0; i < info->count; i++)
         gather_device(info->device.driver, i, &info->devices[i]);
     gather_peers(info);

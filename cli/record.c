@@ -73,7 +73,7 @@ enum {
     PAUSE_US = 1000,
     /* After this many events in one pass, the main loop does not pause. */
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4,
-    MOST_WAITING = 1 << 17, /* the events of one process that may wait to be written */
+    MAX_WAITING = 1 << 17, /* the events of one process that may wait to be written */
     /* One pass of the main loop checks at most this many processes for their end, since a check is slow. */
     ENDS_AT_ONCE = 16,
     SLACK_NS = 2000000, /* after this time, a store to memory is visible to all processors */
@@ -514,7 +514,7 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
 }
 
 /* Writes waiting events to the trace in the order of their times: those before process->complete_until, or all if
- * `is_last' is set or more than MOST_WAITING events wait.  So many wait only while one thread is in a long driver call,
+ * `is_last' is set or more than MAX_WAITING events wait.  So many wait only while one thread is in a long driver call,
  * whose event then comes late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
@@ -539,8 +539,7 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
         do {
             const struct weir_record_event *event = &oldest->events[oldest->first];
 
-            if (!is_last && event->time >= process->complete_until &&
-                process->count <= MOST_WAITING)
+            if (!is_last && event->time >= process->complete_until && process->count <= MAX_WAITING)
                 return;
             tracing_add(&process->tracing, event, convert_record_time(process, event->time));
             process->count--;

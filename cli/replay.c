@@ -10,7 +10,7 @@
 #include "cli/common/flags.h"
 #include "cli/replay/benchmark.h"
 
-enum { EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
+enum { EXPLAINED = 10, MAX_EXPLAINED = INT32_MAX };
 
 struct command {
     struct benchmark benchmark;
@@ -23,9 +23,9 @@ static void read_explain_flag(struct argp_state *state, const char *flag, const 
     struct weir_problem problem;
     uint64_t count = EXPLAINED;
 
-    if (text && (!weir__count_read(text, MOST_EXPLAINED, &count, &problem) || count == 0))
+    if (text && (!weir__count_read(text, MAX_EXPLAINED, &count, &problem) || count == 0))
         argp_error(state, "%s '%s': expected a whole number from 1 to %d", flag, text,
-                   MOST_EXPLAINED);
+                   MAX_EXPLAINED);
     *(size_t *)field = (size_t)count;
 }
 

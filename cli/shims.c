@@ -46,16 +46,16 @@ static int is_python(const char *path) {
     return strncmp(name, "python", 6) == 0 && name[6 + strspn(name + 6, "0123456789.t")] == '\0';
 }
 
-enum { MOST_WORDS = 8 };
+enum { MAX_WORDS = 8 };
 
 /* A line of text that is split into words.  A NULL follows the last word. */
 struct line {
     char text[512];
-    char *words[MOST_WORDS + 1];
+    char *words[MAX_WORDS + 1];
 };
 
 static void split_line(struct line *line, char *text) {
-    for (int i = 0; i < MOST_WORDS; i++)
+    for (int i = 0; i < MAX_WORDS; i++)
         line->words[i] = strtok_r(text, " \t\n", &text);
 }
 
@@ -380,15 +380,15 @@ static void find_and_build(struct shim *shim, const char *python, int lock) {
         (void)weir__replace_file(shim->failed, 0644, 0, shim->why, strlen(shim->why));
 }
 
-/* Finds and compiles the shim in a child process with its own session.  After MOST_SECONDS, kills this session and
+/* Finds and compiles the shim in a child process with its own session.  After MAX_SECONDS, kills this session and
  * stores a failure.  A program that waits for the shim waits longer, so it reads the failure; later programs do not
  * wait. */
 static void build_in_time(const char *python, int lock) {
-    enum { MOST_SECONDS = 240 };
+    enum { MAX_SECONDS = 240 };
     static const struct timespec pause = {0, 50000000};
     static const char too_long[] =
         "the process that compiles it was ended, since it took more than 240 s";
-    uint64_t end = weir__clock_ns() + MOST_SECONDS * UINT64_C(1000000000);
+    uint64_t end = weir__clock_ns() + MAX_SECONDS * UINT64_C(1000000000);
     struct shim *shim =
         mmap(NULL, sizeof *shim, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t builder = shim != MAP_FAILED ? fork() : -1;

@@ -34,11 +34,11 @@
 /* The longest time for which weir top waits for a program's first figures. */
 #define LATE_NS UINT64_C(2000000000)
 
-enum { MOST_CHOSEN = 64 };
+enum { MAX_CHOSEN = 64 };
 
 static struct command {
     struct top top;
-    pid_t chosen[MOST_CHOSEN];
+    pid_t chosen[MAX_CHOSEN];
     size_t chosen_count;
     uint64_t interval_ns;
     int once, json, has_interval;
@@ -445,8 +445,8 @@ static void read_pid_flag(struct argp_state *state, const char *flag, const char
 
     if (!weir__count_read(text, INT32_MAX, &pid, &problem) || pid == 0)
         argp_error(state, "%s '%s': expected the number of a process", flag, text);
-    if (command.chosen_count == MOST_CHOSEN)
-        argp_error(state, "%s: no more than %d", flag, MOST_CHOSEN);
+    if (command.chosen_count == MAX_CHOSEN)
+        argp_error(state, "%s: no more than %d", flag, MAX_CHOSEN);
     ((pid_t *)chosen)[command.chosen_count++] = (pid_t)pid;
 }
 

@@ -184,7 +184,7 @@ static ptrdiff_t read_decompressed(struct lines *lines, char *buffer, size_t byt
 
 /* ---- lines ---- */
 
-enum { FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 20 };
+enum { FIRST_BYTES = 1 << 16, MAX_BYTES = 1 << 20 };
 
 int lines_fail(struct lines *lines, const char *format, ...) {
     int used = snprintf(lines->message, sizeof lines->message, "line %" PRIu64 ": ", lines->number);
@@ -236,7 +236,7 @@ static int fill_buffer(struct lines *lines) {
     }
     if (lines->filled + 1 >= lines->room) {
         size_t room = lines->room ? 2 * lines->room : FIRST_BYTES;
-        char *buffer = room <= MOST_BYTES ? realloc(lines->buffer, room) : NULL;
+        char *buffer = room <= MAX_BYTES ? realloc(lines->buffer, room) : NULL;
 
         if (!buffer) {
             lines->number++;

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LEAST_LAUNCH_NS = 10000, MESSAGE_BYTES = 256 };
+enum { MIN_LAUNCH_NS = 10000, MESSAGE_BYTES = 256 };
 
 static const char delay_name[] = "weir_delay";
 static const char delay_ptx[] = ".version 7.0\n"
@@ -156,7 +156,7 @@ int busy_flush(struct busy *busy, size_t stream) {
 
 int busy_add_delay(struct busy *busy, size_t stream, uint64_t gap_us) {
     busy->pending_delay_ns[stream] += (uint64_t)((double)gap_us * 1000 * busy->factor + 0.5);
-    return busy->pending_delay_ns[stream] >= LEAST_LAUNCH_NS;
+    return busy->pending_delay_ns[stream] >= MIN_LAUNCH_NS;
 }
 
 int busy_begin(struct busy *busy) {

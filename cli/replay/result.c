@@ -54,7 +54,7 @@ uint64_t result_median(uint64_t *values, size_t count) {
 
 /* ---- steady state ---- */
 
-enum { LEAST_STEADY = 3, LEAST_STEADY_PART = 4, SLACK_NS = 10000 };
+enum { MIN_STEADY = 3, MIN_STEADY_PART = 4, SLACK_NS = 10000 };
 
 size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
                       int modelled) {
@@ -78,7 +78,7 @@ size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t
 int result_has_steady_end(size_t warm_up, size_t count) {
     size_t follow = count - warm_up;
 
-    return follow >= LEAST_STEADY && follow >= count / LEAST_STEADY_PART;
+    return follow >= MIN_STEADY && follow >= count / MIN_STEADY_PART;
 }
 
 static uint64_t number_at(const json_t *array, size_t i) {
