@@ -128,7 +128,7 @@ void frameworks_note_prealloc(const char *name, const char *amount, int chooses_
     int of_tf =
         strncmp(name, "TF_", 3) == 0 && (tf ? strcmp(tf, tf_pools) == 0 : chooses_allocators);
 
-    fprintf(notes, "; weir preallocates %s for %s, as %s says", amount,
+    fprintf(notes, "; weir preallocates %s for %s, because of %s", amount,
             !of_tf   ? "JAX"
             : of_jax ? "JAX and TensorFlow"
                      : "TensorFlow",
@@ -162,8 +162,8 @@ int frameworks_set_variables(command_put_function *put, void *context, int serve
 /* ---- versions ---- */
 
 /* The frameworks: patterns for the folders of their packages, and the versions that weir supports, as 1000 * major +
- * minor and as text.  If `range' is NULL, weir supports all versions.  `served_without_pools' is a text about memory
- * that comes from weir although it is not from CUDA's pools. */
+ * minor and as text.  If `range' is NULL, weir supports all versions.  `served' is a text: the memory of the
+ * framework that comes from weir. */
 static const struct known {
     const char *name, *pattern, *other_pattern;
     int first, last;

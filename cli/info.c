@@ -294,7 +294,7 @@ static void print_settings(const struct info *info) {
         used = (size_t)snprintf(value, sizeof value, "%s%s%s", text, share > 0 ? " = " : "",
                                 share > 0 ? WEIR_SHOWN(share) : "");
         if (i == WEIR_SETTING_PREALLOC && info->limited_prealloc > 0)
-            snprintf(value + used, sizeof value - used, ", held to %s",
+            snprintf(value + used, sizeof value - used, ", reduced to %s",
                      WEIR_SHOWN(info->limited_prealloc));
         printf("  %-21s %-22s %s\n", weir__setting_row((enum weir_setting)i)->name, value,
                source_of(info, i));

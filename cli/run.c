@@ -172,7 +172,7 @@ static void note_prealloc(const struct run *run, FILE *notes) {
     weir__option_show(options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
     if (may_exceed_limit(options)) {
         weir__option_show(options, WEIR_SETTING_LIMIT, limit, sizeof limit);
-        snprintf(text, sizeof text, "%s, held to the limit of %s,", amount, limit);
+        snprintf(text, sizeof text, "%s, reduced to the limit of %s,", amount, limit);
     } else {
         snprintf(text, sizeof text, "%s", amount);
     }
