@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* at_once.c: a library to preload, with which requests and frees of a CUDA memory pool return at once.  A request
- * returns an address that has no memory behind it.
+/* at_once.c: a library to preload that replaces the driver's functions for memory pools.  Requests and frees return at
+ * once; the address that a request returns has no memory.
  *
- * If a program of the CUDA runtime runs with this library, a request and a free take only the time of the runtime
- * and the program (bench/stream-kinds).  The program must not use the memory.
+ * With this library, a request and a free take only the time of the CUDA runtime and of the program itself
+ * (bench/stream-kinds).  The program must not use the memory.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,7 +30,7 @@ static int free_unbacked(unsigned long long block, void *stream) {
 static int find_at_once(const char *name, void **address, int version, uint64_t flags, unsigned *status) {
     int result = find(name, address, version, flags, status);
 
-    if (strcmp(name, "cuGetProcAddress") == 0) /* the runtime looks up this function itself, too */
+    if (strcmp(name, "cuGetProcAddress") == 0) /* the runtime searches for this function, too */
         *address = (void *)find_at_once;
     else if (strcmp(name, "cuMemAllocAsync") == 0)
         *address = (void *)alloc_at_once;
@@ -39,8 +39,8 @@ static int find_at_once(const char *name, void **address, int version, uint64_t 
     return result;
 }
 
-/* Replaces dlsym(3): returns find_at_once() for cuGetProcAddress_v2.  The runtime looks up cuGetProcAddress_v2 by
- * dlsym, and all other driver functions by cuGetProcAddress_v2. */
+/* Replaces dlsym(3), and returns find_at_once() for cuGetProcAddress_v2, by which the CUDA runtime finds all other
+ * driver functions. */
 void *dlsym(void *handle, const char *name) {
     static void *(*real)(void *, const char *);
     void *found;

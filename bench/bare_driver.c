@@ -13,7 +13,7 @@
  * each iteration in nanoseconds, the median over the second half of the iterations (steady_ns), and the pool's peak
  * reserved memory.
  *
- * This file must not know the allocator, or any part of the library except the table of driver functions.
+ * This file must not use weir, except its table of driver functions.
  */
 #include "base/clock.h"
 #include "bench/common.h"
@@ -24,7 +24,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STREAMS = 1024, TIMER_PAIRS = 100001, MOST_BLOCKS = 1 << 28 };
+enum { STREAMS = 1024, TIMER_PAIRS = 100001, MAX_BLOCKS = 1 << 28 };
 
 struct operation {
     char code; /* the operation: 'a' (allocate), 'f' (free) or 'm' (mark) */
@@ -49,8 +49,8 @@ static uint64_t timer_cost_ns(void) {
     return (uint64_t)bench_median(pairs, TIMER_PAIRS);
 }
 
-/* Reads the whole trace, and replaces the id of each stream by an index from 0 on.  Stores the numbers of
- * operations, blocks and streams in *count, *blocks and *streams.  Returns the operations. */
+/* Reads the whole trace and returns its operations, in which streams have indices from 0 on.  Stores the numbers of
+ * operations, blocks and streams in *count, *blocks and *streams. */
 static struct operation *read_bare_trace(FILE *file, size_t *count, uint64_t *blocks,
                                          unsigned *streams) {
     static uint64_t names[STREAMS];
@@ -68,7 +68,7 @@ static struct operation *read_bare_trace(FILE *file, size_t *count, uint64_t *bl
             continue;
         if (next.code != 'm' && (fields != 4 || !strchr("af", next.code)))
             bench_fail("cannot replay", line);
-        if (next.code != 'm' && next.block >= MOST_BLOCKS)
+        if (next.code != 'm' && next.block >= MAX_BLOCKS)
             bench_fail("too many blocks", line);
         for (next.stream = 0; next.stream < *streams && names[next.stream] != stream;)
             next.stream++;

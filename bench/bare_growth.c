@@ -11,8 +11,6 @@
  *   - one request in a new allocator
  * It measures these ways in turn, ROUNDS times each, because the driver takes longer for pages that were just
  * released.  It prints the median and the minimum in microseconds, as a JSON array with one element on each line.
- *
- * This file must not know how an engine grows.
  */
 #include <weir/weir.h>
 
@@ -80,7 +78,7 @@ static double measure_pool_growth(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* Creates an allocator with settings.  The list contains names and values in turn, and ends with NULL. */
+/* Creates an allocator.  `settings' has the names of settings and their values in turn, and a NULL at the end. */
 static weir_allocator *create_with_settings(const char *const *settings) {
     weir_options options;
     weir_allocator *a;
@@ -106,7 +104,7 @@ static double measure_weir_growth(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* Measures one request of `bytes' bytes in a new allocator.  Returns microseconds. */
+/* Returns the time of one request of `bytes' bytes in a new allocator, in microseconds. */
 static double measure_request_growth(size_t bytes, const char *const *settings) {
     weir_allocator *a = create_with_settings(settings);
     double started, took;

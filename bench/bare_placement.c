@@ -21,8 +21,6 @@
  * thread, so that other programs disturb it only through caches.  A process first starts an idle thread, because a C
  * library may use cheaper instructions in a process with one thread.  --nothing measures the cost of the program
  * itself (random numbers, the array of live blocks, indirect calls); it is not subtracted.
- *
- * A backend (`backends') is a placement to measure.  Its functions allocate() and free() allocate and free addresses.
  */
 #include "placement/placement.h"
 
@@ -47,21 +45,21 @@
 #define GIB ((size_t)1 << 30)
 #define RANGE (104 * GIB)
 #define BASE ((uint64_t)1 << 46)
-/* The number of random sizes, drawn in advance so that no logarithm is timed. */
+/* The number of random sizes.  They are drawn in advance, because logarithms take time. */
 #define SIZES ((size_t)1 << 16)
 #define STREAMS 4
 
 /* ---------------------------------------------------------------- backends -- */
 
-/* A placement to measure.  Each process has one instance.  The function allocate() allocates a block and returns its
- * address, or 0 on failure.  The function free() frees the block at an address. */
+/* A placement to measure, of which each process opens one.  allocate() returns the address of a block, or 0 on
+ * failure. */
 struct backend {
     const char *option;
     const char *what;
     void (*open)(void);
     uint64_t (*allocate)(size_t bytes);
     void (*free)(uint64_t address);
-    /* Returns the host memory that the placement uses; NULL if this is not known. */
+    /* Returns the host memory that the placement uses.  NULL if it has no such function. */
     size_t (*host_bytes)(void);
 };
 
@@ -122,8 +120,8 @@ static void free_on_one_stream(uint64_t address) {
     free_placed(address, &records[0]);
 }
 
-/* Allocate and free on four streams in turn.  After every 64th free, the frees on one stream count as completed,
- * except those among the last 256 frees. */
+/* Allocates on four streams in turn.  After every 64th free, the placement learns that the frees on one stream have
+ * completed, except those among the last 256 frees. */
 static uint64_t allocate_on_streams(size_t bytes) {
     return allocate_placed(bytes, &records[sequence % STREAMS]);
 }
@@ -175,7 +173,7 @@ struct bench_case {
     size_t live;
     int unmapped_ranges;
     size_t largest; /* the largest size; sizes are log-uniform from 512 B to this size */
-    /* The time in ns that the first backend should reach, or 0 if there is no such goal. */
+    /* The time in ns that the placement with one region should reach, or 0 if there is no such goal. */
     double target;
 };
 
@@ -193,7 +191,7 @@ static const struct bench_case cases[] = {
     {"churn 10^5 live, 512 B - 1 MiB", CHURN, 100000, 0, MIB, 125},
 };
 #define CASES (sizeof cases / sizeof cases[0])
-#define PAIRS 1000000L /* the number of pairs of an allocation and a free in each run */
+#define PAIRS 1000000L /* an allocation and its free, in each run */
 
 struct result {
     double ns[RUNS];
@@ -279,8 +277,8 @@ static double measure_two_at_a_time(const struct backend *b, long pairs) {
     return (placement_now_ns() - start) / (double)pairs;
 }
 
-/* Measures the replacement of random live blocks by new blocks.  If there is no room for a new block, adds one to
- * *failed and leaves the entry of the array empty.  Returns the time of a pair in nanoseconds. */
+/* Frees random live blocks, and allocates a new block after each.  If there is no room for a new block, increments
+ * *failed and leaves the entry of the array empty.  Returns the time of a free and an allocation in nanoseconds. */
 static double measure_replacement(const struct backend *b, uint64_t *live, size_t count, long pairs,
                                   size_t *failed) {
     double start = placement_now_ns();

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* common.h: functions that all programs in bench/ use: to report an error, open the device, and compute a median.
- *
- * A measurement is useless if a call fails.  Therefore a driver call that fails ends the program, with a message
- * that names the call.
- */
+/* common.h: functions that all programs in bench/ use.  A driver call that fails ends the program, with a message that
+ * names the call. */
 #ifndef WEIR_BENCH_COMMON_H
 #define WEIR_BENCH_COMMON_H
 
@@ -11,7 +8,7 @@
 
 #include "driver/driver.h"
 
-/* The driver table, the device, and the name of the device, such as "cuda:0 NVIDIA H200".  bench_open() sets them. */
+/* The driver table, the device, and its name, such as "cuda:0 NVIDIA H200".  Set by bench_open(). */
 extern const struct weir_driver *bench_driver;
 extern CUdevice bench_device;
 extern char bench_device_name[192];

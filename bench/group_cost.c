@@ -22,7 +22,7 @@
 
 #define STEP ((size_t)2 << 20)
 #define LIMIT ((uint64_t)64 << 30)
-#define MOST_NS 3000.0
+#define MAX_NS 3000.0
 enum { ROUNDS = 15, OTHERS = 7 };
 
 static char folder[] = "/tmp/weir-group-cost-XXXXXX";
@@ -60,7 +60,7 @@ static double measure_steps_of(void (*step)(void *), void *context, size_t steps
     return median(round);
 }
 
-/* Measures a step in two contexts, alternately, and stores both times in `out'. */
+/* Measures step(one) and step(two) alternately, and stores their times in `out'. */
 static void measure_two_steps(void (*step)(void *), void *one, void *two, size_t steps,
                               double out[2]) {
     double round[2][ROUNDS];
@@ -99,7 +99,7 @@ static void join_bench_group(struct weir_group *g) {
         exit_group_cost(why);
 }
 
-/* Starts a process that counts and subtracts bytes of the group without a pause.  Returns the process id. */
+/* Starts a process that changes the bytes of the group without a pause.  Returns the process id. */
 static pid_t start_other(void) {
     pid_t pid = fork();
     struct weir_group g;
@@ -156,5 +156,5 @@ int main(int argc, char **argv) {
     printf("%-52s %8.0f ns\n", "cuMemCreate and cuMemRelease, no group", driver[0]);
     printf("%-52s %8.0f ns\n", "the same in a group", driver[1]);
     snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) != 0 || alone > MOST_NS || driver[1] - driver[0] > MOST_NS;
+    return system(command) != 0 || alone > MAX_NS || driver[1] - driver[0] > MAX_NS;
 }

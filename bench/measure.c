@@ -8,10 +8,10 @@
  * of cuMemCreate).  There are several processes because the first calls in a process take longer, and a process can
  * measure these only once.  The profile contains the medians over the processes.
  *
- * A term of the profile may be a part of a measured time, and is then computed by a subtraction.  For example, the
+ * A value of the profile may be a part of a measured time, and is then computed by a subtraction.  For example, the
  * measured time of a growth contains the time of an ordinary allocation, and the time of cuMemSetAccess contains a
  * fixed cost of the call.  The time of a call on a handle depends linearly on the size of the handle.  The program
- * fits this line so that the relative error is least, because programs use mostly small handles.
+ * fits this line with the smallest relative error, because programs use mostly small handles.
  *
  * If a value cannot be measured, the profile gets the value of the built-in profile, and a comment that says so.  If
  * some sizes of a curve do not fit on the device, the profile gets built-in points for these sizes.  These points
@@ -31,11 +31,11 @@
 #include "bench/common.h"
 #include "driver/model/model_profile.h"
 
-/* PROCESSES is the number of processes that measure each part. */
-enum { PROCESSES = 5, POINTS = MODEL_CURVE_POINTS, MOST_FIGURES = 512 };
+/* Each part of the profile is measured by PROCESSES processes. */
+enum { PROCESSES = 5, POINTS = MODEL_CURVE_POINTS, MAX_FIGURES = 512 };
 enum { EARLY_MIB = 32 };
 
-/* Either a measured figure with one value from each process, or a term of the profile with one value. */
+/* A measured figure with a value from each process, or a value of the profile. */
 struct figure {
     char name[64];
     double values[PROCESSES];
@@ -44,7 +44,7 @@ struct figure {
 
 struct figures {
     size_t count;
-    struct figure of[MOST_FIGURES];
+    struct figure of[MAX_FIGURES];
 };
 
 static struct figures samples, terms;
@@ -63,7 +63,7 @@ static struct figure *find_figure(struct figures *list, const char *name) {
 static void add_value(struct figures *list, const char *name, double value) {
     struct figure *figure = find_figure(list, name);
 
-    if (!figure && list->count < MOST_FIGURES) {
+    if (!figure && list->count < MAX_FIGURES) {
         figure = &list->of[list->count++];
         snprintf(figure->name, sizeof figure->name, "%s", name);
     }
@@ -72,8 +72,8 @@ static void add_value(struct figures *list, const char *name, double value) {
     figure->values[figure->count++] = value;
 }
 
-/* Returns the x of a point on the curve, from the name of the figure.  Returns a negative value if the figure is not
- * a point of this curve. */
+/* Returns the x of a point on the curve, which is a part of the figure's name ("pool_grow_ns:8").  Returns a negative
+ * value if the figure is not on this curve. */
 static double point_of_curve(const char *curve, const struct figure *figure) {
     const size_t length = strlen(curve);
 
@@ -107,7 +107,7 @@ static void receive_figures(FILE *from) {
             add_value(&samples, name, value);
 }
 
-/* Measures one part in a child process.  This process itself never opens the driver, because CUDA does not work
+/* Measures one part in a child process, because a process can measure first calls only once, and CUDA does not work
  * after a fork. */
 static void measure_in_process(const char *device, enum measure_part part) {
     int ends[2], status = 0;
@@ -140,12 +140,12 @@ static void measure_in_process(const char *device, enum measure_part part) {
 
 /* The time of a call on a handle, as a straight line over the size of the handle. */
 struct line {
-    double each; /* the time in ns that does not depend on the size */
-    double gib;  /* the additional time in ns for each GiB */
+    double each; /* the time at size 0, in ns */
+    double gib;  /* the additional time for each GiB, in ns */
 };
 
-/* Returns the line with the smallest sum of squared relative errors.  The slope of the line is not negative, and
- * neither is its value at 0. */
+/* Returns the line with the smallest sum of squared relative errors, of those that are not negative anywhere and do not
+ * fall. */
 static struct line fit_line(const char *name) {
     double w = 0, wx = 0, wxx = 0, wy = 0, wxy = 0, below;
     struct line line = {0, 0};
@@ -176,8 +176,8 @@ static double line_at(struct line line, double mib) {
     return line.each + line.gib * mib / 1024;
 }
 
-/* Returns the additional time of a process's first calls: the sum of their times minus `later' for each of them,
- * which is the time of a later call. */
+/* Returns how much longer the first calls of a process take than later calls, in all.  `later' is the time of a later
+ * call. */
 static double excess_of_first_calls(const char *name, double later) {
     double more = 0;
 
@@ -212,7 +212,8 @@ static void handle_terms(void) {
                                                        line_at(access, EARLY_MIB)));
 }
 
-/* Sets the points of a curve to the measured times minus `less', which is the part that another term describes. */
+/* Sets the points of a curve to the measured times minus `less', the part that another value of the profile
+ * contains. */
 static void set_curve_terms(const char *name, double less) {
     for (size_t i = 0; i < samples.count; i++)
         if (point_of_curve(name, &samples.of[i]) >= 0)
@@ -234,8 +235,8 @@ static void set_pool_terms(void) {
         set_term("pool_first_ns", excess_of_first_calls("early-grow", grown));
 }
 
-/* Sets a term to its measured value, if it was measured.  If `most' is not 0, the model needs a power of two from
- * `least' to `most', and any other value is ignored. */
+/* Sets a value of the profile to the measured value.  Does nothing if it was not measured, or if `most' is not 0 and
+ * the value is not a power of two from `least' to `most', which the model needs. */
 static void set_plain_term(const char *key, uint64_t least, uint64_t most) {
     const double value = measured_median(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;
@@ -264,8 +265,8 @@ static void plain_terms(void) {
 
 /* ------------------------------------------------------------------ the file ---- */
 
-/* Writes a line of the profile.  If `measured' is 1, writes the line only if the value was measured.  If `measured'
- * is 0, writes the line only if the value was not measured, with the built-in value `otherwise'. */
+/* Writes a line of the profile, or nothing.  If `measured' is 1, writes only a measured value.  If `measured' is 0,
+ * writes only a value that was not measured: the built-in value `otherwise'. */
 static void write_number(int measured, const char *key, uint64_t otherwise) {
     const struct figure *term = find_figure(&terms, key);
 
@@ -273,10 +274,10 @@ static void write_number(int measured, const char *key, uint64_t otherwise) {
         printf("%s = %.0f\n", key, term ? term->values[0] : (double)otherwise);
 }
 
-/* Makes a curve never fall, as the model requires: replaces neighbouring points between which the curve falls by
- * their mean, until it falls nowhere. */
+/* Changes a curve that falls somewhere, because the model does not accept it: replaces neighbouring points by their
+ * mean, until each point is at least as high as the point before. */
 static void make_rising(double y[POINTS], size_t count) {
-    /* The index of the first point of each stretch of equal values. */
+    /* The index of the first point of each run of equal values. */
     size_t first[POINTS], stretches = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -294,8 +295,7 @@ static void make_rising(double y[POINTS], size_t count) {
     }
 }
 
-/* Stores the measured points of a curve in x and y, and returns their number.  The processes have sent the points in
- * the order of rising x. */
+/* Stores the measured points of a curve in x and y, by rising x, and returns their number. */
 static size_t points_of(const char *name, double x[POINTS], double y[POINTS]) {
     size_t count = 0;
 

@@ -11,8 +11,8 @@
 
 enum measure_part { MEASURE_POOLS, MEASURE_HANDLES };
 enum {
-    /* The number of first growths and first handles that are measured one by one. */
-    MEASURE_EARLY = 8
+    MEASURE_EARLY =
+        8 /* how many of the first growths, and of the first handles, have figures of their own */
 };
 
 /* Measures one part on the device, and writes the figures to `to'.  Ends the process if a driver call fails. */

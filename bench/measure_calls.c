@@ -22,10 +22,9 @@
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 
-/* The process uses at most three fifths of the free memory and at most 20 GiB, because other processes need memory,
- * too. */
-#define MOST_BYTES (20 * GIB)
-#define LEAST_FREE (512 * MIB)
+/* The process uses at most 20 GiB, and at most three fifths of the free memory, to leave memory for other processes. */
+#define MAX_BYTES (20 * GIB)
+#define MIN_FREE (512 * MIB)
 
 enum { CACHE_LINE = 64, COLD_BYTES = 1 << 20, SERIES = 256 };
 
@@ -38,9 +37,9 @@ struct series {
 static FILE *out;
 static CUstream stream;
 static struct stopwatch watch; /* measures real time; unused on the device model */
-static uint64_t budget;        /* the largest number of bytes that may be allocated at a time */
+static uint64_t budget;        /* how many bytes may be live */
 /* The host memory to which fill_cpu_cache() writes; NULL on the device model. */
-static char *cold;
+static char *cache_filler;
 static uint64_t began;
 
 static void begin_time(void) {
@@ -57,12 +56,12 @@ static double end_time(const char *entry, CUresult result) {
     return (double)ns;
 }
 
-/* Calls a driver function.  The value of the expression is the time of the call in nanoseconds. */
+/* Calls a driver function, and evaluates to the time of the call in nanoseconds. */
 #define TIME(entry, ...) (begin_time(), end_time(#entry, bench_driver->entry(__VA_ARGS__)))
 
 static void fill_cpu_cache(void) {
-    for (size_t i = 0; cold && i < COLD_BYTES; i += CACHE_LINE)
-        ((volatile char *)cold)[i]++;
+    for (size_t i = 0; cache_filler && i < COLD_BYTES; i += CACHE_LINE)
+        ((volatile char *)cache_filler)[i]++;
 }
 
 static void add_time(struct series *series, double ns) {
@@ -74,14 +73,14 @@ static void send_figure(const char *name, double value) {
     fprintf(out, "%s %.3f\n", name, value);
 }
 
-/* Sends the mean of the times to the parent, without the smallest tenth and the largest tenth. */
+/* Sends the mean of the times to the parent process, without the smallest and the largest tenth. */
 static void send_mean(const char *name, struct series *series) {
     const size_t cut = series->count / 10;
     double sum = 0;
 
     if (series->count == 0)
         return;
-    bench_median(series->ns, series->count); /* sorts the times */
+    bench_median(series->ns, series->count); /* also sorts the times */
     for (size_t i = cut; i < series->count - cut; i++)
         sum += series->ns[i];
     send_figure(name, sum / (double)(series->count - 2 * cut));
@@ -106,11 +105,11 @@ static int driver_has(unsigned capability) {
 
 /* --------------------------------------------------------------------- pools ---- */
 
-enum { MOST_BLOCKS = 10000 };
+enum { MAX_BLOCKS = 10000 };
 
 static CUmemoryPool pool;
-static uint64_t unit; /* the number of bytes by which a pool grows at a time */
-static CUdeviceptr blocks[MOST_BLOCKS];
+static uint64_t unit; /* the bytes by which the driver's pool grows */
+static CUdeviceptr blocks[MAX_BLOCKS];
 static size_t block_count;
 
 /* Returns the reserved memory of the pool.  Returns 0 if the driver cannot report it (before CUDA 11.3). */
@@ -122,7 +121,7 @@ static uint64_t pool_reserved(void) {
     return bytes;
 }
 
-/* Allocates one more block from the pool.  Adds the time of the call to the series if the pool grew by exactly
+/* Allocates one more block from the pool.  Adds the time of the call to the series if the pool has grown by exactly
  * `units' units. */
 static void grow_timed(uint64_t bytes, uint64_t units, struct series *series) {
     const uint64_t before = pool_reserved();
@@ -150,8 +149,8 @@ static double make_timed_pool(void) {
     return ns;
 }
 
-/* Measures the first requests of the process.  Each of them grows the pool by one unit, and the first one shows how
- * large a unit is. */
+/* Measures the first requests of the process, each of which grows the pool by one unit.  The first shows how large a
+ * unit is. */
 static void measure_early_growth(void) {
     make_timed_pool();
     for (uint64_t i = 0; i < MEASURE_EARLY && (i + 1) * unit <= budget; i++) {
@@ -181,8 +180,8 @@ static void trim_timed(uint64_t units, uint64_t to, struct series *series) {
         add_time(series, ns);
 }
 
-/* Measures growths and trims: grows the pool by each step in turn, and then shrinks it by each step, in several
- * rounds.  Leaves out the steps for which memory is short. */
+/* Measures growths and trims, in several rounds: grows the pool by each step in turn, and then trims it by each step.
+ * Skips steps for which the budget is too small. */
 static void measure_steps(const uint64_t *steps, size_t count, uint64_t rounds) {
     struct series grown[8] = {{0}}, trimmed[8] = {{0}};
     uint64_t units = 0;
@@ -207,8 +206,8 @@ static void measure_steps(const uint64_t *steps, size_t count, uint64_t rounds) 
     }
 }
 
-/* Measures a request for which the driver must combine idle memory from several places.  Before the request, fills
- * the pool with blocks of one unit and frees every second block.  The request is larger than each gap. */
+/* Measures a request that is larger than each gap in the pool, so the driver must combine several gaps.  To make gaps,
+ * fills the pool with blocks of one unit, and frees every second block. */
 static void measure_move(uint64_t units) {
     struct series moved = {0}, unused = {0};
 
@@ -228,8 +227,8 @@ static void measure_move(uint64_t units) {
     send_point("pool_move_ns", units, &moved);
 }
 
-/* Measures pairs of a free and an allocation in the pool, while `live' blocks of 4 to 36 KiB are live.  If `live' is
- * 1, the only live block has 64 KiB. */
+/* Measures a free and an allocation in the pool, while `live' blocks of 4 to 36 KiB are live, or one block of 64 KiB if
+ * `live' is 1. */
 static void measure_pool_pairs(size_t live) {
     struct series pair = {0}, alloc = {0};
     uint64_t seed = live;
@@ -267,7 +266,7 @@ static void measure_pools(void) {
     measure_move(2);
     measure_move(8);
     measure_move(64);
-    for (size_t live = 1; live <= MOST_BLOCKS; live *= live == 1 ? 100 : 10)
+    for (size_t live = 1; live <= MAX_BLOCKS; live *= live == 1 ? 100 : 10)
         measure_pool_pairs(live);
     BENCH_CALL(cuMemPoolDestroy, pool);
     for (int i = 0; i < 8; i++) {
@@ -298,7 +297,7 @@ static void measure_direct(void) {
         send_point("mem_alloc_ns", sizes[s], &allocs);
         send_point("mem_free_ns", sizes[s], &frees);
     }
-    /* A small block that keeps the driver's page of small blocks allocated. */
+    /* A small block stays allocated, so that the driver keeps its page for small blocks. */
     BENCH_CALL(cuMemAlloc, &block, 512);
     for (int i = 0; i < SMALL; i++)
         add_time(&small_allocs, TIME(cuMemAlloc, &small[i], 4096));
@@ -311,7 +310,7 @@ static void measure_direct(void) {
 
 /* --------------------------------------------------------------- other calls ---- */
 
-/* Measures a driver call 200 times, and sends the mean under the name of the call. */
+/* Measures a driver call 200 times, and sends the mean time. */
 #define MEASURE(entry, ...)                                                                        \
     do {                                                                                           \
         struct series series = {0};                                                                \
@@ -403,7 +402,7 @@ static void measure_calls(void) {
         ADD_TIME(cuMemFreeHost, host);
         ADD_TIME(cuCtxPushCurrent, current);
         ADD_TIME(cuCtxPopCurrent, &popped);
-        fill_cpu_cache(); /* a program makes the next call when it grows, with cold caches */
+        fill_cpu_cache(); /* in a real program, other work between these calls uses the caches */
         ADD_TIME(cuMemGetInfo, &free_bytes, &total);
     }
 #define NOTE(entry) send_mean(#entry, &series[AT_##entry]);
@@ -413,16 +412,16 @@ static void measure_calls(void) {
 
 /* ------------------------------------------------------------------- handles ---- */
 
-enum { MOST_HANDLES = 16, EARLY_MIB = 32 };
+enum { MAX_HANDLES = 16, EARLY_MIB = 32 };
 enum { CREATE, MAP, ACCESS, UNMAP, RELEASE, ACCESS_AGAIN, UNMAP_NOTHING, KINDS };
 
 static CUmemAllocationProp handle_properties;
 static CUmemAccessDesc handle_access;
 static CUdeviceptr range;
-static CUmemGenericAllocationHandle handles[MOST_HANDLES];
+static CUmemGenericAllocationHandle handles[MAX_HANDLES];
 
-/* Creates a handle, maps it at its place in the address range, and enables access to it.  Adds the time of each call
- * to its series in `kinds'. */
+/* Creates handle i, maps it into the address range, and enables access to it.  Adds the times of the calls to
+ * `kinds'. */
 static void map_timed(int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = range + (uint64_t)i * bytes;
 
@@ -455,7 +454,7 @@ static void measure_handle_size(uint64_t mib, int count) {
         send_point(names[kind], mib, &kinds[kind]);
 }
 
-/* Measures the first handles of the process: the sum of creation, mapping and access for each handle. */
+/* Measures the first handles of the process: for each, the time of its creation, its mapping and its access, in all. */
 static void measure_early_handles(void) {
     struct series kinds[KINDS] = {{0}};
 
@@ -508,8 +507,8 @@ static int device_can(CUdevice_attribute attribute) {
     return value;
 }
 
-/* Sends the properties of the device.  The figure context_bytes also includes the memory of other processes, since
- * neither is available to the program. */
+/* Sends the properties of the device.  context_bytes is all memory that is not available to the program: that of the
+ * context and that of other processes. */
 static void send_device(size_t free_bytes, size_t total) {
     char name[96];
 
@@ -531,19 +530,19 @@ void measure_child(const char *device, enum measure_part part, FILE *to) {
     bench_open(device);
     if (!bench_driver->charge) {
         stopwatch_make(&watch);
-        cold = calloc(1, COLD_BYTES);
+        cache_filler = calloc(1, COLD_BYTES);
     }
-    /* A real program creates a stream before it requests memory, so this process does so, too. */
+    /* Creates a stream first, as a real program does. */
     BENCH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     BENCH_CALL(cuMemGetInfo, &free_bytes, &total);
-    if (free_bytes < LEAST_FREE) {
+    if (free_bytes < MIN_FREE) {
         snprintf(message, sizeof message, "the device has %zu MiB free; measuring wants 512 MiB",
                  free_bytes / MIB);
         bench_fail(device, message);
     }
     if (!device_can(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED))
         bench_fail(device, "the device has no memory pools");
-    budget = free_bytes / 5 * 3 < MOST_BYTES ? free_bytes / 5 * 3 : MOST_BYTES;
+    budget = free_bytes / 5 * 3 < MAX_BYTES ? free_bytes / 5 * 3 : MAX_BYTES;
     if (part == MEASURE_HANDLES) {
         measure_handles();
         return;

@@ -36,8 +36,8 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-enum { MOST_THREADS = 64, MOST_ROUNDS = 1000, GROUP = 64, HOT_BYTES = 65536, RING_SLOTS = 256 };
-/* The largest number of live blocks with which subjects are measured in turn. */
+enum { MAX_THREADS = 64, MAX_ROUNDS = 1000, GROUP = 64, HOT_BYTES = 65536, RING_SLOTS = 256 };
+/* With more live blocks, the blocks of all allocators do not fit on a device together, so each is measured alone. */
 enum { TOGETHER_LIVE = 1000 };
 
 /* ------------------------------------------------------------------ subjects ---- */
@@ -46,13 +46,13 @@ struct subject;
 
 struct instance {
     const struct subject *subject;
-    weir_allocator *allocator; /* the allocator, if the subject is weir */
-    CUmemoryPool pool;         /* the pool, if the subject is the driver's pool */
+    weir_allocator *allocator; /* used if the subject is weir */
+    CUmemoryPool pool;         /* used if the subject is the driver's pool */
 };
 
 static const struct subject {
     const char *name, *what;
-    const char *engine; /* if the subject is weir: an engine, or NULL for the default engine */
+    const char *engine; /* of weir, or NULL for its default engine */
     int is_bound, on_host;
     void (*open)(struct instance *instance);
     void (*close)(struct instance *instance);
@@ -68,9 +68,9 @@ static struct {
 } asked = {.device = "cuda"};
 
 static const struct weir_driver
-    *table; /* the driver table that the subjects use; on the device model, it counts calls */
-/* The clock if one thread is measured, and the clock for several threads. */
-static struct span_clock alone, among;
+    *table; /* for the subjects; on the device model, this table counts its calls */
+/* The clocks for measurements with one thread, and with several threads. */
+static struct span_clock one_thread_clock, threads_clock;
 static CUcontext context;
 static FILE *json;
 
@@ -145,7 +145,7 @@ static void open_nothing(struct instance *instance) {
 
 static void close_malloc(struct instance *instance) {
     (void)instance;
-    malloc_trim(0); /* returns host memory to the system, since the next case needs it */
+    malloc_trim(0); /* returns host memory to the system */
 }
 
 static weir_status alloc_malloc(struct instance *instance, size_t bytes, CUstream stream,
@@ -214,7 +214,7 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 struct worker;
 
 struct load {
-    /* Set if workers work in pairs: one worker allocates, and the other frees its blocks. */
+    /* Set if every second thread frees the blocks that another thread allocates. */
     int has_producer;
     void (*run_pairs)(struct worker *worker, uint64_t pairs);
 };
@@ -222,11 +222,10 @@ struct load {
 struct micro_case {
     const char *scenario;
     const struct load *load;
-    /* The size of the block that a pair allocates and frees, or 0 for random sizes. */
-    size_t bytes;
+    size_t bytes;             /* the size to allocate and free, or 0 for random sizes */
     size_t smallest, largest; /* the range of the live blocks' sizes, which are log-uniform */
     uint64_t live;
-    /* Set if twice as many blocks are allocated first, and a random half of them is freed. */
+    /* Set if gaps lie between the live blocks: twice as many are allocated, and a random half is freed. */
     int has_gaps;
     unsigned threads, streams;
 };
@@ -235,8 +234,8 @@ struct latency {
     struct weir_histogram alloc, free;
 };
 
-/* A ring of blocks that the producer has allocated and the consumer has not freed yet.  Each side writes to one
- * cache line.  The line contains the side's own counter, and a copy of the other side's counter. */
+/* A ring of blocks that one thread (the producer) has allocated and another (the consumer) has not freed yet.  Each
+ * thread writes to one cache line, with its counter and a copy of the other's counter. */
 struct ring {
     _Alignas(128) _Atomic uint64_t pushed;
     uint64_t popped_seen;
@@ -246,26 +245,26 @@ struct ring {
     void *slots[RING_SLOTS];
 };
 
-/* A thread that allocates and frees in a run. */
+/* A thread that allocates and frees.  Two workers share no cache line. */
 struct worker {
-    /* The run; aligned so that two workers do not share a cache line. */
     _Alignas(128) struct run *run;
     struct instance *instance;
     CUstream stream;
-    /* The histograms for single calls, or NULL if single calls are not timed. */
+    /* Histograms of the times of single calls, or NULL if only whole batches are timed. */
     struct latency *latency;
     const struct span_clock *clock;
     uint64_t random;
     size_t next_stream;
     struct ring *ring;
     unsigned index;
-    uint64_t chunk; /* the number of pairs between two reads of the clock */
-    uint64_t pairs; /* the number of pairs in the last batch */
-    double ns;      /* the time of all pairs in the last batch, in nanoseconds */
+    /* The pairs between two reads of the clock (a pair: an allocation and its free). */
+    uint64_t chunk;
+    uint64_t pairs; /* in the last batch */
+    double ns;      /* the time of all pairs in the last batch */
     struct latency own_latency;
 };
 
-/* The measurement of one subject in one case. */
+/* The measurement of one allocator with one load. */
 struct run {
     const struct micro_case *of;
     struct instance instance;
@@ -275,11 +274,11 @@ struct run {
     uint64_t live_count;
     uint64_t batch_ns;
     pthread_barrier_t gate;
-    double ns[MOST_ROUNDS]; /* the time of a pair in one thread, for each round */
-    char left_out[256];     /* the reason why the subject is left out, or "" if it is measured */
+    double ns[MAX_ROUNDS];  /* for each round: the time of an allocation and its free in a thread */
+    char left_out[256];     /* why the subject is not measured, or "" */
 };
 
-/* Random block sizes.  They are drawn in advance, so that the drawing is not timed. */
+/* Random block sizes, drawn in advance, because this takes time. */
 enum { SIZES = 4096 };
 static uint32_t sizes[SIZES];
 
@@ -355,7 +354,7 @@ static void run_pairs_of_one_size(struct worker *worker, uint64_t pairs) {
         timed_free(worker, timed_alloc(worker, bytes, worker->stream), worker->stream);
 }
 
-/* Makes pairs: frees a random live block, and allocates another block in its place. */
+/* Frees a random live block and allocates another block in its place, `pairs' times. */
 static void run_churn_pairs(struct worker *worker, uint64_t pairs) {
     struct run *run = worker->run;
 
@@ -381,7 +380,7 @@ static void run_pairs_on_streams(struct worker *worker, uint64_t pairs) {
     }
 }
 
-/* Yields the processor from time to time while a worker waits, because the other thread may need this processor. */
+/* Yields the processor at every 256th call, because a waiting thread may occupy the other thread's processor. */
 static void yield_while_waiting(unsigned *waits) {
     if (++*waits % 256 == 0)
         sched_yield();
@@ -404,7 +403,7 @@ static void run_producer_pairs(struct worker *worker, uint64_t pairs) {
     }
 }
 
-/* Frees the blocks that the producer allocates, until the producer has closed the ring and the ring is empty. */
+/* Frees the blocks in the ring until the producer has closed it and it is empty. */
 static void free_produced_blocks(struct worker *worker) {
     struct ring *ring = worker->ring;
     uint64_t popped = 0;
@@ -412,7 +411,7 @@ static void free_produced_blocks(struct worker *worker) {
 
     for (;;) {
         if (popped == ring->pushed_seen) {
-            /* Read the flag before the counter, so that no block stays in the ring. */
+            /* Reads the flag before the counter; otherwise a last block could stay in the ring. */
             int is_closed = atomic_load_explicit(&ring->is_closed, memory_order_acquire);
 
             ring->pushed_seen = atomic_load_explicit(&ring->pushed, memory_order_acquire);
@@ -471,7 +470,7 @@ static void pin_to_processor(size_t index) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Makes pairs until the time is up, and stores their number and their time.  Subtracts the time of reading the
+/* Allocates and frees until `batch_ns' have passed.  Stores the number of pairs and their time, without that of the
  * clock. */
 static void make_pairs_for(struct worker *worker, uint64_t batch_ns) {
     enum { CHUNK_NS = 20000, MOST = 1 << 16 };
@@ -509,8 +508,8 @@ static void *run_worker(void *argument) {
     BENCH_CALL(cuCtxPushCurrent, context);
     worker->latency = NULL;
     if (!worker->ring)
-        worker->run->of->load->run_pairs(worker,
-                                         GROUP); /* the first calls of a thread take longer */
+        worker->run->of->load->run_pairs(
+            worker, GROUP); /* to warm up; the first calls of a thread take longer */
     worker->latency = latency;
     pthread_barrier_wait(&worker->run->gate);
     if (worker->ring && worker->index % 2 == 1)
@@ -521,15 +520,15 @@ static void *run_worker(void *argument) {
     return NULL;
 }
 
-/* Runs one batch in all threads of the run.  Returns the number of pairs in all threads, and stores the time of a
- * pair in *ns. */
+/* Runs one batch in all threads.  Returns the number of pairs (an allocation and its free) in all threads, and stores
+ * the time of a pair in *ns. */
 static uint64_t run_batch(struct run *run, int times_calls, double *ns) {
     const unsigned threads = run->of->threads, step = run->of->load->has_producer ? 2 : 1;
-    pthread_t ids[MOST_THREADS];
+    pthread_t ids[MAX_THREADS];
     uint64_t pairs = 0;
 
     *ns = 0;
-    if (span_clock_adjust(&alone, table) != CUDA_SUCCESS)
+    if (span_clock_adjust(&one_thread_clock, table) != CUDA_SUCCESS)
         bench_fail("cuCtxGetCurrent", "failed");
     for (unsigned i = 0; i < threads; i++) {
         struct worker *worker = &run->workers[i];
@@ -551,8 +550,7 @@ static uint64_t run_batch(struct run *run, int times_calls, double *ns) {
     return pairs;
 }
 
-/* Warms up: runs batches until nearly all live blocks have been replaced.  Runs at least one batch and at most 32
- * batches. */
+/* Runs batches to warm up, until nearly all live blocks have been replaced; at least one, and at most 32. */
 static void warm_run(struct run *run) {
     uint64_t pairs = 0;
     double unused;
@@ -587,8 +585,9 @@ static void make_workers(struct run *run) {
 
         worker->run = run;
         worker->instance = &run->instance;
-        worker->clock =
-            run->of->threads > 1 || worker->instance->subject->on_host ? &among : &alone;
+        worker->clock = run->of->threads > 1 || worker->instance->subject->on_host
+                            ? &threads_clock
+                            : &one_thread_clock;
         worker->random = UINT64_C(88172645463325252) + i;
         worker->chunk = GROUP;
         worker->index = i;
@@ -598,7 +597,7 @@ static void make_workers(struct run *run) {
     }
 }
 
-/* Allocates the live blocks in order.  If the case has gaps, allocates twice as many blocks and frees a random half. */
+/* Allocates the live blocks.  If there must be gaps between them, allocates twice as many and frees a random half. */
 static void make_live(struct run *run) {
     struct worker *worker = &run->workers[0];
     uint64_t count = run->of->has_gaps ? 2 * run->of->live : run->of->live,
@@ -892,10 +891,10 @@ static void read_command(int argc, char **argv) {
             asked.scenarios |= 1u << bit;
             break;
         case 't':
-            asked.threads = read_option_number("--threads", optarg, MOST_THREADS);
+            asked.threads = read_option_number("--threads", optarg, MAX_THREADS);
             break;
         case 'r':
-            asked.rounds = read_option_number("--rounds", optarg, MOST_ROUNDS);
+            asked.rounds = read_option_number("--rounds", optarg, MAX_ROUNDS);
             break;
         case 'q':
             asked.is_quick = 1;
@@ -930,13 +929,13 @@ static void open_clocks(void) {
     if (!bench_driver->charge)
         table = bench_driver;
     BENCH_CALL(cuCtxGetCurrent, &context);
-    bench_check("cuCtxGetCurrent", span_clock_make(&alone, bench_driver, table));
-    among = alone;
-    among.driver = NULL;
+    bench_check("cuCtxGetCurrent", span_clock_make(&one_thread_clock, bench_driver, table));
+    threads_clock = one_thread_clock;
+    threads_clock.driver = NULL;
 }
 
 static void print_about(int argc, char **argv) {
-    const uint64_t timer_ns = stopwatch_ns(&alone.watch, alone.watch.cost);
+    const uint64_t timer_ns = stopwatch_ns(&one_thread_clock.watch, one_thread_clock.watch.cost);
 
     printf("weir %s on %s, driver %d.%d\n%" PRIu64 " rounds; the timer's cost, %" PRIu64
            " ns a call, is subtracted\n",

@@ -8,8 +8,6 @@
  * thousandths of the device's memory, in blocks of mixed sizes, and frees them.  Meanwhile each other process holds
  * a fiftieth of its peak.  So all memory that is live at one time fits into the device, but the sum of all peaks
  * does not.  The settings come from the environment.  Each process writes one line of figures.
- *
- * This file must not know the program that compares the lines.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,7 +24,7 @@
 #include "base/clock.h"
 #include "api/allocator_internal.h"
 
-enum { MOST_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 100, STEPS = 10 };
+enum { MAX_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 100, STEPS = 10 };
 
 #define MIB ((size_t)1 << 20)
 
@@ -37,7 +35,7 @@ struct turns {
 static const struct weir_driver *driver;
 static weir_allocator *own;
 static CUstream stream;
-static void *blocks[MOST_BLOCKS];
+static void *blocks[MAX_BLOCKS];
 static size_t block_count;
 
 static int report_phase_failure(const char *what) {
@@ -45,8 +43,8 @@ static int report_phase_failure(const char *what) {
     return 2;
 }
 
-/* Opens the allocator, and then the device.  If the device is full, the allocator asks other processes to release
- * memory, so that there is room for a context.  Returns 0 on success. */
+/* Opens the allocator first, and then the device, whose context needs memory: if the device is full, the allocator
+ * makes other processes release idle memory.  Returns 0 on success. */
 static int open_device_and_allocator(const char *device, size_t *total) {
     struct weir_driver_failure failure;
     weir_options options;
@@ -75,7 +73,7 @@ static weir_status allocate_held(size_t bytes) {
     static uint64_t random = 1;
     weir_status status = WEIR_OK;
 
-    for (size_t held = 0, part; held < bytes && block_count < MOST_BLOCKS; held += part) {
+    for (size_t held = 0, part; held < bytes && block_count < MAX_BLOCKS; held += part) {
         random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
         part = MIB * (4 + (random >> 33) % 252);
         part = part < bytes - held ? part : bytes - held;
@@ -106,8 +104,8 @@ static struct turns *open_turns(const char *path) {
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Waits until it is the turn of process `number'.  Returns 1 when its turn has come, 0 if all phases are over or a
- * process has failed. */
+/* Waits for the turn of process `number'.  Returns 1 when it has come, 0 if all phases are over or a process has
+ * failed. */
 static int await_phase_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t phases) {
     for (;;) {
         uint64_t next = atomic_load(&t->next);
@@ -152,7 +150,7 @@ static int run_phases(char **words, size_t total) {
     return status == WEIR_OK ? 0 : 1;
 }
 
-/* Measures the real time of an allocation of 64 KiB with its free, with warm caches, and of a growth by 32 MiB. */
+/* Measures the real time of an allocation of 64 KiB and its free, with warm caches, and of a growth by 32 MiB. */
 static int measure_phase(void) {
     uint64_t began, pair = UINT64_MAX, step = UINT64_MAX, is;
     weir_status status = WEIR_OK;

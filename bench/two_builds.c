@@ -32,16 +32,14 @@
 #define MIB ((size_t)1 << 20)
 
 enum { OLD, NEW, BUILDS };
-enum { THREADS = 16, MOST_ROUNDS = 1001, MOST_PROCESSES = 100 };
+enum { THREADS = 16, MAX_ROUNDS = 1001, MAX_PROCESSES = 100 };
 
 static const struct load {
     const char *name;
-    /* The range of sizes in bytes; both are equal if all blocks have one size. */
-    size_t smallest, largest;
-    /* The number of live blocks; if it is 0, each block is freed at once. */
-    size_t live;
+    size_t smallest, largest; /* the range of sizes in bytes */
+    size_t live;              /* the number of live blocks, or 0 if each block is freed at once */
     unsigned threads;
-    unsigned pairs; /* the number of pairs that each thread makes in one turn */
+    unsigned pairs; /* how often each thread allocates and frees in one turn */
     int is_bound;   /* set if the streams are bound to the allocator */
     int grows;      /* set if a turn allocates `live' blocks in an allocator without memory */
     int creates;    /* set if a turn also creates the allocator */
@@ -75,7 +73,7 @@ enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *
 /* The result of one process for one load and engine. */
 struct result {
     double ns[BUILDS]; /* the median time over the rounds, for each build */
-    double ratio;      /* the median over the rounds of the ratio of new to old */
+    double ratio;      /* of new to old: the median over the rounds */
 };
 
 static struct build {
@@ -163,10 +161,10 @@ static void close_allocator_of(struct build *b, const struct load *load) {
 
 /* --------------------------------------------------------------------- turns ---- */
 
-/* The barrier at which the threads of a load wait between turns. */
+/* The threads of a load wait at this barrier between two turns. */
 static pthread_barrier_t gate;
 static struct build *measured_build;
-static const struct load *measured_load; /* the load of the threads, or NULL if they must end */
+static const struct load *measured_load; /* NULL tells the threads to end */
 
 static void *run_build_thread(void *stream) {
     for (pthread_barrier_wait(&gate); measured_load; pthread_barrier_wait(&gate)) {
@@ -176,7 +174,7 @@ static void *run_build_thread(void *stream) {
     return NULL;
 }
 
-/* Runs one turn of a load with one build.  Returns the nanoseconds for a pair. */
+/* Runs one turn of a load with one build.  Returns the time of an allocation and its free in nanoseconds. */
 static double measure_turn(struct build *b, const struct load *load, const struct engine *engine) {
     struct timespec from, to;
 
@@ -203,7 +201,7 @@ static double measure_turn(struct build *b, const struct load *load, const struc
 
 static struct result measure_builds(const struct load *load, const struct engine *engine, int first,
                                     size_t rounds) {
-    static double ns[BUILDS][MOST_ROUNDS], ratios[MOST_ROUNDS];
+    static double ns[BUILDS][MAX_ROUNDS], ratios[MAX_ROUNDS];
     pthread_t threads[THREADS];
     struct result result;
 
@@ -217,7 +215,7 @@ static struct result measure_builds(const struct load *load, const struct engine
         if (pthread_create(&threads[i], NULL, run_build_thread, streams[i]) != 0)
             bench_fail("pthread_create", load->name);
     for (int i = 0; i < BUILDS; i++)
-        measure_turn(&builds[i ^ first], load, engine); /* a first turn of each build, to warm up */
+        measure_turn(&builds[i ^ first], load, engine); /* to warm up */
     for (size_t round = 0; round < rounds; round++) {
         for (size_t i = 0; i < BUILDS; i++) {
             const size_t which = (i + round + (size_t)first) % BUILDS;
@@ -298,8 +296,8 @@ static void start_process(char **paths, int first, size_t rounds, struct result 
 }
 
 static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], size_t processes) {
-    double ns[BUILDS][MOST_PROCESSES], ratios[BUILDS][MOST_PROCESSES], order[BUILDS],
-        all[MOST_PROCESSES];
+    double ns[BUILDS][MAX_PROCESSES], ratios[BUILDS][MAX_PROCESSES], order[BUILDS],
+        all[MAX_PROCESSES];
 
     for (size_t i = 0; i < processes; i++) {
         ns[OLD][i] = results[i][which].ns[OLD];
@@ -308,7 +306,7 @@ static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], 
     }
     for (int i = 0; i < BUILDS; i++)
         order[i] = bench_median(ratios[i], processes / BUILDS);
-    bench_median(all, processes); /* sorts the ratios */
+    bench_median(all, processes); /* also sorts the ratios */
     printf("%-6s  %-26s %9.1f %9.1f  %6.3f  %6.3f to %.3f\n", engines[which % ENGINES].name,
            loads[which / ENGINES].name, bench_median(ns[OLD], processes),
            bench_median(ns[NEW], processes), sqrt(order[0] * order[1]), all[0], all[processes - 1]);
@@ -323,9 +321,9 @@ static size_t parse_count(const char *word, size_t most) {
 }
 
 int main(int count, char **words) {
-    static struct result results[MOST_PROCESSES][LOADS * ENGINES];
-    const size_t processes = count > 4 ? parse_count(words[4], MOST_PROCESSES) : 8;
-    const size_t rounds = count > 5 ? parse_count(words[5], MOST_ROUNDS) : 31;
+    static struct result results[MAX_PROCESSES][LOADS * ENGINES];
+    const size_t processes = count > 4 ? parse_count(words[4], MAX_PROCESSES) : 8;
+    const size_t rounds = count > 5 ? parse_count(words[5], MAX_ROUNDS) : 31;
 
     if (count > 3)
         device = words[3];
@@ -335,7 +333,7 @@ int main(int count, char **words) {
             stderr,
             "usage: two_builds OLD/libweir.so.1 NEW/libweir.so.1 [cuda[:N] [PROCESSES [ROUNDS]]]\n"
             "PROCESSES: an even number, 2 to %d; 8 by default.  ROUNDS: 1 to %d; 31 by default.\n",
-            MOST_PROCESSES, MOST_ROUNDS);
+            MAX_PROCESSES, MAX_ROUNDS);
         return 2;
     }
     for (size_t i = 0; i < processes; i++)

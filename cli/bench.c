@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* bench.c: `weir bench': replays traces on several configurations, and compares the results.  The settings of a
- * configuration are fixed. */
+/* bench.c: `weir bench': replays traces on several configurations, each with fixed settings, and compares the results.
+ */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
-#include "cli/replay/contest.h"
+#include "cli/replay/benchmark.h"
 #include "cli/replay/configuration.h"
 
 struct command {
-    struct contest contest;
+    struct benchmark benchmark;
     struct weir_cli_settings settings;
 };
 
-/* Returns the names of all configurations as one text: "driver, driver-keep, ...". */
+/* Returns the names of all configurations: "driver, driver-keep, ...". */
 static const char *names(void) {
     static char text[512];
     size_t used = 0;
@@ -25,9 +25,8 @@ static const char *names(void) {
     return text;
 }
 
-/* Reports an error if an argument is a flag that sets a setting of an allocator, other than --device.
- * Configurations have fixed settings, so only weir replay has such flags.  Returns a value other than 0 if there is
- * such an argument, else 0. */
+/* Returns 0 if no argument is a flag of an allocator's setting, except --device.  Otherwise prints that only weir
+ * replay has such flags, and returns another value. */
 static int check_no_setting_flag(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t length = strcspn(argv[i], "=");
@@ -36,8 +35,8 @@ static int check_no_setting_flag(int argc, char **argv) {
 
         if (setting != WEIR_SETTING_COUNT && setting != WEIR_SETTING_DEVICE)
             return fprintf(stderr,
-                           "weir bench: %.*s: configurations have settings of their own; expected "
-                           "--configuration, or weir replay, which takes settings\n",
+                           "weir bench: %.*s: configurations have fixed settings; expected "
+                           "--configuration, or weir replay, which accepts settings\n",
                            (int)length, argv[i]);
     }
     return 0;
@@ -50,7 +49,7 @@ static void read_configuration_flag(struct argp_state *state, const char *flag, 
 
     if (!named || named->uses_command_options)
         argp_error(state, "%s '%s' is not known; there are: %s", flag, text, names());
-    contest_add_configuration(&command->contest, named);
+    benchmark_add_configuration(&command->benchmark, named);
 }
 
 static const struct weir_cli_flag flags[] = {
@@ -66,10 +65,10 @@ static error_t parse_bench_argument(int key, char *argument, struct argp_state *
 
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &command->contest;
+        state->child_inputs[0] = &command->benchmark;
         return 0;
     case ARGP_KEY_ARG:
-        contest_add_trace(&command->contest, argument);
+        benchmark_add_trace(&command->benchmark, argument);
         return 0;
     default:
         return weir_cli_read_flag(flags, key, argument, state);
@@ -85,8 +84,8 @@ static void list_configurations(FILE *file) {
     }
 }
 
-/* Returns the text that --help prints after the options: the list of configurations, then `text'.  Returns `text'
- * alone if there is no host memory.  argp frees the result. */
+/* Returns the text that --help prints after the options: the list of configurations, then `text'.  If there is no host
+ * memory, returns `text' alone.  argp frees the result. */
 static char *help_filter(int key, const char *text, void *input) {
     char *made = (char *)(uintptr_t)text;
     size_t bytes;
@@ -101,14 +100,14 @@ static char *help_filter(int key, const char *text, void *input) {
     return made;
 }
 
-static void add_defaults(struct contest *contest) {
-    int has_none = contest->results.configuration_count == 0;
+static void add_defaults(struct benchmark *benchmark) {
+    int has_none = benchmark->results.configuration_count == 0;
 
     for (const struct configuration *c = configurations; has_none && c->name; c++)
         if (!c->by_name_only)
-            contest_add_configuration(contest, c);
-    if (contest->trace_count == 0)
-        contest_add_shipped(contest);
+            benchmark_add_configuration(benchmark, c);
+    if (benchmark->trace_count == 0)
+        benchmark_add_shipped(benchmark);
 }
 
 int weir_cmd_bench(int argc, char **argv) {
@@ -118,7 +117,7 @@ int weir_cmd_bench(int argc, char **argv) {
         "a trace that comes with weir; without any, all of those.  It may also be a "
         "log of RMM or a problem of minimalloc.\n\nExit code: 0 all went well, 1 "
         "something failed, 2 usage or a bad value.";
-    struct argp_child children[] = {{contest_argp(), 0, NULL, 0}, {0}};
+    struct argp_child children[] = {{benchmark_argp(), 0, NULL, 0}, {0}};
     struct argp argp = {.options = weir_cli_options(flags),
                         .parser = parse_bench_argument,
                         .args_doc = "[TRACE...]",
@@ -126,28 +125,28 @@ int weir_cmd_bench(int argc, char **argv) {
                         .children = children,
                         .help_filter = help_filter};
     static struct command command;
-    struct contest *contest = &command.contest;
+    struct benchmark *benchmark = &command.benchmark;
     int code;
 
     if (check_no_setting_flag(argc, argv))
         return 2;
-    contest_init(contest, argc, argv);
+    benchmark_init(benchmark, argc, argv);
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
-    add_defaults(contest);
+    add_defaults(benchmark);
     code = weir_cli_settings_finish(&command.settings);
     if (code == 0) {
         weir_cli_settings_report_unused(&command.settings);
-        code = weir_options_init(&contest->options) == WEIR_OK ? 0 : 1;
-        contest->options.device = command.settings.options.device;
-        contest->options.log = command.settings.options.log;
-        contest->device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
+        code = weir_options_init(&benchmark->options) == WEIR_OK ? 0 : 1;
+        benchmark->options.device = command.settings.options.device;
+        benchmark->options.log = command.settings.options.log;
+        benchmark->device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
     }
     if (code == 0)
-        code = contest_check_outputs(contest, &command.settings);
+        code = benchmark_check_outputs(benchmark, &command.settings);
     if (code == 0)
-        code = contest_run(contest);
-    contest_free(contest);
+        code = benchmark_run(benchmark);
+    benchmark_free(benchmark);
     return code;
 }

@@ -22,7 +22,7 @@
 
 /* ---- the command ---- */
 
-/* Returns 1 if the path is a file that can be run, 0 with errno if not. */
+/* Returns 1 if the path is an executable file, 0 with errno if not. */
 static int is_program(const char *path) {
     struct stat is;
 
@@ -52,8 +52,8 @@ static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUS
 
 enum { PASSED_ON = sizeof passed_on / sizeof passed_on[0] };
 
-/* Handles a signal: passes the signal on to the command, unless the terminal has sent it to both processes.  si_code
- * is above 0 for a signal from the terminal. */
+/* Handles a signal: passes the signal on to the command, unless it is from the terminal (si_code > 0), which sends it
+ * to both processes. */
 static void forward_signal(int number, siginfo_t *info, void *context) {
     int is_passed = child > 0 && info->si_code <= 0;
 
@@ -73,7 +73,7 @@ static void forward_signals(sigset_t *defaults) {
         struct sigaction before;
 
         sigaction(passed_on[i], NULL, &before);
-        /* The parent, such as nohup(1), made this process ignore the signal. */
+        /* A parent such as nohup(1) has made this process ignore the signal. */
         if (before.sa_handler == SIG_IGN)
             continue;
         sigaddset(defaults, passed_on[i]);
@@ -112,7 +112,7 @@ int command_report_failure(const char *by, const char *name, int error) {
                 by, dot && strcmp(dot, ".py") == 0 ? "python " : "./", name);
     else
         fprintf(stderr, "weir %s: %s: %s\n", by, *name ? name : "''", strerror(error));
-    return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
+    return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 }
 
 void command_stop_forwarding(void) {
@@ -158,10 +158,10 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
         *why = "LD_PRELOAD has no way to name a path with these letters";
     else
         return 0;
-    return EXIT_OWN;
+    return EXIT_WEIR_FAILED;
 }
 
-/* Returns 1 if the list, a value of LD_PRELOAD, contains the library, else 0. */
+/* Returns 1 if a value of LD_PRELOAD contains the library, else 0. */
 static int has_library_in_list(const char *list, const char *library) {
     size_t length;
 
@@ -173,8 +173,7 @@ static int has_library_in_list(const char *list, const char *library) {
     return 0;
 }
 
-/* Appends the word to the current value of the variable, after a colon, and passes the result to `put'.  Returns 0
- * on success. */
+/* Passes the current value of the variable, a colon and the word to `put'.  Returns 0 on success. */
 static int append_to_variable(const char *name, const char *word, command_put_function *put,
                               void *context) {
     const char *before = getenv(name);
@@ -187,10 +186,8 @@ static int append_to_variable(const char *name, const char *word, command_put_fu
     return failed;
 }
 
-/* Sets LD_PRELOAD and ASAN_OPTIONS.  If a program uses AddressSanitizer as a shared library, the runtime of
- * AddressSanitizer must normally be the first library.  A preloaded library comes before the runtime, and the
- * runtime then ends the program, unless ASAN_OPTIONS allows this order.  weir always sets the option, because the
- * command may start such a program later. */
+/* Sets LD_PRELOAD, and sets ASAN_OPTIONS so that AddressSanitizer does not end programs in which a preloaded library
+ * comes before its own runtime.  Sets this option for every command, because a command may start such a program. */
 int preloading_set_variables(const char *library, command_put_function *put, void *context) {
     static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
     const char *before = getenv("LD_PRELOAD"), *options = getenv(asan);
@@ -202,8 +199,8 @@ int preloading_set_variables(const char *library, command_put_function *put, voi
            append_to_variable(asan, "verify_asan_link_order=0", put, context) != 0;
 }
 
-/* Returns 1 if the program runs with other privileges than its user (for example a set-user-ID program), else 0.
- * The dynamic linker ignores LD_PRELOAD in such a program. */
+/* Returns 1 if the program runs with other privileges than its user (set-user-ID, for example), so that the dynamic
+ * linker ignores LD_PRELOAD; else 0. */
 static int is_privileged(const char *path) {
     struct statvfs on;
     struct stat is;
@@ -216,8 +213,8 @@ static int is_privileged(const char *path) {
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-/* Returns 1 if the program is linked statically, that is, if it names no dynamic linker; else 0.  Returns 0 for a
- * dynamic linker itself, such as ld-linux-x86-64.so.2. */
+/* Returns 1 if the program is linked statically, else 0: it names no dynamic linker, and its own name is not that of a
+ * dynamic linker, such as ld-linux-x86-64.so.2. */
 static int is_static(FILE *file, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     Elf64_Ehdr head;
@@ -234,8 +231,8 @@ static int is_static(FILE *file, const char *path) {
     return 1;
 }
 
-/* Replaces the path of a script by the path of its interpreter, which the first line of the script names.  Returns 1
- * on success, 0 if the file is not a script. */
+/* Replaces the path of a script by the path of its interpreter.  Returns 1 on success, 0 if the file is not a
+ * script. */
 static int replace_script(FILE *file, char *path, size_t bytes) {
     char line[512], *rest, *interpreter;
 
@@ -246,7 +243,7 @@ static int replace_script(FILE *file, char *path, size_t bytes) {
 }
 
 const char *preloading_why_not(const char *program) {
-    /* The most scripts to follow, since the interpreter of a script may be a script, too. */
+    /* The interpreter of a script may be a script, too; weir follows at most this many. */
     enum { SCRIPTS = 4 };
 
     char path[4096];
@@ -271,7 +268,7 @@ void preloading_no_command(struct argp_state *state) {
     const char *last = state->argv[state->argc - 1];
     const char *flag = state->argc > 2 ? state->argv[state->argc - 2] : "";
 
-    /* A flag took the last word as its value, so no word was left for the command. */
+    /* The last word is the value of a flag, so no word is left for the command. */
     if (last[0] != '-' && flag[0] == '-')
         argp_error(state, "no command: %s took '%s' as its value", flag, last);
     argp_error(state, "no command");

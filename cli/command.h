@@ -2,7 +2,7 @@
 /* command.h: runs a command for `weir run', `weir record' and `weir tune': starts the command with a library of
  * weir, and ends this process in the way in which the command ended.
  *
- * This file must not know why the command runs or the purpose of the library.
+ * This file must not depend on what the command or the library does.
  */
 #ifndef WEIR_CLI_COMMAND_H
 #define WEIR_CLI_COMMAND_H
@@ -11,10 +11,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The exit codes of `weir run' and `weir record', which are those of env(1).  EXIT_USAGE: wrong usage.  EXIT_OWN:
- * weir itself failed.  EXIT_NOT_RUN: the command exists, but cannot be run.  EXIT_NOT_FOUND: the command does not
- * exist. */
-enum { EXIT_USAGE = 2, EXIT_OWN = 125, EXIT_NOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+/* The exit codes of `weir run' and `weir record' if they do not run the command; env(1) has the same codes. */
+enum { EXIT_USAGE = 2, EXIT_WEIR_FAILED = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
 /* Finds the file of a program, as execvp(3) does, and writes its path to `path'.  Returns 1 on success.  If there is
  * no such file or it cannot be run, sets errno, writes the name to `path' and returns 0. */
@@ -27,35 +25,32 @@ int command_start(char **command, pid_t *started);
 int command_report_failure(const char *by, const char *name, int error);
 /* Stops passing signals on to the command.  Must be called after waitpid(2) has returned the command's status. */
 void command_stop_forwarding(void);
-/* Returns 1 if a signal has told this process to end, else 0.  A signal from the terminal counts only after the
- * command has ended, because the terminal sends it to the command, too. */
+/* Returns 1 if a signal has told this process to end, else 0.  While the command runs, signals from the terminal (^C)
+ * are ignored, because the terminal sends them to the command, too. */
 int command_should_end(void);
 /* Returns the exit code of the command, whose status waitpid(2) has returned.  If a signal ended the command, ends
  * this process by that signal, too. */
 int command_end_as(int status);
-/* The type of functions that set an environment variable for a command.  `context' is the caller's own data.  Returns 0
- * on success. */
+/* Sets an environment variable for a command.  `context' is the caller's data.  Returns 0 on success. */
 typedef int command_put_function(void *context, const char *name, const char *value);
-command_put_function command_put; /* sets the variable in this process; does not use `context' */
+command_put_function command_put; /* sets the variable in this process; `context' is unused */
 
 /* ---- the library ---- */
 
-/* Finds the library in a build tree, next to this program, or in an installation, and writes its path to `path'.
- * Returns 0 on success.  On failure, sets *why to the reason and returns EXIT_OWN; `path' then has the place that
- * was tried. */
+/* Finds weir's library `name', in the build tree or in an installation, and writes its path to `path'.  Returns 0 on
+ * success.  On failure, sets *why to the reason, sets `path' to the missing file, and returns EXIT_WEIR_FAILED. */
 int preloading_find(const char *name, char *path, size_t bytes, const char **why);
 
-/* Calls `put' for each environment variable that makes a program load the library at its start.  The library comes
- * after the libraries that the user preloads.  A library that is already in LD_PRELOAD is not added again.  Returns
- * 0 on success, 1 if there is no host memory. */
+/* Calls `put' for each environment variable that makes a program load the library at its start.  Appends the library
+ * to the user's LD_PRELOAD, unless it is already in this list.  Returns 0 on success, 1 if there is no host memory. */
 int preloading_set_variables(const char *library, command_put_function *put, void *context);
 
 /* Returns the reason why the dynamic linker does not preload libraries into the program, such as "it is linked
  * statically".  Returns NULL if weir knows no such reason. */
 const char *preloading_why_not(const char *program);
 
-/* Reports a usage error: the arguments contain no command.  If the last flag took a word that the user may have
- * meant as the command, the message names this flag. */
+/* Reports a usage error: the arguments contain no command.  If the last word is the value of a flag, the message says
+ * so, because the user may have meant this word as the command. */
 void preloading_no_command(struct argp_state *state);
 
 #endif

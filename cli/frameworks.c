@@ -46,11 +46,11 @@ static const char *served_without_pools(int serves_plain) {
 
 static void note_other_allocator(const char *variable, const char *is, const char *who,
                                  int serves_plain, FILE *lacks) {
-    fprintf(lacks, "; %s says %s, so %s does not ask CUDA's memory pools: weir serves %s", variable,
+    fprintf(lacks, "; %s is %s, so %s does not use CUDA's memory pools: weir serves %s", variable,
             is, who, served_without_pools(serves_plain));
 }
 
-/* Writes which of JAX's variables about preallocation are set, since weir run does not change these variables. */
+/* Writes which of JAX's variables about preallocation the user has set; weir run does not change them. */
 static void note_unchanged_variables(FILE *notes) {
     static const char *const names[] = {jax_preallocates, "XLA_CLIENT_MEM_FRACTION",
                                         "XLA_PYTHON_CLIENT_MEM_FRACTION"};
@@ -60,8 +60,8 @@ static void note_unchanged_variables(FILE *notes) {
             fprintf(notes, "; %s=%s stays, and is JAX's own", names[i], set_value(names[i]));
 }
 
-/* Returns the name of the allocator that the user chose for JAX, and stores the variable with this choice in
- * *variable.  Returns NULL if the user chose none. */
+/* Returns the allocator that the user chose for JAX, and stores the variable that names it in *variable.  Returns NULL
+ * if the user chose none. */
 static const char *chosen_jax_allocator(const char **variable) {
     static char name[64];
 
@@ -69,8 +69,8 @@ static const char *chosen_jax_allocator(const char **variable) {
     return *variable == jax_allocator ? set_value(jax_allocator) : name;
 }
 
-/* Returns 1 if the name "platform" means JAX's platform allocator, which makes one driver call for each array; else
- * 0.  In JAX 0.10.1 and 0.10.2 the name means JAX's BFC allocator (jax-ml/jax#39145). */
+/* Returns 1 if the name "platform" means an allocator that makes a driver call for each array, else 0.  In JAX 0.10.1
+ * and 0.10.2 it means JAX's BFC allocator (jax-ml/jax#39145). */
 static int has_direct_allocator(const struct version *jax) {
     return !(jax->major == 0 && jax->minor == 10 && (jax->patch == 1 || jax->patch == 2));
 }
@@ -81,9 +81,8 @@ int frameworks_need_version(void) {
     return is && strcasecmp(is, "platform") == 0;
 }
 
-/* Sets the variables of JAX for frameworks_set_variables().  JAX accepts the name of its allocator in upper and lower
- * case.  It preallocates with every allocator except platform.  Returns 0 on success, 1 if there is no host memory.
- */
+/* Sets the variables of JAX, as frameworks_set_variables() does.  JAX preallocates with every allocator except
+ * "platform", whose name may be in upper or lower case. */
 static int set_jax_variables(command_put_function *put, void *context, int serves_plain,
                              int preallocates, const struct version *jax, FILE *lacks,
                              FILE *notes) {
@@ -93,23 +92,23 @@ static int set_jax_variables(command_put_function *put, void *context, int serve
     if (is && strcasecmp(is, jax_pools) != 0) {
         note_other_allocator(variable, is, "JAX", serves_plain, lacks);
         if (strcasecmp(is, "platform") != 0)
-            fputs(", and what it preallocates is its own", lacks);
+            fputs(", and does not preallocate for it", lacks);
         else if (!has_direct_allocator(jax))
-            fprintf(lacks, ", and JAX %s takes that for bfc, so what it preallocates is its own",
+            fprintf(lacks, ", which means bfc in JAX %s; weir does not preallocate for it",
                     jax->text);
         return 0;
     }
     if (!put && !is)
         note_unchanged_variables(notes);
     if (put && range)
-        fprintf(lacks, "; weir does not know JAX %s: it sets what JAX %s need, %s=%s", jax->text,
-                range, jax_allocator, jax_pools);
+        fprintf(lacks, "; weir does not support JAX %s: it sets the variable for JAX %s, %s=%s",
+                jax->text, range, jax_allocator, jax_pools);
     if (set_if_unset(put, context, jax_allocator, jax_pools) != 0)
         return 1;
     if (preallocates)
         return set_if_unset(put, context, jax_preallocates, "false");
     if (put && !set_value(jax_preallocates))
-        fprintf(notes, "; WEIR_COMPAT=0: JAX preallocates, by its own variables");
+        fprintf(notes, "; WEIR_COMPAT=0: JAX itself preallocates, according to its own variables");
     return 0;
 }
 
@@ -129,7 +128,7 @@ void frameworks_note_prealloc(const char *name, const char *amount, int chooses_
     int of_tf =
         strncmp(name, "TF_", 3) == 0 && (tf ? strcmp(tf, tf_pools) == 0 : chooses_allocators);
 
-    fprintf(notes, "; weir preallocates %s for %s, as %s says", amount,
+    fprintf(notes, "; weir preallocates %s for %s, because of %s", amount,
             !of_tf   ? "JAX"
             : of_jax ? "JAX and TensorFlow"
                      : "TensorFlow",
@@ -138,17 +137,17 @@ void frameworks_note_prealloc(const char *name, const char *amount, int chooses_
 
 /* ---- PyTorch ---- */
 
-/* Writes a note about the allocator of PyTorch, if a variable chooses it.  weir run sets no variable of PyTorch:
- * without such a variable, weir becomes PyTorch's allocator when PyTorch starts. */
+/* Writes a note if a variable chooses the allocator of PyTorch, since weir then does not become this allocator. */
 static void note_torch(int serves_plain, FILE *notes) {
     const char *name = weir__shim_disabled_by();
     size_t length = 0;
     const char *option = name ? weir__torch_option(getenv(name), "backend", &length) : NULL;
 
     if (option && memmem(option, length, "cudaMallocAsync", strlen("cudaMallocAsync")))
-        fprintf(notes, "; %s has PyTorch use cudaMallocAsync: weir serves its tensors", name);
+        fprintf(notes, "; PyTorch uses cudaMallocAsync because of %s: weir serves its tensors",
+                name);
     else if (name)
-        fprintf(notes, "; %s has PyTorch use its own allocator: weir serves %s", name,
+        fprintf(notes, "; PyTorch uses its own allocator because of %s: weir serves %s", name,
                 served_without_pools(serves_plain));
 }
 
@@ -162,9 +161,9 @@ int frameworks_set_variables(command_put_function *put, void *context, int serve
 
 /* ---- versions ---- */
 
-/* A framework: its name, the patterns for the folders of its packages, and the versions that weir knows.  `first'
- * and `last' are 1000 * major + minor, and `range' is a text for messages.  If `range' is NULL, weir knows all
- * versions.  `served_without_pools' says which memory weir serves. */
+/* The frameworks: patterns for the folders of their packages, and the versions that weir supports, as 1000 * major +
+ * minor and as text.  If `range' is NULL, weir supports all versions.  `served' is a text: the memory of the
+ * framework that comes from weir. */
 static const struct known {
     const char *name, *pattern, *other_pattern;
     int first, last;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* groups.h: process groups: the flags --group and --group-limit of `weir run', and the table of `weir top --group'.
  *
- * This file must not know the use of a member's memory.
+ * This file must not depend on what the members of a group use memory for.
  */
 #ifndef WEIR_CLI_GROUPS_H
 #define WEIR_CLI_GROUPS_H
@@ -11,18 +11,16 @@
 
 #include "cli/command.h"
 
-/* The values of the flags --group and --group-limit.  A value is NULL if the user did not give the flag; the value
- * of the environment variable then applies. */
+/* The values of the flags --group and --group-limit.  NULL means the value of the environment variable. */
 struct group_flags {
     const char *name, *limit;
 };
 
-/* Checks the values of the flags and the environment.  If the group already has members, the group's limit must be
- * equal to the value of the flag.  If the group has neither a limit nor members, prints a warning, because another
- * process may set the limit before the program starts.  Returns 0 on success.  On failure, writes the reason to
- * `message' and returns -1. */
+/* Checks the flags and the environment.  If the group already has members, the given limit must be the group's limit.
+ * If the group has neither members nor a limit, only prints a warning, because another process may still set a limit.
+ * Returns 0 on success.  On failure, writes the reason to `message' and returns -1. */
 int group_flags_check(const struct group_flags *flags, char *message, size_t bytes);
-/* Calls `put' to set the environment variables for the flags that the user gave.  Returns 0 on success. */
+/* Calls `put' for the environment variable of each flag that the user gave.  Returns 0 on success. */
 int group_flags_put(const struct group_flags *flags, command_put_function *put, void *context);
 
 /* Returns 1 if the group has members on any device, 0 if not. */

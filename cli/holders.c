@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* holders.c: see holders.h.  Every process reports the free memory of its device; the latest report counts. */
+/* holders.c: see holders.h. */
 #include "cli/holders.h"
 
 #include <inttypes.h>
@@ -12,10 +12,10 @@
 #include "cli/common/jsonfile.h"
 #include "config/settings.h"
 
-/* The longest time that a process needs to answer, unless it is stopped or very busy. */
+/* A process that has not reported its memory after this time is shown as silent. */
 #define SILENCE_NS UINT64_C(300000000)
 #define PAUSE_NS UINT64_C(10000000)
-/* The default priority of a process, which the table does not show. */
+/* The default of the setting `priority'.  The table shows only other values. */
 enum { USUAL_PRIORITY = 100 };
 
 /* Appends a device with this name.  Returns the device, or NULL if there is no host memory. */
@@ -74,8 +74,8 @@ static int is_unresponsive(const struct holders_device *d, const struct weir_reg
     return e->as_of_ns < d->requested_ns;
 }
 
-/* Returns 1 if the process answers, so that all its figures are current; else 0.  For a process that does not
- * answer, only its limit and its reserved memory are current, because it writes these figures at each change. */
+/* Returns 1 if all figures of the process are current, else 0.  The limit and the reserved memory of a process are
+ * always current, because it writes them at each change; it writes other figures only on request. */
 static int are_figures_current(const struct holders_device *d, const struct holders_process *p) {
     return !p->is_stopped && !is_unresponsive(d, &p->entry);
 }
@@ -106,8 +106,8 @@ static void store_group_names(const char *name, void *device) {
     free(members);
 }
 
-/* Reads the reports of all processes on a device.  Returns 1 if all of them have reported since `requested_ns', 0
- * if not. */
+/* Reads the reports of all processes on a device.  The free memory of the device is that of the latest report.  Returns
+ * 1 if all processes have reported since `requested_ns', 0 if not. */
 static int read_entries(struct holders_device *d, uint64_t requested_ns) {
     uint64_t latest = 0, reserve = 0;
     struct weir_slot_file registry;
@@ -194,7 +194,7 @@ void holders_print(FILE *file, const struct holders *h) {
         const struct holders_device *d = &h->devices[i];
 
         if (d->total > 0)
-            fprintf(file, "device %s: %s, used %s, of that not by weir %s\n", d->name,
+            fprintf(file, "device %s: %s, used %s, of this not by weir %s\n", d->name,
                     WEIR_SHOWN(d->total), WEIR_SHOWN(d->used), WEIR_SHOWN(d->used_by_others));
         else if (d->count > 0)
             fprintf(file, "device %s: unknown\n", d->name);

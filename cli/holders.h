@@ -3,7 +3,7 @@
  * weir report their memory in registries (lib/ipc/registry.h).  A single figure sums up the memory of all other
  * processes.
  *
- * This file must not know drivers or the commands that show the processes.
+ * This file must not call the driver.
  */
 #ifndef WEIR_CLI_HOLDERS_H
 #define WEIR_CLI_HOLDERS_H
@@ -17,40 +17,37 @@
 struct holders_process {
     struct weir_registry_entry entry;
     int is_stopped;
-    /* The process group to which the process belongs on this device, or "" if it belongs to none. */
+    /* The name of the process group on this device, or "" if the process belongs to none. */
     char group[WEIR_GROUP_NAME + 1];
 };
 
 struct holders_device {
     char name[WEIR_REGISTRY_DEVICE];
-    /* The device memory in bytes, the used part, and the part of it that is not weir's; unknown if `total' is 0. */
+    /* The memory of the device, in bytes.  If `total' is 0, all three figures are unknown. */
     uint64_t total, used, used_by_others;
     size_t count;
     struct holders_process *processes;
-    uint64_t requested_ns; /* a process that has not reported since this time does not answer */
+    uint64_t requested_ns; /* processes without a report since this time are shown as silent */
 };
 
-/* All devices with their processes.  A zeroed struct has no devices. */
+/* All devices with their processes.  Zeroed before the first call of holders_query(). */
 struct holders {
     struct holders_device *devices;
     size_t count;
-    /* The time of the last request to report, which processes may still answer. */
-    uint64_t requested_ns;
-    /* The time of an earlier request to report, which all processes have had time to answer. */
+    uint64_t requested_ns; /* the time of the last request that all processes report their memory */
+    /* The time of an earlier request.  A process without a report since then does not answer. */
     uint64_t since_ns;
 };
 
-/* Asks all processes to report their memory, and replaces the figures in `h'.  If `wait_ns' is 0, does not wait: the
- * figures are those of earlier reports, and the next call reads the new ones.  Otherwise waits `wait_ns' for the
- * reports, and up to 0.3 seconds in all if reports are missing. */
+/* Asks all processes under weir to report their memory, and reads the reports into `h'.  If `wait_ns' is 0, reads
+ * earlier reports.  Otherwise waits `wait_ns' for new reports, and up to 0.3 seconds in all if some are missing. */
 void holders_query(struct holders *h, uint64_t wait_ns);
-/* Returns 1 if a process has reported how much memory of the device is used, 0 if not. */
+/* Returns 1 if the used memory of the device is known from a report, 0 if not. */
 int holders_has_usage(const struct holders *h, const char *device);
-/* Stores how much memory of a device is used, as the driver says.  Used if no process has reported this figure.  If
- * there is no host memory, the device is left out. */
+/* Stores the used memory of a device that has no report, as read from the driver.  Does nothing if there is no host
+ * memory. */
 void holders_set_usage(struct holders *h, const char *device, uint64_t total, uint64_t used);
-/* Prints a table of processes for each device.  For a device without processes, prints only its memory, if this is
- * known. */
+/* Prints the memory of each device, and a table of its processes. */
 void holders_print(FILE *file, const struct holders *h);
 /* Returns the devices and their processes as a JSON array.  Returns NULL if there is no host memory. */
 json_t *holders_json(const struct holders *h);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* info.c: `weir info': shows the driver, the devices and the settings.
  *
- * weir info always says whether there is a CUDA driver.  It shows the device model only if the user chose the model,
+ * weir info always shows whether there is a CUDA driver.  It shows the device model only if the user chose the model,
  * or if there is no GPU.
- *
- * This file must not know other subcommands or effects of options.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,43 +22,40 @@
 #include "cli/holders.h"
 #include "config/amount.h"
 
-#define ANSWER_NS UINT64_C(30000000) /* the time that processes have to report their memory */
+#define ANSWER_NS                                                                                  \
+    UINT64_C(30000000) /* the time for which weir info waits for reports of processes */
 
-enum { MOST_DEVICES = 64 };
+enum { MAX_DEVICES = 64 };
 
 struct device_facts {
     char name[96];
     char uuid[WEIR_UUID_BYTES]; /* the UUID of the device, or "" if it is not known */
     uint64_t total;
     uint64_t free;
-    int has_free; /* set if `free' is known; to read it, weir needs a context on the device */
+    int has_free; /* set if `free' is known, for which weir needs a context on the device */
     int has_pools;
-    char peers[MOST_DEVICES]; /* peers[i] is 1 if this device can access the memory of device i */
+    char peers[MAX_DEVICES]; /* peers[i] is 1 if this device can access the memory of device i */
 };
 
 struct info {
     struct weir_cli_settings settings;
     struct weir_cli_device device;
-    /* The source of the preallocation if it comes from a profile, such as "profile of 3 runs". */
+    /* The source of a preallocation from a profile, such as "profile of 3 runs", or "". */
     char profile[64];
-    /* If the limit is below a preallocation that another program's variable sets: the bytes that weir preallocates
-     * in fact.  Otherwise 0. */
-    uint64_t held;
-    /* The reason why there is no CUDA driver, or "" if there is a driver. */
-    struct weir_driver_failure no_cuda;
-    struct device_facts devices[MOST_DEVICES];
+    /* What weir preallocates if a framework's variable asks for more than the limit, else 0. */
+    uint64_t limited_prealloc;
+    struct weir_driver_failure no_cuda; /* the reason why there is no CUDA driver */
+    struct device_facts devices[MAX_DEVICES];
     int count;
-    int all;       /* set if advanced settings are shown, too (--all) */
-    int json;      /* set if the output is JSON (--json) */
-    int processes; /* set if only the processes on each device are shown (--processes) */
-    /* The file for the JSON.  If it is NULL, the JSON goes to standard output, and no table is printed. */
+    int all, json, processes; /* set if the user gave --all, --json, --processes */
+    /* The file of --json, or NULL for JSON instead of the table on standard output. */
     const char *file;
 };
 
 /* ---------------------------------------------------------------- gathering ---- */
 
-/* Reads the free memory of a device into *out.  Retains the primary context of the device for this, and releases it
- * afterwards.  Returns 1 on success, 0 on failure. */
+/* Stores the free memory of a device in *out.  Retains the primary context of the device meanwhile.  Returns 1 on
+ * success, 0 on failure. */
 static int query_free_memory(const struct weir_driver *driver, CUdevice handle, uint64_t *out) {
     CUcontext context, popped;
     size_t free_bytes = 0, total;
@@ -94,7 +89,8 @@ static void gather_device(const struct weir_driver *driver, int ordinal, struct 
     out->has_free = query_free_memory(driver, handle, &out->free);
 }
 
-/* Stores for each device which other devices' memory it can access.  Stores nothing if the driver cannot tell. */
+/* Stores for each device the other devices whose memory it can access.  Does nothing if the driver does not report
+ * it. */
 static void gather_peers(struct info *info) {
     const struct weir_driver *driver = info->device.driver;
     CUdevice handle, other;
@@ -112,7 +108,7 @@ static void gather_peers(struct info *info) {
         }
 }
 
-/* Switches the per-stream caches off if the driver has no stream ids, as an allocator would do. */
+/* Switches the per-stream caches off if the driver has no stream ids, as a new allocator does. */
 static void disable_caches_without_ids(struct info *info) {
     weir_options *options = &info->settings.options;
     weir_options completed;
@@ -126,7 +122,7 @@ static void disable_caches_without_ids(struct info *info) {
     info->settings.sources.of[WEIR_SETTING_CACHE] = "driver";
 }
 
-/* If the user named no engine, sets the engine that an allocator would choose on this device. */
+/* If the user named no engine, sets the engine that a new allocator chooses on this device. */
 static void choose_engine(struct info *info) {
     weir_options *options = &info->settings.options;
     CUdevice handle;
@@ -139,7 +135,7 @@ static void choose_engine(struct info *info) {
         info->settings.sources.of[WEIR_SETTING_ENGINE] = "device";
 }
 
-/* If the settings name a profile, sets the preallocation that an allocator would learn from this profile. */
+/* If the settings name a profile, sets the preallocation that a new allocator reads from this profile. */
 static void read_profile_prealloc(struct info *info) {
     weir_options *options = &info->settings.options, completed;
     struct device_facts facts = {0};
@@ -158,7 +154,7 @@ static void read_profile_prealloc(struct info *info) {
     target = learn ? weir__profile_target(&learn->known) : 0;
     gather_device(info->device.driver, info->device.ordinal, &facts);
     memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
-    /* The value of --prealloc-min may be larger than the target of the profile. */
+    /* --prealloc-min may be larger than the preallocation of the profile. */
     if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) {
         options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES};
         snprintf(info->profile, sizeof info->profile, "profile of %llu run%s",
@@ -168,8 +164,8 @@ static void read_profile_prealloc(struct info *info) {
     weir__run_profile_close(learn);
 }
 
-/* Checks the settings as an allocator would.  Returns 0 on success.  If a setting is wrong, the library logs the
- * reason, and the function returns 1.  A driver call that fails does not count, because it may succeed when the
+/* Checks the settings as a new allocator does.  Returns 0 if they are right.  If a setting is wrong, the library logs
+ * the reason, and the function returns 1.  Ignores driver calls that fail, because they may succeed later, when the
  * device has more free memory. */
 static int check_settings(struct info *info) {
     weir_options options = info->settings.options;
@@ -181,11 +177,11 @@ static int check_settings(struct info *info) {
     if (weir__allocator_check_on(info->device.driver, &options, &prealloc, NULL, 0) != WEIR_OK)
         return weir_last_driver_result() == 0;
     if (weir__framework_prealloc(&options) && prealloc < asked)
-        info->held = prealloc;
+        info->limited_prealloc = prealloc;
     return 0;
 }
 
-/* Reads all facts that weir info shows.  Returns 0 on success.  On failure, prints a message and returns the exit
+/* Reads everything that weir info shows.  Returns 0 on success.  On failure, prints a message and returns the exit
  * code. */
 static int read_info(struct info *info) {
     int code;
@@ -204,14 +200,14 @@ static int read_info(struct info *info) {
         snprintf(info->no_cuda.text, sizeof info->no_cuda.text, "%s", info->device.why_not);
     else if (strcmp(info->device.driver->name, "cuda") != 0)
         weir__driver_open("cuda", &info->no_cuda);
-    info->count = info->device.count < MOST_DEVICES ? info->device.count : MOST_DEVICES;
+    info->count = info->device.count < MAX_DEVICES ? info->device.count : MAX_DEVICES;
     for (int i = 0; i < info->count; i++)
         gather_device(info->device.driver, i, &info->devices[i]);
     gather_peers(info);
     return 0;
 }
 
-/* Converts a setting that is a share of the device's memory to bytes.  Returns 0 if the setting is not a share. */
+/* Returns the bytes of a setting that is a percentage of the device's memory, or 0 if it is no percentage. */
 static uint64_t share_in_bytes(const struct info *info, enum weir_setting setting) {
     const struct device_facts *facts = &info->devices[info->device.ordinal];
     struct weir_device_memory memory = {info->device.total, facts->free};
@@ -257,11 +253,12 @@ static void print_info_device(const struct info *info, int i) {
     printf("    memory pools  %s\n", facts->has_pools ? "yes" : "no");
 }
 
-/* Prints a table of the devices: "yes" if the device of the line can access memory of the device of the column. */
+/* Prints for each pair of devices whether the first can access memory of the second. */
 static void print_peers(const struct info *info) {
     if (info->count < 2)
         return;
-    printf("\npeers (the device of the line reaches memory of that of the column)\n     ");
+    printf("\npeers (yes: the device of the row can access memory of the device of the column)\n   "
+           "  ");
     for (int i = 0; i < info->count; i++)
         printf(" %3d", i);
     printf("\n");
@@ -273,8 +270,8 @@ static void print_peers(const struct info *info) {
     }
 }
 
-/* Returns 1 if the table shows the setting, else 0.  With --all the table shows all settings.  Otherwise it shows
- * settings that have been set, and those that are not advanced. */
+/* Returns 1 if the table shows the setting, else 0.  Without --all it shows settings that the user has set, and those
+ * that are not advanced. */
 static int is_setting_shown(const struct info *info, int setting) {
     return info->all || info->settings.sources.of[setting] ||
            !weir__setting_row((enum weir_setting)setting)->is_advanced;
@@ -296,13 +293,14 @@ static void print_settings(const struct info *info) {
         weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
         used = (size_t)snprintf(value, sizeof value, "%s%s%s", text, share > 0 ? " = " : "",
                                 share > 0 ? WEIR_SHOWN(share) : "");
-        if (i == WEIR_SETTING_PREALLOC && info->held > 0)
-            snprintf(value + used, sizeof value - used, ", held to %s", WEIR_SHOWN(info->held));
+        if (i == WEIR_SETTING_PREALLOC && info->limited_prealloc > 0)
+            snprintf(value + used, sizeof value - used, ", reduced to %s",
+                     WEIR_SHOWN(info->limited_prealloc));
         printf("  %-21s %-22s %s\n", weir__setting_row((enum weir_setting)i)->name, value,
                source_of(info, i));
     }
     if (left > 0)
-        printf("  %d more have their defaults: weir info --all\n", left);
+        printf("  %d more settings have their defaults: weir info --all\n", left);
 }
 
 static void print_table(const struct info *info) {
@@ -332,8 +330,8 @@ static void print_table(const struct info *info) {
 
 /* --------------------------------------------------------------------- JSON ---- */
 
-/* Returns the driver as a JSON object, or NULL if there is no host memory.  The functions here pass values to
- * json_pack() without a check, because json_pack() fails if a value is NULL. */
+/* Returns a JSON object about the driver, or NULL if there is no host memory: json_pack() fails if one of its values is
+ * NULL. */
 static json_t *json_driver(const struct weir_driver *driver) {
     json_t *capabilities = json_array();
     char version[32];
@@ -369,14 +367,14 @@ static json_t *json_device(const struct info *info, int ordinal) {
 static json_t *json_setting(const struct info *info, int i) {
     const char *variable = weir__setting_row((enum weir_setting)i)->variable;
     uint64_t share = share_in_bytes(info, (enum weir_setting)i);
-    uint64_t held = i == WEIR_SETTING_PREALLOC ? info->held : 0;
+    uint64_t limited = i == WEIR_SETTING_PREALLOC ? info->limited_prealloc : 0;
     char text[WEIR_SHOW_BYTES];
 
     weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
     return json_pack("{s:s, s:o*, s:o*, s:s, s:s}", "value", text, "bytes",
                      share > 0 ? json_integer((json_int_t)share) : NULL, "held_to",
-                     held > 0 ? json_integer((json_int_t)held) : NULL, "source", source_of(info, i),
-                     "variable", variable);
+                     limited > 0 ? json_integer((json_int_t)limited) : NULL, "source",
+                     source_of(info, i), "variable", variable);
 }
 
 static json_t *json_info(const struct info *info) {
@@ -401,8 +399,7 @@ static json_t *json_info(const struct info *info) {
 
 /* ------------------------------------------------------------------ command ---- */
 
-/* Handles the flag --json: stores that the user wants JSON, and its file.  Stores no file for "-", which is standard
- * output. */
+/* Reads the flag --json and the name of its file.  Without a name, or with "-", the JSON goes to standard output. */
 static void read_json_flag(struct argp_state *state, const char *flag, const char *text,
                            void *field) {
     struct info *info = state->input;
@@ -438,8 +435,8 @@ static error_t parse_info_argument(int key, char *argument, struct argp_state *s
     }
 }
 
-/* Finds the processes on each device.  If no process under weir has reported how much memory of a device is used,
- * asks the driver.  Does not ask the device model, unless it is shared between processes. */
+/* Finds the processes on each device.  If no process under weir has reported the used memory of a device, reads it from
+ * the driver; but not from the device model, unless processes share the model. */
 static void find_info_processes(const struct info *info, struct holders *holders) {
     const struct weir_driver *driver = info->device.driver;
 
@@ -467,7 +464,7 @@ static void print_processes(const struct holders *holders) {
         count += holders->devices[i].count;
     holders_print(stdout, holders);
     if (count == 0)
-        printf("no process under weir has memory of a device\n");
+        printf("no process under weir uses memory of a device\n");
 }
 
 int weir_cmd_info(int argc, char **argv) {

@@ -31,11 +31,13 @@ weir_SOURCES = \
 	cli/formats/rmm.c \
 	cli/report/report.c \
 	cli/report/report.h \
+	cli/replay/benchmark.c \
+	cli/replay/benchmark.h \
+	cli/replay/binary_trace.c \
+	cli/replay/binary_trace.h \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
 	cli/replay/child.c \
-	cli/replay/contest.c \
-	cli/replay/contest.h \
 	cli/replay/configuration.c \
 	cli/replay/configuration.h \
 	cli/replay/configuration_raw.c \
@@ -46,8 +48,6 @@ weir_SOURCES = \
 	cli/replay/result.c \
 	cli/replay/result.h \
 	cli/replay/table.c \
-	cli/replay/tape.c \
-	cli/replay/tape.h \
 	cli/bench.c \
 	cli/command.c \
 	cli/command.h \

@@ -7,9 +7,9 @@
  *
  * The command may end before processes that it started.  If such a process requests memory within GRACE_NS after the
  * end of the command, weir record records it until it ends.  A process whose first request is later is not recorded,
- * and reports so itself.  This process is a subreaper (prctl(2)), so these processes become its children.
+ * and prints a message.  weir record is a subreaper (prctl(2)), so these processes become its children.
  *
- * This file must not know which calls are recorded or the syntax of the lines.
+ * This file must not depend on which calls are recorded, or on the format of a trace.
  */
 #include <argp.h>
 #include <ctype.h>
@@ -52,20 +52,18 @@
 
 enum { BOARD_FOLDERS = 2 };
 
-/* The folders in which weir record makes its own folders, in the order in which weir record tries them. */
+/* The places for the folder of this recording, in the order in which weir record tries them. */
 static const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
 
+/* The file that all recorded processes share with weir record (record_ring.h), and its folders. */
 static struct board {
     struct weir_record_board *map;
-    /* The descriptor of the board's file (record_ring.h), on which weir record holds a lock. */
-    int fd;
-    /* The number of spare files in the board; a copy, since a recorded process may overwrite the board. */
+    int fd; /* weir record holds a lock on this descriptor of the shared file */
+    /* The number of spare areas for processes in the shared file; a copy, since a process may overwrite the file. */
     uint32_t spares;
     uint64_t searched_files; /* the value of map->files at the last search for new files */
-    /* Set for each spare file that is in use and that weir record has found. */
-    uint8_t is_adopted[WEIR_RECORD_SPARES];
-    /* The number of unrecorded processes that weir record has reported to the user so far. */
-    uint32_t reported;
+    uint8_t has_trace[WEIR_RECORD_SPARES]; /* set for each spare area whose process has a trace */
+    uint32_t reported; /* how many unrecorded processes weir record has reported to the user */
     /* The paths of the outer folders, or "" if a folder could not be made. */
     char outer[BOARD_FOLDERS][96];
     char folders[BOARD_FOLDERS][136]; /* the paths of the inner folders */
@@ -73,22 +71,19 @@ static struct board {
 
 enum {
     PAUSE_US = 1000,
-    /* If one pass of the main loop reads this many events, the next pass follows without a pause. */
+    /* After this many events in one pass, the main loop does not pause. */
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4,
-    /* The largest number of events of one process that may wait to be written. */
-    MOST_WAITING = 1 << 17,
-    /* The number of processes whose end one pass of the main loop checks.  Each check walks over all locks. */
+    MAX_WAITING = 1 << 17, /* the events of one process that may wait to be written */
+    /* One pass of the main loop checks at most this many processes for their end, since a check is slow. */
     ENDS_AT_ONCE = 16,
-    /* An upper bound for the time until other processors see a store to memory. */
-    SLACK_NS = 2000000,
-    /* The time that processes have, after the end of the command, to end as well or to make a first request. */
+    SLACK_NS = 2000000, /* after this time, a store to memory is visible to all processors */
+    /* After the command has ended, its other processes have this time to end or to make a first request. */
     GRACE_NS = 1000000000,
-    /* The number of descriptors that stay free for files other than traces. */
-    KEPT_DESCRIPTORS = 16
+    SPARE_DESCRIPTORS = 16 /* for files other than traces */
 };
 
-/* Events that were read from one ring and not written to the trace yet, in order.  An event waits until no thread
- * can still record an event with an earlier time.  The waiting events are events[first] to events[end - 1]. */
+/* A queue of events from one ring, events[first] to events[end - 1].  An event waits here until no thread can still
+ * record an earlier event. */
 struct waiting {
     struct weir_record_event *events;
     size_t first, end, room;
@@ -98,49 +93,42 @@ struct process {
     struct weir_record_file *file;
     struct weir_record_ring *rings[WEIR_RECORD_RINGS];
     int id, has_ended;
-    /* The index of the process in record.lines.  Processes are counted when weir record adopts them, which means
-     * that it begins a trace for them. */
-    size_t order;
-    uint64_t start; /* the time at which the trace of the process begins */
-    char *path;
-    /* The command line of the process, or "" if it is not known. */
+    size_t order;   /* an index of record.summaries: the number of traces that began earlier */
+    uint64_t start; /* the time at which the trace begins */
+    char *path;     /* of the trace */
+    /* The command line of the process, or "" if it is unknown. */
     char command[WEIR_RECORD_COMMAND_BYTES];
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
-    size_t count; /* the number of events in `waiting' */
-    /* All events before this time have been read from the rings. */
-    uint64_t complete_until;
+    size_t count;            /* the number of events in `waiting' */
+    uint64_t complete_until; /* all events before this time have been read from the rings */
     uint64_t last_us;
     struct tracing tracing;
 };
 
 static struct record {
-    const char *path;
-    /* The descriptor of the file `path', or -1 after a process has got it for its trace. */
-    int file;
-    int is_made; /* set if weir record has created the file `path' */
+    const char *path; /* of the first trace */
+    int file;         /* the descriptor of this file until the first trace begins, then -1 */
+    int is_made;      /* set if weir record has created this file */
     int marks_at_sync, callers;
-    const char *ranges; /* the pattern for the names of NVTX ranges that end iterations, or NULL */
+    const char *ranges; /* a pattern: NVTX ranges with such names end iterations, or NULL */
     uint64_t limit;
     char **command;
-    struct weir_record_file **found; /* the files of processes for which no trace has begun yet */
+    struct weir_record_file **found; /* the events of processes that have no trace yet */
     size_t found_count, found_room;
-    struct process **processes; /* the processes whose traces are being written */
+    struct process **processes; /* running processes that have a trace */
     size_t live, room;
-    /* For each adopted process: the line that is printed at the end, or NULL. */
-    char **lines;
-    size_t count, line_room; /* the number of processes for which a trace was begun */
-    /* A map from each process id to the number of adopted processes that had this id. */
+    char **summaries;           /* for each trace: a line to print at the end, or NULL */
+    size_t count, summary_room; /* `count' is the number of traces */
+    /* A map from a process id to the number of traces of processes with this id. */
     struct weir_map ids;
     uint64_t lost_events, lost_processes;
-    uint64_t ended_ns; /* the time at which the command ended, or 0 while it runs */
-    /* The last time, after the end of the command, at which a recorded process was running. */
-    uint64_t present_ns;
-    uint64_t wanted_ns; /* the last time at which no signal had told weir record to end */
+    uint64_t ended_ns;            /* the time at which the command ended, or 0 while it runs */
+    uint64_t last_running_ns;     /* the last time at which a recorded process was running */
+    uint64_t last_unsignalled_ns; /* the last time at which no signal had told weir record to end */
     int has_reported_running;
-    /* Set if a trace could not begin at once because too many descriptors were open. */
-    int is_short;
+    int lacked_descriptors; /* set if a trace began late because too many files were open */
     int has_counter, failed;
-    /* The time by the processor's counter and by the clock: at the beginning, and at the last read. */
+    /* The first and the last read of the processor's counter, and the clock at both times. */
     uint64_t first_time, first_ns, now_time, now_ns;
 } record;
 
@@ -151,22 +139,21 @@ static int fail_record(int code, const char *what, const char *why) {
 
 /* ---------------------------------------------------------------------- folders ---- */
 
-/* weir record and the recorded processes share files in a folder with two levels.  Everybody may enter the outer
- * folder, but only the user of weir record may list it.  Its name contains the process id of weir record, so that a
- * later weir record can remove it if this process is killed.  The name of the inner folder is random, so that only
- * the command's processes know it, whichever user they run as.  They may write to the board, but cannot remove a
- * file of another user. */
+/* weir record shares files with the recorded processes, which may run as other users.  The files are in a folder with a
+ * random name, which only these processes know, inside a folder that only the user of weir record can list.  The name
+ * of this outer folder contains the process id of weir record, so a later weir record can remove it if this process is
+ * killed. */
 
-/* Set when a recorded process has truncated a file that it shares with weir record. */
-static volatile sig_atomic_t is_cut;
+/* Set if a recorded process has truncated a file that it shares with weir record. */
+static volatile sig_atomic_t is_truncated;
 
-/* Handles SIGBUS: a recorded process has truncated a shared file, and this process read a lost page.  Maps an empty
- * page at the address, because otherwise weir record would end. */
+/* Handles SIGBUS, which this process gets when it reads a shared file that a recorded process has truncated.  Maps an
+ * empty page at the address, so that weir record goes on. */
 static void replace_lost_page(int number, siginfo_t *info, void *context) {
     uintptr_t bytes = (uintptr_t)getpagesize(), page = (uintptr_t)info->si_addr & ~(bytes - 1);
 
     (void)context;
-    is_cut = 1;
+    is_truncated = 1;
     if (info->si_code != BUS_ADRERR ||
         mmap((void *)page, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
              -1, 0) == MAP_FAILED)
@@ -189,9 +176,9 @@ static void remove_folders(const char *outer) {
     (void)rmdir(outer);
 }
 
-/* Removes the folders of earlier recordings by this user whose weir record was killed.  Another user can neither
- * create a folder that belongs to this user, nor replace one, because `place' has the sticky bit. */
-static void remove_left_folders(const char *place) {
+/* Removes the folders of this user's earlier recordings whose weir record was killed.  In `place', which has the sticky
+ * bit, another user cannot replace a folder of this user. */
+static void remove_abandoned_folders(const char *place) {
     DIR *folder = opendir(place);
     struct dirent *entry;
 
@@ -213,8 +200,9 @@ static void remove_left_folders(const char *place) {
         closedir(folder);
 }
 
-/* Creates the outer and the inner folder with the index i.  Returns 0 on success, an errno on failure. */
-static int make_hidden_folder(int i) {
+/* Creates a folder for shared files, and an outer folder for it, at board_places[i].  Returns 0 on success, an errno on
+ * failure. */
+static int make_private_folder(int i) {
     char *outer = board.outer[i], *inner = board.folders[i];
     uint64_t random[2];
     int error;
@@ -237,7 +225,7 @@ static int make_hidden_folder(int i) {
     return error;
 }
 
-/* Creates the file of the board in the folder, and reserves all of its memory.  Returns 0 on success, an errno on
+/* Creates the file `board' in the folder, and reserves all of its memory.  Returns 0 on success, an errno on
  * failure. */
 static int make_board(const char *folder, uint32_t spares) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -274,8 +262,8 @@ static void board_end(void) {
         remove_folders(board.outer[i]);
 }
 
-/* Creates the folders and the board, and locks the board as the recorder.  If memory is short, creates a board
- * without spare files.  Returns 0 on success, an errno on failure. */
+/* Creates the folders and the file that all recorded processes share, and locks this file.  If memory is short, the
+ * file has no spare areas for processes.  Returns 0 on success, an errno on failure. */
 static int board_begin(void) {
     static const uint32_t spares[] = {WEIR_RECORD_SPARES, 0};
     const struct sigaction lost = {.sa_sigaction = replace_lost_page, .sa_flags = SA_SIGINFO};
@@ -284,8 +272,8 @@ static int board_begin(void) {
     (void)sigaction(SIGBUS, &lost, NULL);
 
     for (int i = 0; i < BOARD_FOLDERS; i++) {
-        remove_left_folders(board_places[i]);
-        error = make_hidden_folder(i);
+        remove_abandoned_folders(board_places[i]);
+        error = make_private_folder(i);
     }
     for (size_t j = 0; j < sizeof spares / sizeof spares[0]; j++)
         for (int i = 0; i < BOARD_FOLDERS; i++)
@@ -295,8 +283,7 @@ static int board_begin(void) {
     return error;
 }
 
-/* Maps a file of the inner folders that has this name and size, and unlinks the file.  Returns NULL with errno on
- * failure. */
+/* Maps the shared file with this name and size, and unlinks it.  Returns NULL with errno on failure. */
 static void *board_map(const char *name, size_t bytes) {
     int fd = -1, error;
     void *map = NULL;
@@ -324,8 +311,7 @@ static void *board_map(const char *name, size_t bytes) {
     return map;
 }
 
-/* Appends the file of a process to record.found, where the process waits for its trace.  Returns 0 on success,
- * ENOMEM if there is no host memory. */
+/* Appends the file of a process to record.found.  Returns 0 on success, ENOMEM if there is no host memory. */
 static int append_found_file(struct weir_record_file *file) {
     if (!memory_make_room(&record.found, &record.found_room, record.found_count,
                           sizeof *record.found))
@@ -334,8 +320,8 @@ static int append_found_file(struct weir_record_file *file) {
     return 0;
 }
 
-/* Finds the files that processes have made in the folder, and appends them to record.found.  Returns 0 on success,
- * or an errno if the folder or one of the files cannot be read. */
+/* Finds the new files of processes in the folder, and appends them to record.found.  Returns 0 on success, or an errno
+ * if the folder or one of the files cannot be read. */
 static int find_new_files(const char *path) {
     DIR *folder = *path ? opendir(path) : NULL;
     int error = *path && !folder && errno != ENOENT ? errno : 0;
@@ -366,22 +352,22 @@ static int compare_process_starts(const void *one, const void *other) {
     return a < b ? -1 : a > b;
 }
 
-/* Returns 1 if processes have made files since the last call of board_find_new(), else 0. */
+/* Returns 1 if processes have created files since the last call of board_find_new(), else 0. */
 static int board_has_new(void) {
     return atomic_load(&board.map->files) != board.searched_files;
 }
 
-/* Finds the files that processes have made since the last call, appends them to record.found, and sorts record.found
- * by start time.  Returns 0 on success, or an errno if a file could not be mapped. */
+/* Finds the files that processes have created since the last call, appends them to record.found, and sorts record.found
+ * by the start times of the processes.  Returns 0 on success, or an errno if a file could not be mapped. */
 static int board_find_new(void) {
     int error = 0, failed;
 
     board.searched_files = atomic_load(&board.map->files);
     for (uint32_t i = 0; i < board.spares; i++)
-        if (!board.is_adopted[i] &&
+        if (!board.has_trace[i] &&
             atomic_load(&board.map->spare[i].head.magic) == WEIR_RECORD_MAGIC) {
             failed = append_found_file(&board.map->spare[i]);
-            board.is_adopted[i] = !failed;
+            board.has_trace[i] = !failed;
             error = failed ? failed : error;
         }
     for (int i = 0; i < BOARD_FOLDERS; i++) {
@@ -393,8 +379,8 @@ static int board_find_new(void) {
     return error;
 }
 
-/* Returns 1 if another process has locked any of `length' bytes of the board's file, from the byte `first' on; else
- * 0.  Also returns 1 if the kernel reports an error.  A `length' of 0 means all bytes up to the end. */
+/* Returns 1 if another process has locked any of `length' bytes of the shared file, from the byte `first' on, or if the
+ * kernel reports an error; else 0.  A `length' of 0 means all bytes up to the end. */
 static int is_locked_by_other(uint64_t first, off_t length) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = length};
@@ -403,16 +389,16 @@ static int is_locked_by_other(uint64_t first, off_t length) {
 }
 
 /* Returns 1 if the process that owns the file is running, or if weir record cannot tell; else 0. */
-static int board_owner_lives(const struct weir_record_head *head) {
+static int is_owner_running(const struct weir_record_head *head) {
     return !head->is_locked || is_locked_by_other(WEIR_RECORD_LOCK_FIRST + head->number, 1);
 }
 
-/* Unmaps the file of a process that has ended.  A spare file of the board is reset instead, so that another process
- * can use it. */
+/* Unmaps the file of a process that has ended.  If the process used a spare area of the shared file `board', clears
+ * this area for the next process instead. */
 static void board_release(struct weir_record_file *file) {
     for (uint32_t i = 0; i < board.spares; i++)
         if (file == &board.map->spare[i]) {
-            if (!board_owner_lives(&file->head)) {
+            if (!is_owner_running(&file->head)) {
                 atomic_store(&file->head.magic, 0);
                 atomic_store(&file->head.rings, 0);
                 atomic_store(&file->head.lost, 0);
@@ -420,7 +406,7 @@ static void board_release(struct weir_record_file *file) {
                 atomic_store(&file->shared.written, 0);
                 atomic_store(&file->shared.entered, 0);
                 atomic_store(&file->shared.read, 0);
-                board.is_adopted[i] = 0;
+                board.has_trace[i] = 0;
                 atomic_store(&file->head.is_in_use, 0);
             }
             return;
@@ -431,21 +417,21 @@ static void board_release(struct weir_record_file *file) {
 static void report_unrecorded(const struct weir_record_unrecorded *entry) {
     const char *why = strerror(entry->error);
 
-    fprintf(stderr, "weir record: process %d runs on unrecorded: ", (int)entry->process);
+    fprintf(stderr, "weir record: process %d is not recorded: ", (int)entry->process);
     if (entry->error == ENOSPC)
         fprintf(stderr, "no room for its events in %s or %s: %s.  Make room there.\n",
                 board_places[0], board_places[1], why);
     else if (entry->error == EMFILE || entry->error == EFBIG)
-        fprintf(stderr, "it can %s no file for its events: %s.  Raise ulimit -%c.\n",
+        fprintf(stderr, "it cannot %s a file for its events: %s.  Raise ulimit -%c.\n",
                 entry->error == EMFILE ? "open" : "make", why, entry->error == EMFILE ? 'n' : 'f');
     else
         fprintf(stderr,
-                "it can make no file for its events: %s.  weir record has places for %d such "
+                "it cannot create a file for its events: %s.  weir record supports %d such "
                 "processes at once: start fewer.\n",
                 why, WEIR_RECORD_SPARES);
 }
 
-/* Prints which processes could not be recorded since the last call, why, and what the user can do.  Returns 1 if
+/* Prints how many processes could not be recorded since the last call, why, and what the user can do.  Returns 1 if
  * there are such processes, else 0. */
 static int board_report_unrecorded(void) {
     uint32_t before = board.reported, count = atomic_load(&board.map->unrecorded_count);
@@ -470,9 +456,8 @@ static double ns_a_tick(void) {
                                        : 1.0;
 }
 
-/* Converts a time of the processor's counter to microseconds since the beginning of the process's trace.  The rate
- * of the counter becomes more exact over time.  Therefore the result could go back, and the function then returns
- * the previous result. */
+/* Converts a value of the processor's counter to microseconds since the beginning of the process's trace.  Never
+ * returns less than before, although the measured rate of the counter becomes more exact over time. */
 static uint64_t convert_record_time(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);
@@ -484,7 +469,7 @@ static uint64_t convert_record_time(struct process *process, uint64_t time) {
 
 /* ------------------------------------------------------------------ processes ---- */
 
-static int keep_waiting_event(struct waiting *waiting, const struct weir_record_event *event) {
+static int append_waiting_event(struct waiting *waiting, const struct weir_record_event *event) {
     if (waiting->end == waiting->room && waiting->first > waiting->room / 2) {
         waiting->end -= waiting->first;
         memmove(waiting->events, waiting->events + waiting->first,
@@ -514,13 +499,13 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     uint64_t first = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
 
-    /* The recorded program has overwritten the ring's counters. */
+    /* Such a value is impossible, unless the recorded program has overwritten the ring's counters. */
     if (written - first > WEIR_RECORD_EVENTS) {
         process->tracing.failed = EINVAL;
         return 0;
     }
     for (uint64_t read = first; read != written; read++)
-        if (keep_waiting_event(waiting, &ring->events[read % WEIR_RECORD_EVENTS]))
+        if (append_waiting_event(waiting, &ring->events[read % WEIR_RECORD_EVENTS]))
             process->count++;
         else
             process->tracing.failed = ENOMEM;
@@ -528,10 +513,9 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes waiting events to the trace in the order of their times: the events before `complete_until', or all events
- * if `is_last' is set.  While a thread is in a long driver call, `complete_until' stays at the start of this call.
- * If more than MOST_WAITING events then wait, weir record writes them anyway, and the event of the long call comes
- * late (tracing.h). */
+/* Writes waiting events to the trace in the order of their times: those before process->complete_until, or all if
+ * `is_last' is set or more than MAX_WAITING events wait.  So many wait only while one thread is in a long driver call,
+ * whose event then comes late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */
@@ -555,8 +539,7 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
         do {
             const struct weir_record_event *event = &oldest->events[oldest->first];
 
-            if (!is_last && event->time >= process->complete_until &&
-                process->count <= MOST_WAITING)
+            if (!is_last && event->time >= process->complete_until && process->count <= MAX_WAITING)
                 return;
             tracing_add(&process->tracing, event, convert_record_time(process, event->time));
             process->count--;
@@ -566,8 +549,8 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
     }
 }
 
-/* Returns the ring of the process with the index i.  If the ring cannot be mapped, ends the recording of the process
- * and returns NULL. */
+/* Returns ring i of the process, and maps it first if necessary.  On failure, ends the recording of the process and
+ * returns NULL. */
 static struct weir_record_ring *map_record_ring(struct process *process, uint32_t i) {
     char name[64];
 
@@ -582,8 +565,8 @@ static struct weir_record_ring *map_record_ring(struct process *process, uint32_
     return process->rings[i];
 }
 
-/* Reads all rings of a process, and writes the events that no event with an earlier time can follow.  If `is_last'
- * is set, writes all events.  Returns the number of events that were read from the rings. */
+/* Reads all rings of a process, and writes all events (if `is_last' is set) or those that no earlier event can follow.
+ * Returns the number of events that were read from the rings. */
 static size_t drain_process(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
     uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
@@ -610,7 +593,7 @@ static size_t drain_process(struct process *process, int is_last) {
     return found;
 }
 
-/* Returns the path for the trace of the next process, which has this id.  The caller frees the path.  Returns NULL
+/* Returns the path for the next trace, which is of the process with this id.  The caller frees the path.  Returns NULL
  * if there is no host memory. */
 static char *make_trace_path(int id) {
     char *path = NULL;
@@ -624,13 +607,12 @@ static char *make_trace_path(int id) {
     return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
-/* Returns a descriptor of record.path for the trace of the first process, and truncates the file.  Returns -1 with
- * errno on failure.  Uses the descriptor that is already open, because the reader of a pipe would take a second
- * opening for the end of the pipe. */
+/* Truncates the file record.path for the first trace, and returns its descriptor.  Returns the descriptor that is
+ * already open, because a pipe must not be closed and opened again.  Returns -1 with errno on failure. */
 static int claim_trace_file(void) {
     int file = record.file;
 
-    if (file < 0) /* an earlier process got the descriptor, but its trace could not begin */
+    if (file < 0) /* record.file was used up by a trace that could not begin */
         file = open(record.path, O_WRONLY | O_CLOEXEC);
     record.file = -1;
     if (file < 0)
@@ -638,9 +620,8 @@ static int claim_trace_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Begins the trace of a process.  Reads the mapped files of the process from /proc.  Also reads its command line
- * from /proc, unless the process has stored it.  Reads nothing if the process is in another pid namespace, because
- * its id may be the id of another process here. */
+/* Begins the trace of a process.  Reads its libraries from /proc, and its command line unless the process has stored
+ * it.  Reads nothing if the process is in another pid namespace, because its id may be that of another process here. */
 static void begin_trace(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
@@ -658,7 +639,8 @@ static void add_process(struct weir_record_file *file) {
     int output;
 
     if (!process ||
-        !memory_make_room(&record.lines, &record.line_room, record.count, sizeof *record.lines) ||
+        !memory_make_room(&record.summaries, &record.summary_room, record.count,
+                          sizeof *record.summaries) ||
         !memory_make_room(&record.processes, &record.room, record.live, sizeof *record.processes))
         goto fail;
     process->file = file;
@@ -675,14 +657,14 @@ static void add_process(struct weir_record_file *file) {
     }
     begin_trace(process, &file->head);
     process->order = record.count;
-    record.lines[record.count++] = NULL;
+    record.summaries[record.count++] = NULL;
     record.processes[record.live++] = process;
     return;
 
 fail:
-    fprintf(stderr, "weir record: %s: %s; process %d runs on unrecorded\n",
+    fprintf(stderr, "weir record: %s: %s; process %d is not recorded\n",
             process && process->path ? process->path : record.path, why, (int)file->head.process);
-    record.failed = EXIT_OWN;
+    record.failed = EXIT_WEIR_FAILED;
     record.lost_processes++;
     atomic_store(&file->head.is_closed, 1);
     board_release(file);
@@ -691,7 +673,7 @@ fail:
     free(process);
 }
 
-/* Returns 1 if weir record can open one more trace and still has descriptors for other files, else 0. */
+/* Returns 1 if one more trace leaves SPARE_DESCRIPTORS descriptors free, else 0. */
 static int has_descriptor(void) {
     int probe = fcntl(board.fd, F_DUPFD_CLOEXEC, 0);
     struct rlimit most;
@@ -699,28 +681,30 @@ static int has_descriptor(void) {
     if (probe < 0)
         return 0;
     close(probe);
-    return getrlimit(RLIMIT_NOFILE, &most) != 0 || (rlim_t)probe + KEPT_DESCRIPTORS < most.rlim_cur;
+    return getrlimit(RLIMIT_NOFILE, &most) != 0 ||
+           (rlim_t)probe + SPARE_DESCRIPTORS < most.rlim_cur;
 }
 
-/* Begins the traces of new processes, in the order of their starts.  If no descriptor is free, the other processes
- * wait until the trace of a process has ended. */
-static void adopt_new_processes(void) {
-    size_t adopted = 0;
+/* Begins the traces of new processes, in the order of their starts.  If there are too few descriptors, the rest of the
+ * processes wait until another trace has ended. */
+static void begin_new_traces(void) {
+    size_t begun = 0;
     int error;
 
     if (board_has_new() && (error = board_find_new()) != 0) {
-        record.failed = fail_record(EXIT_OWN, "a process runs on unrecorded", strerror(error));
+        record.failed =
+            fail_record(EXIT_WEIR_FAILED, "a process runs on unrecorded", strerror(error));
         record.lost_processes++;
     }
-    while (adopted < record.found_count && (record.live == 0 || has_descriptor()))
-        add_process(record.found[adopted++]);
-    record.is_short |= adopted < record.found_count;
-    if (adopted) {
-        record.found_count -= adopted;
-        memmove(record.found, record.found + adopted, record.found_count * sizeof *record.found);
+    while (begun < record.found_count && (record.live == 0 || has_descriptor()))
+        add_process(record.found[begun++]);
+    record.lacked_descriptors |= begun < record.found_count;
+    if (begun) {
+        record.found_count -= begun;
+        memmove(record.found, record.found + begun, record.found_count * sizeof *record.found);
     }
     if (board_report_unrecorded())
-        record.failed = EXIT_OWN;
+        record.failed = EXIT_WEIR_FAILED;
 }
 
 static void find_ended_processes(void) {
@@ -729,12 +713,11 @@ static void find_ended_processes(void) {
     for (size_t i = 0; i < record.live && i < ENDS_AT_ONCE; i++) {
         struct process *process = record.processes[next++ % record.live];
 
-        process->has_ended = !board_owner_lives(&process->file->head);
+        process->has_ended = !is_owner_running(&process->file->head);
     }
 }
 
-/* Returns the line that reports how many events of a process were recorded.  Returns NULL if there is no host
- * memory. */
+/* Returns a line about the trace of a process, such as its number of events, or NULL if there is no host memory. */
 static char *describe_recorded_process(const struct process *process) {
     const struct tracing *tracing = &process->tracing;
     char left_out[64] = "", lost[96] = "", *line;
@@ -754,14 +737,14 @@ static char *describe_recorded_process(const struct process *process) {
                : line;
 }
 
-/* Ends the trace of a process, after its last events were read, and frees the process. */
+/* Ends the trace of a process, whose events have all been read, and frees the process. */
 static void end_process(struct process *process) {
     int error;
 
     atomic_store(&process->file->head.is_closed, 1);
     process->tracing.lost = atomic_load(&process->file->head.lost);
     if (process->tracing.lost) {
-        record.failed = EXIT_OWN;
+        record.failed = EXIT_WEIR_FAILED;
         record.lost_events += process->tracing.lost;
         record.lost_processes++;
     }
@@ -774,9 +757,9 @@ static void end_process(struct process *process) {
     if (!sink_close(process->tracing.sink) && !error)
         error = errno;
     if (error)
-        record.failed = fail_record(EXIT_OWN, process->path, strerror(error));
+        record.failed = fail_record(EXIT_WEIR_FAILED, process->path, strerror(error));
     else
-        record.lines[process->order] = describe_recorded_process(process);
+        record.summaries[process->order] = describe_recorded_process(process);
     for (size_t i = 0; i <= WEIR_RECORD_RINGS; i++)
         free(process->waiting[i].events);
     free(process->path);
@@ -803,7 +786,7 @@ static size_t drain_all_processes(int is_last) {
 
 /* ------------------------------------------------------------------- the ends ---- */
 
-/* Removes the file record.path if weir record has created it, because an empty file is not a trace. */
+/* Removes the empty file record.path, if weir record has created it. */
 static void remove_created_file(void) {
     if (record.is_made)
         unlink(record.path);
@@ -814,12 +797,13 @@ static void report_running(void) {
     for (size_t i = 0; i < record.live; i++) {
         struct process *process = record.processes[i];
 
-        if (!board_owner_lives(&process->file->head))
+        if (!is_owner_running(&process->file->head))
             continue;
-        fprintf(stderr,
-                "weir record: process %d (%.60s) still runs: its requests from now on are lost\n",
-                process->id, process->command);
-        record.failed = EXIT_OWN;
+        fprintf(
+            stderr,
+            "weir record: process %d (%.60s) still runs; its further requests are not recorded\n",
+            process->id, process->command);
+        record.failed = EXIT_WEIR_FAILED;
         record.lost_processes++;
     }
 }
@@ -838,43 +822,42 @@ static void report_nothing_recorded(void) {
             record.is_made ? "" : ": ", record.is_made ? "" : record.path,
             record.is_made ? "" : " is as it was");
     if (!is_seen)
-        record.failed = EXIT_OWN;
+        record.failed = EXIT_WEIR_FAILED;
 }
 
 static void end_recording(int has_all_ended) {
     atomic_store(&board.map->is_closed, 1);
-    /* A process may have overwritten the count of files in the board, so look for new files in any case. */
+    /* Forces a search for new files, since a process may have overwritten the number of files. */
     board.searched_files = ~atomic_load(&board.map->files);
     do {
-        adopt_new_processes();
+        begin_new_traces();
         if (!has_all_ended)
             report_running();
         (void)drain_all_processes(1);
     } while (record.found_count || board_has_new());
-    if (is_cut)
-        record.failed =
-            fail_record(EXIT_OWN, "events are lost",
-                        "a process of the command has cut a file short that it shares with "
-                        "weir record");
+    if (is_truncated)
+        record.failed = fail_record(
+            EXIT_WEIR_FAILED, "events are lost",
+            "a process of the command has truncated a file that it shares with weir record");
     if (!has_all_ended && !record.lost_processes)
-        fputs(
-            "weir record: the command has left processes behind that have made no call that weir "
-            "records.  Each of them says so if it makes one from now on, which is not recorded.\n",
-            stderr);
+        fputs("weir record: some processes of the command still run, but have requested no memory "
+              "so far.  Their requests from now on are not recorded; such a process then prints a "
+              "message.\n",
+              stderr);
     record.lost_processes += atomic_load(&board.map->unrecorded_count);
     for (uint32_t i = 0; i < board.reported; i++)
         record.lost_events += atomic_load(&board.map->unrecorded[i].lost);
     for (size_t i = 0; i < record.count; i++)
-        if (record.lines[i])
-            fprintf(stderr, "weir record: %s\n", record.lines[i]);
+        if (record.summaries[i])
+            fprintf(stderr, "weir record: %s\n", record.summaries[i]);
     if (record.count == 0)
         report_nothing_recorded();
 }
 
 /* ------------------------------------------------------------------ the child ---- */
 
-/* Returns the exit code of weir record: that of the command, if all events were recorded.  If events are missing,
- * prints how many and returns another code. */
+/* Returns the exit code of the command, if all events were recorded.  Otherwise prints how many are missing, and
+ * returns another exit code. */
 static int end_with_record_status(int status) {
     char lost[96] = "";
 
@@ -885,42 +868,43 @@ static int end_with_record_status(int status) {
                  record.lost_events, weir__plural(record.lost_events),
                  record.lost_events ? "" : " or more", record.lost_processes,
                  record.lost_processes == 1 ? "" : "es");
-    fprintf(
-        stderr,
-        "weir record: the recording is not whole%s%s.  So weir record exits with %d; the command "
-        "%s %d\n",
-        lost,
-        record.is_short && record.lost_processes
-            ? ".  Raise ulimit -n, or start fewer processes at once"
-            : "",
-        record.failed, WIFEXITED(status) ? "exited with" : "was ended by signal",
-        WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+    fprintf(stderr,
+            "weir record: the recording is incomplete%s%s.  Therefore weir record exits with %d; "
+            "the command "
+            "%s %d\n",
+            lost,
+            record.lacked_descriptors && record.lost_processes
+                ? ".  Raise ulimit -n, or start fewer processes at once"
+                : "",
+            record.failed, WIFEXITED(status) ? "exited with" : "was ended by signal",
+            WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
     return record.failed;
 }
 
-/* Called after the end of the command, while processes that it started still run.  Returns 1 if the recording should
- * end now, else 0.  It ends if no recorded process has run for GRACE_NS, or if a signal told weir record to end and
- * GRACE_NS have passed.  During this time, a process can make its first request, or finish. */
+/* Decides whether to wait longer for other processes after the command has ended.  Returns 1, to end the recording, if
+ * no recorded process has run for GRACE_NS, or if a signal told weir record to end GRACE_NS ago.  Otherwise returns
+ * 0. */
 static int should_end_recording(void) {
     uint64_t now = weir__clock_ns();
 
     if (record.live > 0 || record.found_count > 0)
-        record.present_ns = now;
+        record.last_running_ns = now;
     if (!command_should_end())
-        record.wanted_ns = now;
-    if (now - record.present_ns > GRACE_NS || now - record.wanted_ns > GRACE_NS)
+        record.last_unsignalled_ns = now;
+    if (now - record.last_running_ns > GRACE_NS || now - record.last_unsignalled_ns > GRACE_NS)
         return 1;
     if (!record.has_reported_running && now - record.ended_ns > GRACE_NS) {
         record.has_reported_running = 1;
-        fputs("weir record: the command has ended, but not all processes that it started.  weir "
-              "record goes on until the recorded ones end, or until SIGINT or SIGTERM.\n",
-              stderr);
+        fputs(
+            "weir record: the command has ended, but some processes that it started still run.  "
+            "weir record continues until the recorded processes end, or until SIGINT or SIGTERM.\n",
+            stderr);
     }
     return 0;
 }
 
-/* Records events until the command and the processes that it started have ended, or until should_end_recording()
- * ends the recording.  Returns 1 if all processes that loaded the library have ended, else 0. */
+/* Records events until the command and all its processes have ended, or until should_end_recording() returns 1.
+ * Returns 1 if all processes that loaded the library have ended, else 0. */
 static int record_all(pid_t started, int *status) {
     for (;;) {
         pid_t ended;
@@ -929,23 +913,23 @@ static int record_all(pid_t started, int *status) {
         while ((ended = waitpid(-1, &how, WNOHANG)) > 0)
             if (ended == started) {
                 *status = how;
-                record.ended_ns = record.present_ns = record.wanted_ns = weir__clock_ns();
+                record.ended_ns = record.last_running_ns = record.last_unsignalled_ns =
+                    weir__clock_ns();
                 command_stop_forwarding();
             }
         if (ended < 0 && errno == ECHILD)
             return 1;
-        /* Each process that has loaded the library holds a lock on a byte. */
+        /* Each running process that has loaded the library holds a lock on a byte of the shared file. */
         if (record.ended_ns && should_end_recording())
             return !is_locked_by_other(WEIR_RECORD_LOCK_FIRST, 0);
-        adopt_new_processes();
+        begin_new_traces();
         find_ended_processes();
         if (drain_all_processes(0) < BUSY_EVENTS)
             (void)poll(NULL, 0, PAUSE_US / 1000);
     }
 }
 
-/* Raises this process's limit on open descriptors to the maximum.  Must be called after the command has started, so
- * that the command keeps its own limit. */
+/* Raises this process's limit on open files.  For a call after the command has started, which keeps the old limit. */
 static void raise_descriptors(void) {
     struct rlimit most;
 
@@ -968,7 +952,7 @@ static int run_recorded(void) {
         return command_report_failure("record", record.command[0], error);
     }
     raise_descriptors();
-    /* A write to a pipe without a reader must fail, not end this process. */
+    /* A write to a pipe whose reader has ended must not end this process. */
     signal(SIGPIPE, SIG_IGN);
     weir__file_guard(&guard);
     end_recording(record_all(started, &status));
@@ -989,16 +973,15 @@ static int open_existing(void) {
         if (file >= 0)
             (void)fcntl(file, F_SETFL, 0);
         else if (errno == ENXIO)
-            fprintf(stderr, "weir: --output %s: waits for a program that reads this pipe\n",
+            fprintf(stderr, "weir: --output %s: waiting for a program that reads this pipe\n",
                     record.path);
     }
     return file >= 0 ? file : open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 }
 
-/* Opens and locks record.path before the command runs, so that an error is reported early.  Does not truncate the
- * file yet: the contents of an earlier recording stay until there is an event to write.  The lock prevents a second
- * weir record from writing to the file.  Returns 0 on success.  On failure, prints a message and returns the exit
- * code. */
+/* Opens record.path before the command runs, and locks it against another weir record.  Does not truncate the file, so
+ * an earlier trace stays until there is an event to write.  Returns 0 on success.  On failure, prints a message and
+ * returns the exit code. */
 static int open_recording_file(void) {
     struct stat is;
     int file = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -1008,12 +991,12 @@ static int open_recording_file(void) {
         file = open_existing();
     if (file < 0) {
         fprintf(stderr, "weir: --output %s: %s\n", record.path, strerror(errno));
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     }
     if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && flock(file, LOCK_EX | LOCK_NB) != 0 &&
         errno == EWOULDBLOCK) {
         close(file);
-        return fail_record(EXIT_OWN, record.path,
+        return fail_record(EXIT_WEIR_FAILED, record.path,
                            "another weir record writes to this file: expected another --output");
     }
     record.file = file;
@@ -1026,17 +1009,17 @@ static int prepare_recording(void) {
     int code, error;
 
     if (preloading_find(TRACING_LIBRARY, library, sizeof library, &why) != 0)
-        return fail_record(EXIT_OWN, library, why);
+        return fail_record(EXIT_WEIR_FAILED, library, why);
     if ((record.ranges || record.callers) && getenv(NVTX_LIBRARY) &&
         strcmp(getenv(NVTX_LIBRARY), library) != 0) {
         fprintf(stderr, "weir record: %s: NVTX reports to another tool, %s\n", NVTX_LIBRARY,
                 getenv(NVTX_LIBRARY));
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     }
     code = open_recording_file();
     if (code == 0 && (error = board_begin()) != 0) {
         remove_created_file();
-        code = fail_record(EXIT_OWN, board_places[BOARD_FOLDERS - 1], strerror(error));
+        code = fail_record(EXIT_WEIR_FAILED, board_places[BOARD_FOLDERS - 1], strerror(error));
     }
     if (code)
         return code;
@@ -1049,7 +1032,7 @@ static int prepare_recording(void) {
         ((record.ranges || record.callers) && setenv(NVTX_LIBRARY, library, 1) != 0) ||
         (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
         board_end();
-        code = fail_record(EXIT_OWN, "the environment", strerror(ENOMEM));
+        code = fail_record(EXIT_WEIR_FAILED, "the environment", strerror(ENOMEM));
     }
     record.has_counter = weir__record_has_counter();
     read_record_clocks();
@@ -1062,14 +1045,15 @@ static void read_trace_flag(struct argp_state *state, const char *flag, const ch
                             void *field) {
     weir_cli_read_file(state, flag, text, field);
     if (!sink_can_write(text))
-        argp_error(state, "%s '%s': this weir was built without zstd; expected a name in .gz", flag,
-                   text);
+        argp_error(state,
+                   "%s '%s': this weir was built without zstd; expected a name that ends in .gz",
+                   flag, text);
 }
 
 static void read_range_flag(struct argp_state *state, const char *flag, const char *text,
                             void *field) {
     if (!*text)
-        argp_error(state, "%s '': expected a name, or a pattern as 'step*'", flag);
+        argp_error(state, "%s '': expected a name, or a pattern such as 'step*'", flag);
     *(const char **)field = text;
 }
 
@@ -1085,7 +1069,7 @@ static const struct weir_cli_flag flags[] = {
      "End an iteration where the program begins an NVTX range of this name, or sets an NVTX mark.  "
      "NAME may be a shell pattern, 'step*'."},
     {"limit", 0, "SIZE", weir_cli_read_size, offsetof(struct record, limit),
-     "Stop writing at about SIZE of text, before compression."},
+     "Stop writing after about SIZE of text, before compression."},
     {0}};
 
 static error_t parse_record_argument(int key, char *argument, struct argp_state *state) {

@@ -8,15 +8,14 @@
 #include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
-#include "cli/replay/contest.h"
+#include "cli/replay/benchmark.h"
 
-enum { EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
+enum { EXPLAINED = 10, MAX_EXPLAINED = INT32_MAX };
 
 struct command {
-    struct contest contest;
+    struct benchmark benchmark;
     struct weir_cli_settings settings;
-    /* For --explain: the number of lines in the list of the largest blocks; 0 without --explain. */
-    size_t explained;
+    size_t explained; /* the number of lines of --explain, or 0 without --explain */
 };
 
 static void read_explain_flag(struct argp_state *state, const char *flag, const char *text,
@@ -24,9 +23,9 @@ static void read_explain_flag(struct argp_state *state, const char *flag, const 
     struct weir_problem problem;
     uint64_t count = EXPLAINED;
 
-    if (text && (!weir__count_read(text, MOST_EXPLAINED, &count, &problem) || count == 0))
+    if (text && (!weir__count_read(text, MAX_EXPLAINED, &count, &problem) || count == 0))
         argp_error(state, "%s '%s': expected a whole number from 1 to %d", flag, text,
-                   MOST_EXPLAINED);
+                   MAX_EXPLAINED);
     *(size_t *)field = (size_t)count;
 }
 
@@ -48,46 +47,46 @@ static error_t parse_replay_argument(int key, char *argument, struct argp_state 
 
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &command->contest;
+        state->child_inputs[0] = &command->benchmark;
         state->child_inputs[1] = &command->settings;
         return 0;
     case ARGP_KEY_ARG:
-        contest_add_trace(&command->contest, argument);
+        benchmark_add_trace(&command->benchmark, argument);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(
-            state,
-            "no trace was named; some come with weir, as gpt2-train: weir bench replays them all");
+        argp_error(state, "no trace was named; some come with weir, such as gpt2-train; weir bench "
+                          "replays all of these");
         return EINVAL;
     case ARGP_KEY_END:
-        if (command->explained && (command->contest.results.repeat > 1 || command->contest.report ||
-                                   command->contest.results.busy > 0 || command->contest.pace > 0 ||
-                                   command->contest.timeline_file))
-            argp_error(state, "--explain replays nothing, and goes with none of --repeat, --busy, "
-                              "--pace, --report and --trace-events");
+        if (command->explained &&
+            (command->benchmark.results.repeat > 1 || command->benchmark.report ||
+             command->benchmark.results.busy > 0 || command->benchmark.pace > 0 ||
+             command->benchmark.timeline_file))
+            argp_error(state, "--explain replays nothing, so it cannot be combined with --repeat, "
+                              "--busy, --pace, --report or --trace-events");
         return 0;
     default:
         return weir_cli_read_flag(flags, key, argument, state);
     }
 }
 
-/* Prints a note if the file of the profile still does not exist after the replays. */
+/* Prints a note if the replays have not created the profile. */
 static void note_missing_profile(const char *path) {
     if (path && strcmp(path, "off") != 0 && access(path, F_OK) != 0)
-        fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
+        fprintf(stderr, "weir: profile %s: not created, because nothing was learned\n", path);
 }
 
-/* Prints which calls of the traces take memory, for --explain.  Replays nothing, so it warns about settings that
- * flags have set.  Returns the exit code. */
+/* Prints which calls of the traces take memory (--explain), and warns that flags of settings have no effect.  Returns
+ * the exit code. */
 static int explain_traces(struct command *command) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const char *source = command->settings.sources.of[i];
 
         if (source && strncmp(source, "flag ", 5) == 0)
-            fprintf(stderr, "weir: %s is not used: --explain replays nothing\n",
+            fprintf(stderr, "weir: %s has no effect: --explain replays nothing\n",
                     weir_cli_label(&command->settings, (enum weir_setting)i));
     }
-    return contest_explain(&command->contest, command->explained);
+    return benchmark_explain(&command->benchmark, command->explained);
 }
 
 /* Replays all traces with the settings of the command.  Returns the exit code. */
@@ -98,9 +97,9 @@ static int replay_traces(struct command *command) {
         code = weir_cli_oom_report_check(&command->settings);
     if (code != 0)
         return code;
-    command->contest.device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
-    contest_add_configuration(&command->contest, configuration_find("replay"));
-    code = contest_run(&command->contest);
+    command->benchmark.device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
+    benchmark_add_configuration(&command->benchmark, configuration_find("replay"));
+    code = benchmark_run(&command->benchmark);
     note_missing_profile(command->settings.options.profile);
     return code;
 }
@@ -115,7 +114,7 @@ int weir_cmd_replay(int argc, char **argv) {
         "the next trace or command.\n\nExit code: 0 all went well, 1 something failed, 2 usage or "
         "a bad value.";
     struct argp_child children[] = {
-        {contest_argp(), 0, NULL, 0}, {weir_settings_argp(-1), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
+        {benchmark_argp(), 0, NULL, 0}, {weir_settings_argp(-1), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {.options = weir_cli_options(flags),
                         .parser = parse_replay_argument,
                         .args_doc = "TRACE...",
@@ -124,16 +123,16 @@ int weir_cmd_replay(int argc, char **argv) {
     static struct command command;
     int code;
 
-    contest_init(&command.contest, argc, argv);
+    benchmark_init(&command.benchmark, argc, argv);
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
     code = weir_cli_settings_finish(&command.settings);
-    command.contest.options = command.settings.options;
+    command.benchmark.options = command.settings.options;
     if (code == 0)
-        code = contest_check_outputs(&command.contest, &command.settings);
+        code = benchmark_check_outputs(&command.benchmark, &command.settings);
     if (code == 0)
         code = command.explained ? explain_traces(&command) : replay_traces(&command);
-    contest_free(&command.contest);
+    benchmark_free(&command.benchmark);
     return code;
 }

@@ -9,7 +9,7 @@
  * them itself.  It then sets WEIR_COMPAT=0, so that the library does not read them a second time.  Messages while
  * the program runs are in lib/adapters/preload.
  *
- * This file must not know how the preload library works.
+ * This file must not depend on how the preloaded library works.
  */
 #include <argp.h>
 #include <errno.h>
@@ -37,19 +37,18 @@
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_torch, verbose, dry;
-    /* The files that flags name; `file' is the file with settings (--settings). */
+    /* The files of --json, --trace-events and --settings, or NULL. */
     const char *json, *trace, *file;
     struct group_flags group;
     const char *report;
-    /* The temporary file to which the processes write statistics for the report, or "". */
+    /* The temporary file in which processes write statistics for the report, or "". */
     char lines[PATH_MAX];
     int argc;
     char **argv;
     char **command;
-    /* The Python interpreter that the command starts, or "" if it starts none. */
-    char python[PATH_MAX];
-    struct shim shim; /* the shim for the interpreter's PyTorch */
-    FILE *variables;  /* the variables that weir run has set, each as " NAME=VALUE" */
+    char python[PATH_MAX]; /* the Python interpreter that the command starts, or "" */
+    struct shim shim;      /* the library that connects weir with the interpreter's PyTorch */
+    FILE *variables; /* a list of the variables that weir run has set, each as " NAME=VALUE" */
 };
 
 static int fail_run(int code, const char *what, const char *why) {
@@ -69,8 +68,8 @@ static int set_run_variable(void *context, const char *name, const char *value) 
     return fprintf(run->variables, " %s=%s", name, value) < 0;
 }
 
-/* Sets WEIR_RUN_PREALLOC_OF to the variable of another program that requested the preallocation, if there is one.
- * The library then does not report an error if such a preallocation is above the limit. */
+/* If a framework's variable sets the preallocation, sets WEIR_RUN_PREALLOC_OF to the name of this variable.  The
+ * library then reduces the preallocation to the limit, and does not report an error. */
 static int set_prealloc_source(struct run *run) {
     const char *name = weir__framework_prealloc(&run->settings.options);
 
@@ -78,8 +77,8 @@ static int set_prealloc_source(struct run *run) {
                 : unsetenv("WEIR_RUN_PREALLOC_OF");
 }
 
-/* Sets the WEIR_ variables for all settings that flags have set.  Without --no-env, also sets variables for the
- * settings that come from variables of other programs. */
+/* Sets the WEIR_ variables for the settings of flags, and, without --no-env, for the settings of frameworks'
+ * variables. */
 static int set_setting_variables(struct run *run) {
     char text[WEIR_SHOW_BYTES];
 
@@ -98,7 +97,7 @@ static int set_setting_variables(struct run *run) {
     return 0;
 }
 
-/* Sets a variable to the absolute path of a file, because the program may change its working directory.  Does
+/* Sets a variable to the absolute path of the file `name', because the program may change its working directory.  Does
  * nothing if `name' is NULL. */
 static int set_file_variable(struct run *run, const char *variable, const char *name) {
     char *folder = NULL, *path = NULL;
@@ -116,24 +115,24 @@ static int set_file_variable(struct run *run, const char *variable, const char *
     return failed;
 }
 
-/* Sets the variable for the file of the processes' statistics.  With --report, this is a temporary file that the
- * report reads. */
+/* Sets the variable for the file in which processes write statistics: the file of --json, or a temporary file if there
+ * is a report. */
 static int set_json_file(struct run *run) {
     if (run->report && set_run_variable(run, "WEIR_RUN_SAMPLES", "1") != 0)
         return 1;
     return set_file_variable(run, "WEIR_RUN_JSON", run->lines[0] ? run->lines : run->json);
 }
 
-/* Sets WEIR_RUN_TOLD to the unknown settings that weir run has reported, so that the command does not report them
- * again. */
+/* Sets WEIR_RUN_TOLD to the unknown settings that weir run has reported, because the library in the command must not
+ * report them again. */
 static int set_reported_unknowns(struct run *run) {
     const char *unknown = run->settings.sources.unknown;
 
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Sets WEIR_RUN_FIRST to the id of the first process of the command.  If there are no statistics to write, only this
- * process reports so.  The first process is this process, unless this process waits for the command. */
+/* Sets WEIR_RUN_FIRST to the id of the first process of the command, the only one that reports that it has no
+ * statistics.  Unless weir run waits for the command, it becomes this first process itself. */
 static int set_first_process(struct run *run) {
     char process[24];
 
@@ -153,8 +152,8 @@ static int set_run_variables(struct run *run) {
            set_file_variable(run, "WEIR_RUN_TRACE", run->trace);
 }
 
-/* Returns 1 if the limit is, or may be, less than the preallocation; else 0.  Amounts of different kinds, such as
- * bytes and percent, cannot be compared before the device is known. */
+/* Returns 1 if the preallocation is above the limit, or if weir cannot compare the two (bytes and percent) before it
+ * knows the device; else 0. */
 static int may_exceed_limit(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
 
@@ -162,7 +161,7 @@ static int may_exceed_limit(const weir_options *options) {
            (limit->kind != (all->kind & WEIR_AMOUNT_KIND) || limit->value < all->value);
 }
 
-/* Writes a note if a variable of another program sets the preallocation. */
+/* Writes a note if a framework's variable sets the preallocation. */
 static void note_prealloc(const struct run *run, FILE *notes) {
     const weir_options *options = &run->settings.options;
     const char *name = weir__framework_prealloc(options);
@@ -173,15 +172,15 @@ static void note_prealloc(const struct run *run, FILE *notes) {
     weir__option_show(options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
     if (may_exceed_limit(options)) {
         weir__option_show(options, WEIR_SETTING_LIMIT, limit, sizeof limit);
-        snprintf(text, sizeof text, "%s, held to the limit of %s,", amount, limit);
+        snprintf(text, sizeof text, "%s, reduced to the limit of %s,", amount, limit);
     } else {
         snprintf(text, sizeof text, "%s", amount);
     }
     frameworks_note_prealloc(name, text, !run->no_env, notes);
 }
 
-/* Returns 0 if the value of the variable means "off", else 1.  The value is known to be valid, since weir run has
- * read all settings before. */
+/* Returns 0 if the value of the variable means "off", else 1.  The value is valid, because weir run has already read
+ * all settings. */
 static int is_variable_on(const char *name) {
     const char *value = getenv(name);
     struct weir_problem problem;
@@ -190,7 +189,7 @@ static int is_variable_on(const char *name) {
     return !value || !weir__switch_read(value, &on, &problem) || on;
 }
 
-/* Writes a note for each setting of PyTorch's own allocator that the user has set and that weir ignores. */
+/* Writes a note for each of the user's settings of PyTorch's allocator that weir ignores. */
 static void note_ignored(FILE *notes) {
     static const char *const lists[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     static const char *const options[] = {"expandable_segments", "max_split_size_mb",
@@ -212,13 +211,13 @@ static void note_unserved(const struct run *run, FILE *lacking) {
 
     if (why)
         fprintf(lacking,
-                "; %s does not load weir's library, as %s: no setting applies to it, and weir "
-                "serves at most programs that it starts",
+                "; %s does not load weir's library, because %s: settings do not apply to it, only "
+                "to programs that it may start",
                 run->command[0], why);
 }
 
-/* Finds the versions of the frameworks, if the command starts a Python interpreter.  Starts the interpreter to find
- * them, but only if a message depends on the versions. */
+/* Finds the versions of frameworks, if the command starts a Python interpreter.  Runs the interpreter for this, but
+ * only if a message depends on the versions. */
 static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
     int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
 
@@ -229,9 +228,8 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
     versions_find(found, run->shim.folders);
 }
 
-/* Starts to compile the shim for the PyTorch that the command may load, if the shim does not exist.  (A shim is the
- * C++ part that makes PyTorch use weir.)  The compilation runs in parallel with the command.  If the command needs
- * the shim, weir's library in the command waits for it. */
+/* Starts to compile the shim, the C++ library that makes PyTorch use weir, if it does not exist.  The compilation runs
+ * in parallel with the command.  If the command loads PyTorch, weir's library in the command waits for the shim. */
 static void prepare_torch(struct run *run, FILE *notes) {
     const struct shim *shim = &run->shim;
 
@@ -245,14 +243,14 @@ static void prepare_torch(struct run *run, FILE *notes) {
     else if (shim->state == SHIM_READY)
         fprintf(notes, "; weir is the allocator of PyTorch %s", shim->version);
     else if (shim->state == SHIM_MISSING)
-        fprintf(notes, "; weir will be the allocator of PyTorch %s, once it is compiled for it",
+        fprintf(notes, "; weir will be the allocator of PyTorch %s, once weir's shim is compiled",
                 shim->version);
     if (shim->state == SHIM_READY || shim->state == SHIM_MISSING)
         note_ignored(notes);
 }
 
-/* Prints `lacks', the user's wishes that weir cannot meet.  With --verbose or --dry-run, also prints `notes', and
- * with --verbose the variables in `variables'.  Each text begins with "; ", except `variables'. */
+/* Prints `lacks', which of the user's settings weir cannot apply; with --verbose or --dry-run also `notes'; and with
+ * --verbose also `variables'.  `lacks' and `notes' begin with "; ". */
 static void report_unmet_wishes(const struct run *run, const char *variables, const char *lacks,
                                 const char *notes) {
     if (run->verbose && !run->dry)
@@ -290,29 +288,29 @@ static int set_environment(struct run *run, const char *library) {
     for (int i = 0; i < TEXTS; i++)
         failed |= !files[i] || fclose(files[i]) != 0;
     if (failed)
-        fail_run(EXIT_OWN, "the environment", strerror(ENOMEM));
+        fail_run(EXIT_WEIR_FAILED, "the environment", strerror(ENOMEM));
     else
         report_unmet_wishes(run, texts[VARIABLES], texts[LACKS], texts[NOTES]);
     for (int i = 0; i < TEXTS; i++)
         free(texts[i]);
-    return failed ? EXIT_OWN : 0;
+    return failed ? EXIT_WEIR_FAILED : 0;
 }
 
 /* --------------------------------------------------------------------- report ---- */
 
-/* Checks the file of the report, and creates the temporary file for statistics, before the command starts.  Returns
- * 0 on success.  On failure, prints a message and returns the exit code. */
+/* Before the command starts, checks the file of the report and creates the temporary file for statistics.  Returns 0 on
+ * success.  On failure, prints a message and returns the exit code. */
 static int prepare_report(struct run *run) {
     if (!run->report)
         return 0;
     if (!output_check("--report", run->report))
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     return run->dry || temporary_named("run", run->lines, sizeof run->lines)
                ? 0
-               : fail_run(EXIT_OWN, run->lines, strerror(errno));
+               : fail_run(EXIT_WEIR_FAILED, run->lines, strerror(errno));
 }
 
-/* Appends the statistics in the temporary file to the user's file (--json). */
+/* Appends the statistics in the temporary file to the file of --json. */
 static void copy_lines(const struct run *run) {
     FILE *from = fopen(run->lines, "re"), *to = fopen(run->json, "ae");
     int good = from && to, c;
@@ -327,8 +325,7 @@ static void copy_lines(const struct run *run) {
         fclose(from);
 }
 
-/* Writes the report from the statistics in the temporary file.  The report shows the settings as the user wrote
- * them, not as the library completed them. */
+/* Writes the report from the statistics in the temporary file, with the settings as the user wrote them. */
 static void write_run_report(const struct run *run, int ended) {
     struct stat status;
     json_t *lines = NULL, *common, *line;
@@ -341,7 +338,7 @@ static void write_run_report(const struct run *run, int ended) {
             0, "--report",
             WIFSIGNALED(ended)
                 ? "a signal ended the command before it wrote statistics, so there is no report"
-                : "weir served nothing, so there is no report");
+                : "no memory was requested from weir, so there is no report");
         return;
     }
     lines = report_read(run->lines);
@@ -354,7 +351,7 @@ static void write_run_report(const struct run *run, int ended) {
     json_decref(lines);
 }
 
-/* Runs the command, waits for its end and writes the report.  Returns the command's exit code. */
+/* Runs the command, writes the report at its end, and returns its exit code. */
 static int run_and_report(const struct run *run) {
     pid_t started;
     int status = 0, error = command_start(run->command, &started);
@@ -386,8 +383,8 @@ static const struct weir_cli_flag flags[] = {
     {"trace-events", 0, "FILE", weir_cli_read_file, FIELD(trace),
      "Write a time line to FILE for Perfetto or Chrome when the program ends."},
     {"settings", 0, "FILE", weir_cli_read_file, FIELD(file),
-     "Take settings from FILE, as weir tune writes it: a line NAME=VALUE each.  A flag overrides "
-     "the file, the file a variable."},
+     "Take settings from FILE, which has lines NAME=VALUE, as weir tune writes them.  Flags "
+     "override the file, and the file overrides variables."},
     {"serve-malloc", 0, NULL, weir_cli_read_switch, FIELD(serve_malloc),
      "Serve cudaMalloc and cuMemAlloc, too, for programs that use nothing else."},
     {"no-env", 0, NULL, weir_cli_read_switch, FIELD(no_env),
@@ -399,10 +396,10 @@ static const struct weir_cli_flag flags[] = {
      "Join the process group NAME: all its processes together stay within --group-limit on each "
      "device."},
     {"group-limit", 0, "AMOUNT", weir_cli_read_text, FIELD(group.limit),
-     "The group's limit: bytes, or a percentage of the device.  Without it: as the group's members "
-     "have."},
+     "The group's limit: bytes, or a percentage of the device.  Default: the limit of the group's "
+     "members."},
     {"verbose", 'v', NULL, weir_cli_read_switch, FIELD(verbose),
-     "Print the variables that weir run sets, and what weir serves in the program, and what not."},
+     "Print the variables that weir run sets, and which memory of the program comes from weir."},
     {"dry-run", 'n', NULL, weir_cli_read_switch, FIELD(dry),
      "Print the variables that weir run would set, and run nothing."},
     {0}};
@@ -438,22 +435,22 @@ static const char doc[] =
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";
 
-/* Removes an old file of trace events, because the first process that requests memory from weir creates the file.
- * Returns 0 on success.  On failure, prints a message and returns EXIT_OWN. */
+/* Removes an old file of --trace-events, which the first process that requests memory from weir will create.  Returns 0
+ * on success.  On failure, prints a message and returns EXIT_WEIR_FAILED. */
 static int clear_trace(const struct run *run) {
     struct stat is;
     int is_there = run->trace && stat(run->trace, &is) == 0;
     const char *why = NULL;
 
     if (!output_check("--trace-events", run->trace))
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     if (is_there && !S_ISREG(is.st_mode))
         why = "it is no plain file";
     else if (is_there && !run->dry && unlink(run->trace) != 0)
         why = strerror(errno);
     if (why)
         fprintf(stderr, "weir: --trace-events %s: %s\n", run->trace, why);
-    return why ? EXIT_OWN : 0;
+    return why ? EXIT_WEIR_FAILED : 0;
 }
 
 static const char *why_no_device(const char *device) {
@@ -463,19 +460,19 @@ static const char *why_no_device(const char *device) {
                : "the program chooses its GPU itself";
 }
 
-/* Prints a note if WEIR_DEVICE names a device other than "cuda".  weir run does not use this variable; it applies
- * only if the program itself calls libweir. */
+/* Prints a note if WEIR_DEVICE names a device other than "cuda", because only programs that call libweir themselves use
+ * this variable. */
 static void note_ignored_device(const struct run *run) {
     const weir_options *options = &run->settings.options;
 
     if (options->device && strcmp(options->device, "cuda") != 0)
-        fprintf(stderr,
-                "weir run: WEIR_DEVICE '%s' is for the program's own calls of libweir alone: %s\n",
-                options->device, why_no_device(options->device));
+        fprintf(
+            stderr,
+            "weir run: WEIR_DEVICE '%s' applies only to the program's own calls of libweir: %s\n",
+            options->device, why_no_device(options->device));
 }
 
-/* Checks that all output files of weir run are different files.  Returns 1 if so.  Otherwise prints a message and
- * returns 0. */
+/* Checks that all output files are different.  Returns 1 if so.  Otherwise prints a message and returns 0. */
 static int are_outputs_different(const struct run *run) {
     const struct weir_cli_settings *settings = &run->settings;
     const struct output outputs[] = {
@@ -496,7 +493,7 @@ static int find_and_set(struct run *run) {
     int code;
 
     if (run->file && (code = settings_file_read(&run->settings, "--settings", run->file)) != 0)
-        return code == EXIT_USAGE ? code : EXIT_OWN;
+        return code == EXIT_USAGE ? code : EXIT_WEIR_FAILED;
     run->settings.place = run->no_env ? WEIR_PLACE_UNMODIFIED : WEIR_PLACE_RUN;
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
@@ -504,7 +501,7 @@ static int find_and_set(struct run *run) {
         return EXIT_USAGE;
     if (weir_cli_profile_check(&run->settings, 1) != 0 ||
         weir_cli_oom_report_check(&run->settings) != 0)
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail_run(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));
@@ -514,9 +511,9 @@ static int find_and_set(struct run *run) {
         return EXIT_USAGE;
     }
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
-        return fail_run(EXIT_OWN, library, why);
+        return fail_run(EXIT_WEIR_FAILED, library, why);
     if (!output_check_append("--json", run->json) || clear_trace(run) != 0)
-        return EXIT_OWN;
+        return EXIT_WEIR_FAILED;
     code = prepare_report(run);
     return code ? code : set_environment(run, library);
 }
@@ -544,7 +541,7 @@ int weir_cmd_run(int argc, char **argv) {
         return code;
     }
     if (fflush(NULL) != 0)
-        return fail_run(EXIT_OWN, "standard output", strerror(errno));
+        return fail_run(EXIT_WEIR_FAILED, "standard output", strerror(errno));
     if (run.dry)
         return 0;
     if (run.report)

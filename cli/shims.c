@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shims.c: see shims.h.
  *
- * A separate process, without preloaded libraries, asks the interpreter where PyTorch is.  A new shim replaces the
+ * To find PyTorch, a child process without preloaded libraries runs the Python interpreter.  A new shim replaces the
  * file of an old shim in one step, so two processes may compile at once.  `weir run' does all this while the program
  * already runs, because the program may never need the shim.
  */
@@ -39,28 +39,28 @@ static const char *file_name_of(const char *path) {
 
 /* ---- the interpreter ----------------------------------------------------------------------------- */
 
-/* Returns 1 if the path is that of a Python interpreter, such as "python", "python3" or "python3.13t"; else 0. */
+/* Returns 1 if the file has the name of a Python interpreter ("python", "python3", "python3.13t", ...), else 0. */
 static int is_python(const char *path) {
     const char *name = file_name_of(path);
 
     return strncmp(name, "python", 6) == 0 && name[6 + strspn(name + 6, "0123456789.t")] == '\0';
 }
 
-enum { MOST_WORDS = 8 };
+enum { MAX_WORDS = 8 };
 
-/* A line of text, and pointers to its words.  The last pointer is NULL. */
+/* A line of text that is split into words.  A NULL follows the last word. */
 struct line {
     char text[512];
-    char *words[MOST_WORDS + 1];
+    char *words[MAX_WORDS + 1];
 };
 
 static void split_line(struct line *line, char *text) {
-    for (int i = 0; i < MOST_WORDS; i++)
+    for (int i = 0; i < MAX_WORDS; i++)
         line->words[i] = strtok_r(text, " \t\n", &text);
 }
 
-/* Returns the text that env(1) splits into words, if the word is the option -S or --split-string.  Otherwise returns
- * NULL. */
+/* Returns the argument of env(1)'s option -S (--split-string), which env splits into words.  Returns NULL if the word
+ * is another option. */
 static const char *text_split_by_env(char *const *word) {
     static const char spelt[] = "--split-string";
     const char *option = *word + 1 + strspn(*word + 1, "0iv");
@@ -73,7 +73,7 @@ static const char *text_split_by_env(char *const *word) {
     return *option ? option : word[1];
 }
 
-/* Returns 1 if the word is an option of env(1) whose value is the next word, else 0. */
+/* Returns 1 if the word is an option of env(1) and the next word is its value, else 0. */
 static int has_value_in_next_word(const char *word) {
     const char *letter = word + 1 + strspn(word + 1, "0iv");
 
@@ -81,8 +81,8 @@ static int has_value_in_next_word(const char *word) {
            strcmp(word, "--chdir") == 0;
 }
 
-/* Returns the words of the command that env(1) runs: skips the options of env, their values, and variables.  If env
- * splits a text (-S), `line' receives the words of the text.  If `line' is NULL, no text is split. */
+/* Returns the command in the arguments of env(1): skips options, their values, and NAME=VALUE.  Splits the argument of
+ * the option -S into `line', unless `line' is NULL. */
 static char *const *command_after_env(char *const *words, struct line *line) {
     for (; *words && ((*words)[0] == '-' || strchr(*words, '=')); words++) {
         const char *text = line && (*words)[0] == '-' ? text_split_by_env(words) : NULL;
@@ -101,7 +101,7 @@ static char *const *command_after_env(char *const *words, struct line *line) {
     return words;
 }
 
-/* Reads the words after "#!" in the first line of a script.  Returns 1 if there are words, else 0. */
+/* Reads the words after "#!" in the first line of a script.  Returns 1 on success, 0 if there are none. */
 static int read_interpreter_line(const char *path, struct line *line) {
     FILE *file = fopen(path, "re");
     int is_script = file && fgets(line->text, sizeof line->text, file) && line->text[0] == '#' &&
@@ -136,8 +136,8 @@ int shim_python(char *const *command, char *python, size_t bytes) {
 
 extern char **environ;
 
-/* Returns a copy of the environment without LD_PRELOAD.  The caller frees the copy.  Returns NULL if there is no
- * host memory. */
+/* Returns an array of all environment variables except LD_PRELOAD.  The caller frees the array.  Returns NULL if there
+ * is no host memory. */
 static char **plain_environment(void) {
     size_t count = 0, at = 0;
     char **plain;
@@ -151,7 +151,7 @@ static char **plain_environment(void) {
     return plain;
 }
 
-/* Runs a command and stores up to `bytes' of its output as a string.  `from' is STDOUT_FILENO or STDERR_FILENO.
+/* Runs a command and stores its output (the first `bytes') in `text'.  `from' is STDOUT_FILENO or STDERR_FILENO.
  * Returns the command's status as waitpid(2) does, or -1 with errno on failure.  Resets SIGCHLD meanwhile, because
  * waitpid(2) returns no status in a process that ignores SIGCHLD. */
 static int run_and_read(char *const *command, int from, char *text, size_t bytes) {
@@ -220,8 +220,8 @@ set_shim_state(struct shim *shim, enum shim_state state, const char *format, ...
     shim->why[strcspn(shim->why, "\n")] = '\0';
 }
 
-/* Stores in shim->why the reason why the interpreter failed.  The reason is the last line of a Python exception, or
- * else the first line of the output. */
+/* Stores why the interpreter failed in shim->why: the last line of a Python exception, or else the first line of the
+ * output. */
 static void report_interpreter_failure(struct shim *shim, char *const *command) {
     char text[4096], *line = text, *next;
 
@@ -287,7 +287,7 @@ void shim_find(struct shim *shim, const char *python) {
 
 /* ---- building ------------------------------------------------------------------------------------ */
 
-/* Creates the folders of a path to a file, and writes the folder of the file to `folder'.  Returns 1 if a file can
+/* Creates the missing folders of a file's path, and writes the folder of the file to `folder'.  Returns 1 if a file can
  * be created there, 0 with errno if not. */
 static int make_folders(const char *path, char folder[PATH_MAX]) {
     snprintf(folder, PATH_MAX, "%s", path);
@@ -300,8 +300,8 @@ static int make_folders(const char *path, char folder[PATH_MAX]) {
     return access(folder, W_OK | X_OK) == 0;
 }
 
-/* Stores the failure of a compilation: the first line of the text becomes shim->why, followed by what the user can
- * do.  Writes the whole text to the file shim->failed. */
+/* Stores why a compilation failed: the first line of `text', and what the user can do, in shim->why; all of it in the
+ * file shim->failed. */
 static void store_shim_failure(struct shim *shim, const char *text) {
     int needs_compiler = strncmp(text, "no C++ compiler", 15) == 0,
         has_details = !!strchr(text, '\n');
@@ -351,7 +351,7 @@ void shim_build(struct shim *shim) {
 /* ---- compiling beside a program ------------------------------------------------------------------ */
 
 /* Redirects standard input, output and error to /dev/null, and closes all other descriptors except `but'.  Otherwise
- * a reader of the program's pipe would wait until this process ends. */
+ * the reader of a pipe to which the program writes would wait for this process, too. */
 static void close_all_files_except(int but) {
     int null = open("/dev/null", O_RDWR);
     DIR *files = opendir("/proc/self/fd");
@@ -369,8 +369,8 @@ static void close_all_files_except(int but) {
         closedir(files);
 }
 
-/* Finds the shim, and compiles it if it is missing and no other process is compiling it.  Writes the reason of a
- * failure to shim->failed, where a process that waits for the shim reads it. */
+/* Finds the shim, and compiles it if it is missing and no other process is compiling it.  `lock' is a descriptor with a
+ * lock against other compilers. */
 static void find_and_build(struct shim *shim, const char *python, int lock) {
     shim_find(shim, python);
     if (shim->state == SHIM_MISSING &&
@@ -381,15 +381,15 @@ static void find_and_build(struct shim *shim, const char *python, int lock) {
         (void)weir__replace_file(shim->failed, 0644, 0, shim->why, strlen(shim->why));
 }
 
-/* Finds and compiles the shim in a child process with its own session.  Kills the child and its processes after
- * MOST_SECONDS, and stores the failure.  A program that waits for the shim waits longer (preload_torch.c), so it can
- * read the failure.  Later programs do not wait. */
+/* Finds and compiles the shim in a child process with its own session.  After MAX_SECONDS, kills this session and
+ * stores a failure.  A program that waits for the shim waits longer, so it reads the failure; later programs do not
+ * wait. */
 static void build_in_time(const char *python, int lock) {
-    enum { MOST_SECONDS = 240 };
+    enum { MAX_SECONDS = 240 };
     static const struct timespec pause = {0, 50000000};
     static const char too_long[] =
         "the process that compiles it was ended, since it took more than 240 s";
-    uint64_t end = weir__clock_ns() + MOST_SECONDS * UINT64_C(1000000000);
+    uint64_t end = weir__clock_ns() + MAX_SECONDS * UINT64_C(1000000000);
     struct shim *shim =
         mmap(NULL, sizeof *shim, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t builder = shim != MAP_FAILED ? fork() : -1;
@@ -412,9 +412,8 @@ static void build_in_time(const char *python, int lock) {
     }
 }
 
-/* Forks twice, so that the new process is a grandchild and its parent becomes init.  This process is later replaced
- * by the program, which therefore never has to wait for the grandchild.  The lock is taken before the fork, so that
- * the program cannot look for the shim before the lock is held. */
+/* Forks twice, so that init becomes the parent of the new process: this process later becomes the user's program, which
+ * must not have an unknown child.  Takes the lock before the fork, so that the program finds the lock held. */
 void shim_build_beside(const char *python) {
     char path[PATH_MAX], folder[PATH_MAX];
     pid_t child;

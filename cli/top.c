@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* top.c: `weir top': shows the programs that run under `weir run', while they run.
  *
- * A program writes its figures into a segment of shared memory (lib/ipc/segment.h, lib/api/show.h), but only while a
- * reader reads the segment now and then.  weir top reads the segments every LOOK_NS.  On a terminal, weir top draws
- * on the alternate screen, with escape sequences that all terminals know.
+ * A program writes its figures into a segment of shared memory (lib/ipc/segment.h, lib/api/show.h), and stops a few
+ * seconds after the last read.  weir top reads the segments every READ_INTERVAL_NS.  On a terminal, it draws on the
+ * alternate screen, with escape sequences that all terminals support.
  *
- * This file must not know the meaning of the figures.
+ * This file must not depend on the meaning of the figures.
  */
 #include <argp.h>
 #include <errno.h>
@@ -26,28 +26,27 @@
 #include "cli/top_view.h"
 #include "ipc/group.h"
 
-/* The time between two reads of the segments.  After a read, a program goes on writing its figures for a few times
- * this long. */
-#define LOOK_NS UINT64_C(500000000)
-/* The time that programs have to write figures after the first read. */
+/* The time between two reads of the programs' figures.  It must be short: a program stops writing its figures a few
+ * seconds after the last read. */
+#define READ_INTERVAL_NS UINT64_C(500000000)
+/* The pause after the first read, in which programs begin to write their figures. */
 #define ANSWER_NS UINT64_C(50000000)
-/* The longest time that weir top waits for the figures of a program that gets no processor time. */
+/* The longest time for which weir top waits for a program's first figures. */
 #define LATE_NS UINT64_C(2000000000)
 
-enum { MOST_CHOSEN = 64 };
+enum { MAX_CHOSEN = 64 };
 
 static struct command {
     struct top top;
-    pid_t chosen[MOST_CHOSEN];
+    pid_t chosen[MAX_CHOSEN];
     size_t chosen_count;
     uint64_t interval_ns;
     int once, json, has_interval;
     int has_screen;
-    /* The index of the first line of the table that the window shows, without the head. */
-    int first;
+    int first; /* the first line of the table in the window, from 0 on, without the title lines */
     int page;          /* the number of lines by which a page key scrolls */
     const char *group; /* the process group to show, or NULL to show all programs */
-    /* The figures that were read last; static, because the struct is large. */
+    /* A buffer for the figures of one program; static, because it is large. */
     struct weir_show read;
 } command;
 
@@ -88,7 +87,7 @@ static struct top_program *find_program(const struct weir_segment_name *name) {
     return p;
 }
 
-/* Shows a message: under the table if the table is on the screen, otherwise on standard error. */
+/* Shows a message under the table on the terminal, or else on standard error. */
 static void print_top_message(const char *what, const char *why) {
     snprintf(command.top.message, sizeof command.top.message, "%s %s", what, why);
     if (!command.has_screen)
@@ -106,14 +105,14 @@ static void read_segment(const struct weir_segment_name *name, void *unused) {
     if (p->fault == WEIR_SEGMENT_NONE) {
         weir__show_check(&command.read, weir__clock_ns());
         p->now = command.read;
-        p->is_known = 1;
+        p->has_now = 1;
     } else if (p->is_running && p->fault != WEIR_SEGMENT_NOT_YET && !p->is_fault_reported) {
         print_top_message(name->path, weir__segment_fault_text(p->fault));
         p->is_fault_reported = 1;
     }
 }
 
-/* Removes the programs that have ended from the list, and shows a message for each of them. */
+/* Removes programs that have ended from the list, and shows a message for each of them. */
 static void remove_ended_programs(void) {
     struct top *top = &command.top;
     char name[160];
@@ -144,31 +143,30 @@ static void read_programs(void) {
     command.top.now_ns = weir__clock_ns();
 }
 
-/* Stores the current figures as the earlier figures, from which the next rates are computed. */
+/* Copies the figures of all programs; the next rates are computed from the changes since then. */
 static void store_earlier_figures(void) {
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];
 
-        if (p->is_known && (!p->has_before || p->now.time_ns > p->before.time_ns)) {
+        if (p->has_now && (!p->has_before || p->now.time_ns > p->before.time_ns)) {
             p->before = p->now;
             p->has_before = 1;
         }
     }
 }
 
-/* Returns 1 if each program has figures of two different times, from which rates can be computed; else 0.  Stores
- * the first figures of a program as the earlier figures. */
+/* Returns 1 if each program has figures of two times, so that rates can be computed; else 0. */
 static int has_rates(void) {
     int all = 1;
 
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];
 
-        if (p->is_known && !p->has_before) {
+        if (p->has_now && !p->has_before) {
             p->before = p->now;
             p->has_before = 1;
         }
-        all &= p->is_known ? p->now.time_ns > p->before.time_ns : p->fault != WEIR_SEGMENT_NOT_YET;
+        all &= p->has_now ? p->now.time_ns > p->before.time_ns : p->fault != WEIR_SEGMENT_NOT_YET;
     }
     return all;
 }
@@ -186,8 +184,8 @@ static void end_screen(void) {
         (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &as_it_was);
 }
 
-/* Switches the terminal to the alternate screen.  Keys then arrive one by one and are not echoed.  ^Z does not stop
- * weir top, because the terminal would keep these modes. */
+/* Switches the terminal to the alternate screen, without echo, and so that each key arrives at once.  ^Z has no effect,
+ * because a stopped weir top would leave the terminal in this state. */
 static void begin_screen(void) {
     struct termios raw;
 
@@ -204,10 +202,10 @@ static void begin_screen(void) {
     command.has_screen = 1;
 }
 
-/* The number of lines at the top of the table that do not scroll: the title, and the names of the columns. */
+/* The lines at the top of the table that do not scroll: the title, and the names of the columns. */
 enum { HEAD = 2 };
 
-/* Draws one line of the text, cut to the width of the window.  Returns the text after this line. */
+/* Draws the first line of the text, cut to the width of the window.  Returns the text after this line. */
 static const char *draw_line(const char *text, int columns) {
     size_t length = strcspn(text, "\n");
 
@@ -215,8 +213,8 @@ static const char *draw_line(const char *text, int columns) {
     return text + length + (text[length] != '\0');
 }
 
-/* Draws the part of the table that fits into the window, from line command.first on.  The message and the list of
- * keys follow below the table. */
+/* Draws as much of the table as fits into the window, from line command.first on, then the message and the list of
+ * keys. */
 static void draw_lines(const char *text) {
     int columns, lines, foot = command.top.message[0] ? 2 : 1, total = -HEAD, last;
     char keys[128];
@@ -261,7 +259,7 @@ static int draw_screen(void) {
 /* ---- turns --------------------------------------------------------------------------------------- */
 
 static void on_signal(int number) {
-    if (number != SIGWINCH) /* SIGWINCH, for a new window size, only ends a pause */
+    if (number != SIGWINCH) /* after a change of the window's size, weir top only draws again */
         has_to_end = 1;
 }
 
@@ -278,8 +276,8 @@ static void watch_signals(void) {
     }
 }
 
-/* Handles the keys that were pressed.  An arrow key is ESC [ A or ESC O A, a page key is ESC [ 5 ~.  Returns 1 if a
- * key ends weir top, 0 if not. */
+/* Handles pressed keys.  An arrow key sends ESC [ A or ESC O A, for example; a page key sends ESC [ 5 ~.  Returns 1 if
+ * a key ends weir top, 0 if not. */
 static int handle_keys(const char *key, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (key[i] == 'q' || key[i] == 'Q')
@@ -298,8 +296,8 @@ static int handle_keys(const char *key, size_t count) {
     return 0;
 }
 
-/* Waits until the time has passed, a key is pressed, or the size of the window changes.  Returns 1 if weir top has
- * to end, 0 if not. */
+/* Waits for `ns' nanoseconds, or until a key is pressed or the size of the window changes.  Returns 1 if a key ends
+ * weir top, 0 if not. */
 static int wait_for_key(uint64_t ns) {
     struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
     char key[64];
@@ -341,17 +339,17 @@ static int show_once(void) {
     return 0;
 }
 
-/* Waits until the time `when', and reads the segments every LOOK_NS meanwhile.  Returns 1 if a key or a signal ends
- * weir top, 2 if all programs of --pid have ended, else 0. */
+/* Waits until the time `when', and reads the programs' figures every READ_INTERVAL_NS meanwhile.  Returns 1 if a key or
+ * a signal ends weir top, 2 if all programs of --pid have ended, else 0. */
 static int watch_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
-        if (wait_for_key(when - now < LOOK_NS ? when - now : LOOK_NS))
+        if (wait_for_key(when - now < READ_INTERVAL_NS ? when - now : READ_INTERVAL_NS))
             return 1;
         read_programs();
         if (command.chosen_count > 0 && command.top.count == 0)
             return 2;
         if (command.has_screen && weir__clock_ns() < when &&
-            /* Redraws the table, since a key or a new window size may have changed it. */
+            /* Draws the table again after a key, or after a change of the window's size. */
             show_once() != 0)
             return 1;
     }
@@ -419,7 +417,7 @@ static int run_top(void) {
     if (check_chosen() != 0)
         return 1;
     if (command.once && command.top.count == 0)
-        return show_once(); /* no program runs, and with --once weir top does not wait for one */
+        return show_once(); /* with --once, weir top does not wait for a program to start */
     if (watch_until(weir__clock_ns() + ANSWER_NS) != 0)
         return 0;
     return can_draw ? watch_on_screen() : watch_programs();
@@ -447,8 +445,8 @@ static void read_pid_flag(struct argp_state *state, const char *flag, const char
 
     if (!weir__count_read(text, INT32_MAX, &pid, &problem) || pid == 0)
         argp_error(state, "%s '%s': expected the number of a process", flag, text);
-    if (command.chosen_count == MOST_CHOSEN)
-        argp_error(state, "%s: no more than %d", flag, MOST_CHOSEN);
+    if (command.chosen_count == MAX_CHOSEN)
+        argp_error(state, "%s: no more than %d", flag, MAX_CHOSEN);
     ((pid_t *)chosen)[command.chosen_count++] = (pid_t)pid;
 }
 
@@ -460,8 +458,7 @@ static int show_group(void) {
     return !weir_cli_flush_output() || failed;
 }
 
-/* Shows the process group once.  With --interval, shows it again and again until it has no members.  Returns the
- * exit code. */
+/* Shows the process group once, or, with --interval, repeatedly until it has no members.  Returns the exit code. */
 static int watch_group(void) {
     uint64_t next = weir__clock_ns();
 
@@ -493,7 +490,7 @@ static const struct weir_cli_flag flags[] = {
     {"pid", 'p', "P", read_pid_flag, offsetof(struct command, chosen),
      "Show only this process, until it ends; may be given several times."},
     {"group", 0, "NAME", weir_cli_read_text, offsetof(struct command, group),
-     "Show the process group NAME: its limit, and what each member has."},
+     "Show the process group NAME: its limit, and the memory of each member."},
     {"json", 0, NULL, weir_cli_read_switch, offsetof(struct command, json),
      "Print each table as a JSON object on one line."},
     {0}};

@@ -2,7 +2,7 @@
 /* top_view.c: see top_view.h.
  *
  * The figures come from files that any process of the user may have written, so weir__show_check() has checked them.
- * A rate is computed from the earlier figures and the current figures, if both belong to one allocator.
+ * A rate is computed from older figures and the newest figures, if both belong to one allocator.
  */
 #include "cli/top_view.h"
 
@@ -19,12 +19,13 @@
 
 enum { LOG_LINES = 4 };
 
-/* If a program's figures are older than this, it does not answer. */
+/* A program whose figures are older than this is shown as silent. */
 #define QUIET_NS UINT64_C(2000000000)
 
 /* ---- figures ------------------------------------------------------------------------------------- */
 
-/* The requests and frees per second, and the share of requests that caches served.  A negative value is not known. */
+/* Requests and frees per second, and the share of requests that a per-stream cache served.  Negative values are
+ * unknown. */
 struct rates {
     double requests, frees, cached;
 };
@@ -55,7 +56,7 @@ static struct rates rates_of(const struct top_program *p, size_t i) {
     return rates;
 }
 
-/* Returns the age of a program's figures in seconds, or 0 if the program answers. */
+/* Returns the age of a program's figures in seconds, or 0 if they are recent. */
 static double seconds_silent(const struct top *top, const struct top_program *p) {
     uint64_t age = weir__size_subtract(top->now_ns, p->now.time_ns);
 
@@ -70,7 +71,7 @@ const char *top_order_name(enum top_order order) {
     return order_names[order];
 }
 
-/* The column for compare_programs(), because qsort(3) passes no further argument to it. */
+/* The column by which compare_programs() compares. */
 static enum top_order sorted_by;
 
 static double sort_key(const struct top_program *p) {
@@ -78,7 +79,7 @@ static double sort_key(const struct top_program *p) {
 
     if (sorted_by == TOP_BY_PID)
         return -(double)p->name.pid;
-    for (size_t i = 0; p->is_known && i < p->now.allocators; i++) {
+    for (size_t i = 0; p->has_now && i < p->now.allocators; i++) {
         double requests = rates_of(p, i).requests;
 
         sum += sorted_by == TOP_BY_RESERVED ? (double)p->now.allocator[i].reserved
@@ -89,8 +90,7 @@ static double sort_key(const struct top_program *p) {
     return sum;
 }
 
-/* Compares two programs for qsort(3).  The larger key comes first; of two equal keys, the smaller process id comes
- * first. */
+/* Compares two programs for qsort(3): the larger value comes first; if both are equal, the smaller process id. */
 static int compare_programs(const void *left, const void *right) {
     const struct top_program *a = *(struct top_program *const *)left;
     const struct top_program *b = *(struct top_program *const *)right;
@@ -149,7 +149,7 @@ static void print_latency(FILE *file, const char *what, const struct weir_show_l
                 SPELL_TIME(l->p999_ns), SPELL_TIME(l->max_ns));
 }
 
-/* Prints the last changes of an allocator's reserved memory, the newest first. */
+/* Prints the last growths and trims of an allocator, the newest first. */
 static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t older_ns) {
     for (uint64_t i = 0; i < a->events && i < LOG_LINES; i++) {
         const struct weir_show_event *e = &a->event[a->events - 1 - i];
@@ -161,7 +161,7 @@ static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t 
     }
 }
 
-/* Returns the command line without the folder of its program, so that a narrow window shows the name of the program. */
+/* Returns the command line without the folder of the program, for narrow windows. */
 static const char *without_folder(const char *command) {
     size_t program = strcspn(command, " ");
 
@@ -174,7 +174,7 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
                             size_t i) {
     const struct weir_show_allocator *a = &p->now.allocator[i];
     struct rates rates = rates_of(p, i);
-    /* The columns REQ/S and CACHED, or "silent N s" for a program that does not answer. */
+    /* The columns REQ/S and CACHED, or "silent N s" in their place. */
     char now[80];
 
     if (seconds_silent(top, p) > 0)
@@ -194,7 +194,7 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
     print_log(file, a, weir__size_subtract(top->now_ns, p->now.time_ns));
 }
 
-/* Prints the memory that the program and its libraries requested from the driver themselves, past weir. */
+/* Prints the memory that the program has requested directly from the driver, not from weir. */
 static void print_plain(FILE *file, long pid, const struct weir_show *show) {
     if (show->allocators == 0)
         fprintf(file, "%7ld nothing is served  %s\n", pid, show->command);
@@ -211,7 +211,7 @@ static void print_plain(FILE *file, long pid, const struct weir_show *show) {
 }
 
 static void print_program(FILE *file, const struct top *top, const struct top_program *p) {
-    if (!p->is_known) {
+    if (!p->has_now) {
         fprintf(file, "%7ld %s\n", (long)p->name.pid,
                 p->fault == WEIR_SEGMENT_NONE || p->fault == WEIR_SEGMENT_NOT_YET
                     ? "no answer yet"
@@ -226,8 +226,8 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
                 weir__plural(p->now.all - p->now.allocators));
 }
 
-/* Returns 1 if the process has already been counted: it is in the list of programs, or it holds memory of a device
- * that comes earlier in the list of devices.  Returns 0 otherwise. */
+/* Returns 1 if count_others() must not count the process: it is in the table of programs, or it was already counted on
+ * an earlier device.  Returns 0 otherwise. */
 static int is_counted(const struct top *top, uint64_t pid, const struct holders_device *device) {
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_running && (uint64_t)top->programs[i]->name.pid == pid)
@@ -239,8 +239,8 @@ static int is_counted(const struct top *top, uint64_t pid, const struct holders_
     return 0;
 }
 
-/* Returns the number of programs that call the library themselves.  The table of programs does not list them; only
- * the tables of devices do. */
+/* Returns the number of programs that call the library themselves, and not through `weir run'.  The table of programs
+ * does not list them. */
 static size_t count_others(const struct top *top) {
     size_t others = 0;
 
@@ -276,8 +276,8 @@ void top_print(FILE *file, const struct top *top) {
 }
 
 void top_name(const struct top_program *p, char *text, size_t bytes) {
-    snprintf(text, bytes, "%ld%s%.100s%s", (long)p->name.pid, p->is_known ? " (" : "",
-             p->is_known ? p->now.command : "", p->is_known ? ")" : "");
+    snprintf(text, bytes, "%ld%s%.100s%s", (long)p->name.pid, p->has_now ? " (" : "",
+             p->has_now ? p->now.command : "", p->has_now ? ")" : "");
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------- */
@@ -365,9 +365,9 @@ static json_t *json_program(const struct top *top, const struct top_program *p) 
     json_t *allocators = json_array();
     const char *fault = p->fault == WEIR_SEGMENT_NONE ? NULL : weir__segment_fault_text(p->fault);
 
-    for (size_t i = 0; p->is_known && i < p->now.allocators; i++)
+    for (size_t i = 0; p->has_now && i < p->now.allocators; i++)
         json_array_append_new(allocators, json_allocator(p, i));
-    if (!p->is_known)
+    if (!p->has_now)
         return json_pack("{s:i, s:o, s:s?, s:o}", "pid", (int)p->name.pid, "start",
                          jsonfile_integer(p->name.start), "fault", fault, "allocators", allocators);
     return json_pack("{s:i, s:o, s:s?, s:s, s:o, s:o, s:o, s:o}", "pid", (int)p->name.pid, "start",

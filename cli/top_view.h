@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* top_view.h: shows the programs that `weir top' has found, as a table or as JSON.
  *
- * This file must not know terminals or the source of the figures.
+ * This file must not depend on the terminal, or on how the figures were read.
  */
 #ifndef WEIR_CLI_TOP_VIEW_H
 #define WEIR_CLI_TOP_VIEW_H
@@ -14,17 +14,17 @@
 
 struct top_program {
     struct weir_segment_name name;
-    /* The error at the last read of the program's segment, or none. */
+    /* The error at the last read of the program's segment (a shared file with its figures), or none. */
     enum weir_segment_fault fault;
     int is_running; /* set if the program was still running at the last read */
-    int is_known;   /* set if the program's figures were read at least once */
-    int has_before; /* set if `before' has been set */
-    int is_fault_reported; /* set if a message has reported the error */
-    /* The figures of the last read, and the figures from which rates are computed. */
+    int has_now;    /* set if `now' is valid */
+    int has_before; /* set if `before' is valid */
+    int is_fault_reported; /* set if a message has reported `fault' */
+    /* The newest figures, and older figures; the rates are computed from both. */
     struct weir_show now, before;
 };
 
-/* The column by which the table is sorted: process ids in rising order, other columns in falling order. */
+/* The column by which the table is sorted.  Process ids rise; the values of other columns fall. */
 enum top_order { TOP_BY_RESERVED, TOP_BY_IN_USE, TOP_BY_REQUESTS, TOP_BY_PID, TOP_ORDERS };
 
 struct top {
@@ -33,14 +33,14 @@ struct top {
     size_t count;
     struct holders holders; /* the processes that hold memory of each device */
     uint64_t now_ns;        /* the time of the last read, by CLOCK_MONOTONIC */
-    char message[1024];     /* the last message, which a terminal shows under the table, or "" */
+    char message[1024];     /* the message under the table on a terminal, or "" */
 };
 
 /* Returns the title of the column by which the table is sorted. */
 const char *top_order_name(enum top_order order);
 /* Sorts the programs by the column top->order. */
 void top_sort(struct top *top);
-/* Prints the table of all programs that run now. */
+/* Prints a table of the running programs. */
 void top_print(FILE *file, const struct top *top);
 /* Returns the programs as a JSON object, or NULL if there is no host memory. */
 json_t *top_json(const struct top *top);

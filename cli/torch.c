@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* torch.c: `weir torch': reports whether there is a shim for a PyTorch, and compiles a shim before it is needed.
- *
- * This file must not know the work of a shim.
- */
+/* torch.c: `weir torch': reports whether there is a shim for a PyTorch (shims.h), and compiles a shim in advance. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +17,7 @@ struct torch {
 
 static const struct weir_cli_flag flags[] = {
     {"build", 'b', NULL, weir_cli_read_switch, offsetof(struct torch, build),
-     "Compile the shim if there is none, also if that failed before."},
+     "Compile the shim if there is none, even if an earlier compilation has failed."},
     {0}};
 
 static error_t parse_torch_argument(int key, char *argument, struct argp_state *state) {
@@ -35,11 +32,12 @@ static error_t parse_torch_argument(int key, char *argument, struct argp_state *
 }
 
 static const char doc[] =
-    "Tells whether weir can be PyTorch's allocator under `weir run'.  weir needs a shim for this: "
+    "Reports whether weir can be PyTorch's allocator under `weir run'.  weir needs a shim for "
+    "this: "
     "a "
-    "small library, compiled for one build of PyTorch.\v`weir run' has the shim compiled beside "
-    "the "
-    "program at the first need, which takes about half a minute and a C++ compiler, but no CUDA "
+    "small library, compiled for one build of PyTorch.\v`weir run' compiles the shim in parallel "
+    "with the program when it is first needed, which takes about half a minute and a C++ compiler, "
+    "but no CUDA "
     "toolkit.  PYTHON is the "
     "interpreter that has PyTorch.  Default: python3.\n\nExit code: 0 there is a shim, 1 there is "
     "none, 2 usage.";
@@ -70,11 +68,11 @@ static int fail_torch(const char *name, const char *python, int error) {
 
     fprintf(stderr, "weir torch: %s: %s%s%s%s\n", name, is_other ? "its interpreter " : "",
             is_other ? python : "", is_other ? ": " : "",
-            error ? strerror(error) : "no Python interpreter, nor a script of one");
+            error ? strerror(error) : "neither a Python interpreter nor a Python script");
     return 1;
 }
 
-/* Compiles the shim.  Prints a message first, because the user has to wait. */
+/* Prints a message, because the user has to wait, and compiles the shim. */
 static void build_shim(struct shim *shim) {
     uint64_t began = weir__clock_ns();
 

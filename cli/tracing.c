@@ -18,8 +18,7 @@ struct block {
     uint64_t id, bytes, stream;
     uint64_t time; /* the time of the allocation, by the counter of the recorded process */
     unsigned kind, device;
-    /* For memory of cuMemCreate: 1 for the handle, plus 1 for each mapping; the block is freed at 0. */
-    unsigned uses;
+    unsigned uses; /* of memory of cuMemCreate: its mappings, plus 1 until the handle is released */
 };
 
 struct mapping {
@@ -67,7 +66,7 @@ static void free_modules(struct modules *modules) {
     free(modules->modules);
 }
 
-/* Adds the module that a line of /proc/PID/maps describes, if the line is for code of a file.  A line looks like
+/* Adds the code that a line of /proc/PID/maps describes, if there is any.  Such a line looks like
  * "7f00-7f10 r-xp 0000 08:01 12 /path/name". */
 static void add_mapping(struct modules *to, char *line) {
     uint64_t begin, end;
@@ -82,7 +81,7 @@ static void add_mapping(struct modules *to, char *line) {
     add_module(to, begin, end, strrchr(line + before_path, '/') + 1);
 }
 
-/* Reads /proc/PID/maps and replaces the list of modules.  Returns 1 on success.  If no module can be read, for
+/* Replaces the list of modules by the contents of /proc/PID/maps.  Returns 1 on success.  If there are none, for
  * example because the process has ended, keeps the old list and returns 0. */
 static int read_mappings(struct modules *modules) {
     struct modules fresh = {.process = modules->process};
@@ -129,9 +128,9 @@ static const char *find_name(struct modules *modules, uint64_t address) {
     return modules->modules[modules->last].name;
 }
 
-/* Returns the name of the file whose code contains the address, or NULL if no file does.  The name is valid until
- * the next call.  If the address is unknown, reads the list of modules again, because the process may have loaded a
- * library. */
+/* Returns the name of the program or library whose code contains the address, or NULL if there is none.  The name is
+ * valid until the next call.  If the address is unknown, reads the list of modules again, because the process may have
+ * loaded a library. */
 static const char *find_module(struct modules *modules, uint64_t address) {
     const char *name = find_name(modules, address);
     uint64_t page = (address >> PAGE_BITS) + 1;
@@ -147,22 +146,22 @@ static const char *find_module(struct modules *modules, uint64_t address) {
 /* ---- counts of calls that the trace does not list -------------------------------------------------- */
 
 static void add_to_counts(struct counts *counts, uint64_t bytes) {
-    counts->count++;
+    counts->calls++;
     counts->bytes += bytes;
-    counts->now += bytes;
-    if (counts->now > counts->most)
-        counts->most = counts->now;
+    counts->live += bytes;
+    if (counts->live > counts->live_peak)
+        counts->live_peak = counts->live;
 }
 
-/* Subtracts bytes from the live bytes.  The result is never below 0, although a program may release memory that it
- * requested before the recording began. */
+/* Subtracts from the live bytes, but not below 0: a program may release memory that it requested before the
+ * recording. */
 static void subtract_from_counts(struct counts *counts, uint64_t bytes) {
-    counts->now -= bytes < counts->now ? bytes : counts->now;
+    counts->live -= bytes < counts->live ? bytes : counts->live;
 }
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Appends " KEY=NAME" to the text, unless the name is NULL. */
+/* Appends " KEY=NAME" to the text.  Does nothing if the name is NULL. */
 static void add_name(const char *key, const char *name, char *text, size_t bytes) {
     size_t used = strlen(text);
 
@@ -180,15 +179,15 @@ static const char *name_of_caller(const struct tracing *tracing, uint64_t number
     return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
 }
 
-/* Returns the name of the file whose code contains the address of a caller.  Returns NULL for the library of weir
- * record, and if no file is known. */
+/* Returns the name of the program or library that made a call, from the caller's address.  Returns NULL if it is
+ * unknown, or if it is the library of weir record. */
 static const char *find_module_file(struct tracing *tracing, uint64_t address) {
     const char *name = find_module(&tracing->modules, address);
 
     return name && strcmp(name, TRACING_LIBRARY) != 0 ? name : NULL;
 }
 
-/* Appends " by=FILE at=PLACE range=NAME" to the text, without the parts that are not known. */
+/* Appends the known parts of " by=FILE at=PLACE range=NAME" to the text. */
 static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
                          size_t bytes) {
     add_name("by", find_module_file(tracing, event->caller), text, bytes);
@@ -214,7 +213,7 @@ static void write_block_event(struct tracing *tracing, uint64_t time_us, char op
                               const struct weir_record_event *event) {
     char by[512] = "";
 
-    /* A request for host memory is only counted, and is no event of the trace. */
+    /* The trace does not list requests for host memory, but contains their sum. */
     if (block->device == WEIR_RECORD_HOST) {
         if (operation == 'a')
             add_to_counts(&tracing->host, block->bytes);
@@ -258,8 +257,8 @@ void tracing_begin(struct tracing *tracing, const char *command, int process) {
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* Returns the number of a stream in the trace.  Each device has its own legacy default stream, and each thread has
- * its own per-thread default stream. */
+/* Returns the number of a stream in the trace.  The legacy default stream has a number for each device, and the
+ * per-thread default stream has one for each thread. */
 static uint64_t number_stream(struct tracing *tracing, uint64_t stream,
                               const struct weir_record_event *event) {
     int is_default = stream <= WEIR_STREAM_PER_THREAD_VALUE;
@@ -284,9 +283,9 @@ static struct block *remove_block(struct weir_map *map, uint64_t key) {
     return key && weir__map_remove(map, key, &value) ? (struct block *)value : NULL;
 }
 
-/* Removes the block at the address of a free from the map, and returns the block.  Returns NULL if no block is live
- * at this address.  Also returns NULL if the free comes late: another block has got the address since, and the trace
- * has already freed the old block. */
+/* Removes the block at the address of a free from the map, and returns the block.  Returns NULL if no block is live at
+ * this address, or if the free comes late: if the address has been allocated again since, the trace has already freed
+ * the old block. */
 static struct block *remove_freed_block(struct tracing *tracing, struct weir_map *map,
                                         const struct weir_record_event *event) {
     uintptr_t value;
@@ -344,8 +343,8 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
                       event);
 }
 
-/* Writes the free of a block.  If event->bytes is set, the call was cuMemFree, which names no stream; the trace then
- * has the stream of the allocation. */
+/* Writes the free of a block.  If event->bytes is not 0, the call was cuMemFree, which has no stream; the trace then
+ * names the stream of the allocation. */
 static void add_trace_free(struct tracing *tracing, struct weir_record_event *event,
                            uint64_t time_us) {
     struct block *block = remove_freed_block(tracing, &tracing->blocks, event);
@@ -385,7 +384,7 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
 
     add_to_counts(&tracing->mapped, event->bytes);
     end_mapping(tracing, event->address, event, time_us);
-    /* The handle was imported from another process, whose trace has the memory. */
+    /* An unknown handle was imported from another process, whose trace contains the memory. */
     if (!weir__map_get(&tracing->handles, event->stream, &block))
         return;
     mapping = malloc(sizeof *mapping);
@@ -457,7 +456,7 @@ static void add_trace_event(struct tracing *tracing, struct weir_record_event *e
     case WEIR_RECORD_STREAM_ENDS:
         (void)weir__map_remove(&tracing->streams, event->stream, NULL);
         break;
-    /* Removes all streams, because the event does not say which streams the context had. */
+    /* Removes all streams, because the streams of the context are not known. */
     case WEIR_RECORD_CONTEXT_ENDS:
         weir__map_clear(&tracing->streams);
         break;
@@ -475,7 +474,7 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
     struct weir_record_event copy = *event;
 
     if (tracing->failed ||
-        /* The recorded program may overwrite the shared memory, so check the kind. */
+        /* Checks the kind, because the recorded program may overwrite the shared memory. */
         event->kind > WEIR_RECORD_VMM)
         return;
     if (tracing->limit && (tracing->left_out || tracing->written >= tracing->limit))
@@ -486,9 +485,9 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
 
 static void write_call_counts(struct tracing *tracing, const char *name,
                               const struct counts *counts) {
-    if (counts->count)
+    if (counts->calls)
         write_trace_text(tracing, "# calls %s=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64 "\n",
-                         name, counts->count, counts->bytes, counts->most);
+                         name, counts->calls, counts->bytes, counts->live_peak);
 }
 
 void tracing_end(struct tracing *tracing) {
@@ -500,13 +499,13 @@ void tracing_end(struct tracing *tracing) {
     if (tracing->lost)
         write_trace_text(tracing, "# %" PRIu64 " events left out: lost\n", tracing->lost);
     if (tracing->left_out_frees)
-        write_trace_text(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n",
+        write_trace_text(tracing, "# %" PRIu64 " frees left out: their blocks are unknown\n",
                          tracing->left_out_frees);
     if (tracing->added_frees)
         write_trace_text(tracing, "# %" PRIu64 " frees added: the address was allocated again\n",
                          tracing->added_frees);
     memory_free_values(&tracing->blocks);
-    /* A block whose handle was released has no entry in tracing->handles, so its last mapping frees it. */
+    /* Blocks whose handle was released are not in tracing->handles; their last mapping frees them here. */
     for (size_t i = 0; i < tracing->maps.capacity; i++)
         if (tracing->maps.slots[i].key) {
             struct mapping *mapping = (struct mapping *)tracing->maps.slots[i].value;

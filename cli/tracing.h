@@ -7,7 +7,7 @@
  * Therefore, if an address is allocated twice without a free, the text frees the first block before the second
  * allocation.
  *
- * This file must not know the source of the events.
+ * This file must not depend on how the events were recorded.
  */
 #ifndef WEIR_CLI_TRACING_H
 #define WEIR_CLI_TRACING_H
@@ -16,17 +16,16 @@
 #include "base/map.h"
 #include "cli/common/sink.h"
 
-/* The library that weir record preloads.  Its code comes between the program and the driver, but it requests no
- * memory itself, so a trace does not name it as a caller. */
+/* The library that `weir record' preloads.  A trace does not name this library as the caller of a driver function,
+ * because the library only passes on the calls of the program. */
 #define TRACING_LIBRARY "libweir-record.so"
 
-/* The sums of calls that are not events of the trace. */
+/* The sums of one kind of call that a trace does not list call by call. */
 struct counts {
-    /* The number of calls, the sum of their bytes, the bytes that are live now, and the peak of the live bytes. */
-    uint64_t count, bytes, now, most;
+    uint64_t calls, bytes, live, live_peak;
 };
 
-/* A file whose code the process has mapped, and the range of its addresses. */
+/* The code of a program or library in the memory of the process. */
 struct module {
     uint64_t begin, end;
     char *name; /* the name of the file, without its folder */
@@ -34,40 +33,38 @@ struct module {
 
 struct modules {
     int process;
-    struct module *modules; /* the mapped files, sorted by address */
+    struct module *modules; /* sorted by address */
     size_t count, room;
-    struct weir_map nowhere; /* the pages that belong to no file, as page number + 1 */
-    size_t last;             /* the index of the module that was found last */
+    struct weir_map nowhere; /* a set of pages without code of a file, as page number + 1 */
+    size_t last;             /* the index of the module that the last search found */
 };
 
 struct tracing {
     struct sink *sink;
-    struct modules modules;  /* the mapped files of the process that contain code */
-    uint64_t limit;          /* the largest number of bytes of text to write, or 0 for no limit */
+    struct modules modules;  /* the program and the libraries of the process */
+    uint64_t limit;          /* the largest size of the trace in bytes, or 0 for no limit */
     struct weir_map blocks;  /* a map from addresses to their struct block */
     struct weir_map handles; /* a map from memory handles of cuMemCreate to their struct block */
     struct weir_map maps;    /* a map from addresses of cuMemMap to their struct mapping */
     struct weir_map streams; /* a map from stream handles to the number of the stream + 1 */
     struct weir_map defaults;
-    struct weir_map names; /* a map from the numbers of callers and NVTX ranges to their names */
+    /* A map from the numbers of Python callers and NVTX ranges to their names. */
+    struct weir_map names;
     uint64_t next_id, next_stream;
     struct counts reserved, mapped, host;
-    uint64_t written;  /* the number of bytes of text that were written */
-    uint64_t events;   /* the number of events that were written */
-    uint64_t left_out; /* the number of events that were not written because of the limit */
-    uint64_t lost;     /* the number of events that the process could not record */
-    /* The number of frees that were left out, since their block was not live. */
-    uint64_t left_out_frees;
-    /* The number of frees that were added, since an address was allocated again. */
-    uint64_t added_frees;
-    uint64_t since_mark; /* the number of events since the last mark */
-    int has_marks;       /* set if the program itself has set a mark */
-    /* An errno after the text could not be written or host memory ran out, else 0. */
-    int failed;
+    uint64_t written;        /* bytes of text */
+    uint64_t events;         /* events in the text */
+    uint64_t left_out;       /* events that are not in the text because of `limit' */
+    uint64_t lost;           /* events that the process could not record */
+    uint64_t left_out_frees; /* frees of blocks that were not live, which are not in the text */
+    uint64_t added_frees;    /* frees in the text that the program did not make */
+    uint64_t since_mark;     /* events since the last mark, which ends an iteration */
+    int has_marks;           /* set if the program itself has set a mark */
+    int failed;              /* an errno if the text could not be written, else 0 */
 };
 
-/* Begins the trace of a command with the head of the text.  `process' is the id of the process whose mapped files
- * name callers, or 0 if the trace has no such names. */
+/* Begins the trace of a command, and writes its first lines.  `process' is the id of the process whose libraries the
+ * trace names as callers, or 0 if the trace names no callers. */
 void tracing_begin(struct tracing *tracing, const char *command, int process);
 void tracing_add(struct tracing *tracing, const struct weir_record_event *event, uint64_t time_us);
 /* Ends the text with the number of missing events and the sums of calls.  Frees everything except the sink. */

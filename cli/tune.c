@@ -4,11 +4,10 @@
  * If the user names a command, weir tune first records it.  It then replays the traces several times with GPU work.
  * A replay of all traces with certain settings is called a trial.  Trial 0 has weir's defaults, and the limit of the
  * user if there is one.  Each further trial tries one setting: how much to preallocate, whether to return idle
- * memory, or which limit to use.  The last trial combines all settings that were good.  A setting that does harm, or
- * that gains next to nothing, keeps weir's default.
+ * memory, or which limit to use.  The last trial combines all settings that were better than weir's defaults.
  *
  * weir tune recommends a limit only for the goal `memory', because a later run fails if it needs more.  Such a limit
- * is at least a quarter above the smallest limit that is enough for the traces.
+ * is at least a quarter above the smallest limit with which all requests succeed.
  *
  * The results are rows as in `weir bench' (result.h), with trials as configurations.  FIGURE_MAKESPAN includes the
  * creation of the allocator.  On the device model, a trial replays each trace once, since the makespan is always
@@ -34,24 +33,24 @@
 #include "cli/common/runner.h"
 #include "cli/common/spell.h"
 #include "cli/frameworks.h"
-#include "cli/replay/contest.h"
+#include "cli/replay/benchmark.h"
 
 enum { CHOICE_PREALLOC, CHOICE_DECAY, CHOICE_LIMIT, CHOICES };
 enum { TRIALS = 7 };
 
-/* The settings of a trial, as the user would write them.  "" means weir's default. */
+/* The settings of a trial (a replay of all traces with certain settings).  "" means weir's default. */
 struct choice {
     char text[CHOICES][WEIR_SPELL_BYTES];
 };
 
 struct trials {
-    struct contest *contest;
-    struct choice choices[TRIALS]; /* the settings of each trial */
+    struct benchmark *benchmark;
+    struct choice choices[TRIALS]; /* the settings of each trial so far */
     int count;
-    /* The figure for the time of the creation.  On the device model this is FIGURE_CREATION_DRIVER, since only the
-     * virtual time is equal in each run. */
+    /* The figure for the time of the allocator's creation.  On the device model it is FIGURE_CREATION_DRIVER, because
+     * only virtual time is equal in each run. */
     enum result_figure creation;
-    /* The rows of all trials; the rows of a trial that was not made have no runs. */
+    /* The trials are its configurations; a trial that did not run has no runs. */
     struct results results;
     struct progress progress;
 };
@@ -60,15 +59,14 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 
 struct advice {
     enum goal goal;
-    uint64_t limit; /* the limit of --limit, or 0 */
-    uint64_t least; /* the smallest limit that is enough for all traces, or 0 if there is none */
-    /* Set if all requests succeeded in trial 0.  Otherwise the results of trials mean nothing. */
-    int fits;
-    /* Set if steady iterations were measured; otherwise weir tune tries only the defaults. */
+    uint64_t limit; /* the user's limit (--limit), or 0 */
+    /* With which all requests of all traces succeed, or 0 if there is none. */
+    uint64_t smallest_limit;
+    int fits;           /* set if all requests succeed with weir's defaults and the user's limit */
+    /* Set if the traces have steady iterations.  Otherwise weir tune tries only the defaults. */
     int has_times;
-    int trial_without_limit; /* the number of the trial without a limit, if the user gave --limit */
-    /* For each trial: the reason why it is not recommended, or NULL if it is good. */
-    const char *against[TRIALS];
+    int trial_without_limit; /* the number of the trial without a limit, if there is a user's limit */
+    const char *against[TRIALS]; /* why a trial is not recommended, or NULL if it is good */
     int best; /* the number of the recommended trial */
 };
 
@@ -79,8 +77,7 @@ enum { RUNS_ON_GPU = 3 };
 static const enum weir_setting settings_of[CHOICES] = {WEIR_SETTING_PREALLOC, WEIR_SETTING_DECAY,
                                                        WEIR_SETTING_LIMIT};
 
-/* Writes all settings of a trial that are not defaults.  Each setting is written as `before', its name, `between',
- * its value, `after'. */
+/* Writes the settings of a trial that are not defaults: for each, `before', its name, `between', its value, `after'. */
 static void write_choice(FILE *file, const struct choice *choice, const char *before,
                          const char *between, const char *after) {
     for (int i = 0; i < CHOICES; i++)
@@ -96,17 +93,16 @@ static void report_failed_replay(const struct trials *trials, size_t trace, cons
         fputs("weir: interrupted: nothing is recommended\n", stderr);
     else if (message[0])
         fprintf(stderr, "weir: %s: a replay failed: %s\n",
-                trials->contest->traces[trace].header.name, message);
+                trials->benchmark->traces[trace].header.name, message);
 }
 
-/* Prepares trials of the contest's traces, at most `most' of them.  Returns 1 on success, 0 if there is no host
- * memory. */
-static int trials_open(struct trials *trials, struct contest *contest, size_t most) {
-    size_t rows = contest->trace_count * TRIALS;
+/* Prepares at most `most' trials of the benchmark's traces.  Returns 1 on success, 0 if there is no host memory. */
+static int trials_open(struct trials *trials, struct benchmark *benchmark, size_t most) {
+    size_t rows = benchmark->trace_count * TRIALS;
 
-    trials->contest = contest;
-    trials->creation = contest->modelled ? FIGURE_CREATION_DRIVER : FIGURE_CREATION;
-    trials->results = (struct results){.trace_count = contest->trace_count,
+    trials->benchmark = benchmark;
+    trials->creation = benchmark->modelled ? FIGURE_CREATION_DRIVER : FIGURE_CREATION;
+    trials->results = (struct results){.trace_count = benchmark->trace_count,
                                        .configuration_count = TRIALS,
                                        .rows = calloc(rows, sizeof(struct row))};
     for (size_t i = 0; trials->results.rows && i < rows; i++)
@@ -115,18 +111,18 @@ static int trials_open(struct trials *trials, struct contest *contest, size_t mo
     return trials->results.rows != NULL;
 }
 
-/* Finds the smallest limit with which all requests of all traces succeed, and stores it in *least.  Stores 0 if
- * there is no such limit.  Returns 1 on success.  On failure, prints a message and returns 0. */
+/* Stores the smallest limit with which all requests of all traces succeed in *least, or 0 if there is none.  Returns 1
+ * on success.  On failure, prints a message and returns 0. */
 static int trials_find_limit(struct trials *trials, uint64_t *least) {
-    const struct contest *contest = trials->contest;
+    const struct benchmark *benchmark = trials->benchmark;
     char message[RUNNER_MESSAGE_BYTES] = "";
     uint64_t found = 1;
 
     *least = 0;
     progress_step(&trials->progress, "the smallest limit");
-    for (size_t i = 0; i < contest->trace_count && found; i++) {
-        found =
-            least_limit(contest, i, "replay", &contest->options, contest->results.busy, message);
+    for (size_t i = 0; i < benchmark->trace_count && found; i++) {
+        found = find_smallest_limit(benchmark, i, "replay", &benchmark->options,
+                                    benchmark->results.busy, message);
         if (!found && (message[0] || interrupt_has_arrived())) {
             report_failed_replay(trials, i, message);
             return 0;
@@ -137,24 +133,24 @@ static int trials_find_limit(struct trials *trials, uint64_t *least) {
     return 1;
 }
 
-/* Replays a trace with the settings of a trial, and adds the results to the row.  Returns 1 on success.  On failure,
+/* Replays a trace with the settings `choice', and adds the results to the row.  Returns 1 on success.  On failure,
  * writes the reason to `message' and returns 0. */
-static int run_trace(const struct contest *contest, const struct choice *choice, struct row *row,
-                     char *message) {
-    weir_options options = contest->options;
+static int run_trace(const struct benchmark *benchmark, const struct choice *choice,
+                     struct row *row, char *message) {
+    weir_options options = benchmark->options;
     struct job job;
 
     for (int i = 0; i < CHOICES; i++)
         if (choice->text[i][0])
             (void)weir__option_set(&options, settings_of[i], NULL, choice->text[i], NULL, 0);
-    /* A request that fails is a result of the trial, not an error to log. */
+    /* Requests that fail are results, and must not be logged as errors. */
     options.log = WEIR_LOG_NONE;
-    job_make(&job, "replay", contest->results.busy, &options, contest->device_source);
+    job_make(&job, "replay", benchmark->results.busy, &options, benchmark->device_source);
     job.discards_profile = 1;
     row->runs = json_array();
-    for (int i = 0; i < (contest->modelled ? 1 : RUNS_ON_GPU); i++) {
+    for (int i = 0; i < (benchmark->modelled ? 1 : RUNS_ON_GPU); i++) {
         json_t *run =
-            runner_run(&job, contest->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+            runner_run(&job, benchmark->traces[row->trace].trace_fd, message, RUNNER_MESSAGE_BYTES);
 
         if (!run)
             return 0;
@@ -163,10 +159,10 @@ static int run_trace(const struct contest *contest, const struct choice *choice,
     return 1;
 }
 
-/* Makes a trial: replays all traces with the settings `choice'.  Does nothing if an earlier trial had these
- * settings.  Returns the number of the trial.  On failure, prints a message and returns -1. */
+/* Replays all traces with the settings `choice', unless an earlier trial had these settings.  Returns the number of the
+ * trial.  On failure, prints a message and returns -1. */
 static int trials_run(struct trials *trials, const struct choice *choice) {
-    const struct contest *contest = trials->contest;
+    const struct benchmark *benchmark = trials->benchmark;
     struct results *results = &trials->results;
     char message[RUNNER_MESSAGE_BYTES] = "out of host memory";
     int trial = trials->count;
@@ -176,8 +172,8 @@ static int trials_run(struct trials *trials, const struct choice *choice) {
             return i;
     progress_step(&trials->progress, "a replay of each trace");
     trials->choices[trials->count++] = *choice;
-    for (size_t i = 0; i < contest->trace_count; i++)
-        if (!run_trace(contest, choice, &results->rows[i * TRIALS + (size_t)trial], message) ||
+    for (size_t i = 0; i < benchmark->trace_count; i++)
+        if (!run_trace(benchmark, choice, &results->rows[i * TRIALS + (size_t)trial], message) ||
             !result_align(results)) {
             report_failed_replay(trials, i, message);
             return -1;
@@ -190,8 +186,8 @@ static int trials_run(struct trials *trials, const struct choice *choice) {
     return trial;
 }
 
-/* Returns the ratio of a figure of the trial to the figure of trial 0, for one trace.  Returns INFINITY if the
- * figure is not known or a request failed. */
+/* Returns the ratio of a trial's figure on a trace to the figure with weir's defaults (trial 0).  Returns INFINITY if a
+ * figure is unknown or a request failed. */
 static double trials_ratio(const struct trials *trials, size_t trace, int trial,
                            enum result_figure figure) {
     const struct row *row = &trials->results.rows[trace * TRIALS + (size_t)trial];
@@ -211,11 +207,11 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* How much longer the steady iterations, and the whole run with the creation of the allocator, may take than in
- * trial 0.  For the goal `memory' the recommended settings may take 2% longer.  Each single setting may take half of
- * that, because a later run may be slower. */
+/* How much longer a run, and its steady iterations, may take than with weir's defaults.  With the goal `memory' the
+ * recommended settings may take 2% longer, but a single setting only 1%, because a later trial may be slower. */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
-/* The figure that each setting should lower, and the largest ratio to trial 0 at which the gain counts. */
+/* The figure that each setting should lower.  A setting is good only if the ratio to the figure with weir's defaults is
+ * at most `ratio'. */
 static const struct {
     enum result_figure figure;
     double ratio;
@@ -228,19 +224,19 @@ static const uint64_t limit_percents[] = {125, 150, 200};
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
-/* Compares a figure of a trial with trial 0 on each trace.  Returns the largest ratio if `pick' is fmax, or the
- * smallest ratio if `pick' is fmin. */
+/* Compares a trial's figure with that of weir's defaults (trial 0) on each trace.  Returns the largest ratio if `pick'
+ * is fmax, or the smallest if `pick' is fmin. */
 static double extreme_ratio(double (*pick)(double, double), const struct trials *trials, int trial,
                             enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);
 
-    for (size_t i = 1; i < trials->contest->trace_count; i++)
+    for (size_t i = 1; i < trials->benchmark->trace_count; i++)
         picked = pick(picked, trials_ratio(trials, i, trial, figure));
     return picked;
 }
 
-/* Returns the reason why a trial does harm on any trace, or NULL if it does no harm.  `slack' is the largest ratio
- * of times that is no harm. */
+/* Returns why a trial is worse than weir's defaults on a trace, or NULL if it is not.  Times may be `slack' times as
+ * long. */
 static const char *reason_against(const struct trials *trials, int trial, enum goal goal,
                                   double slack) {
     if (isinf(extreme_ratio(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))
@@ -254,8 +250,8 @@ static const char *reason_against(const struct trials *trials, int trial, enum g
                : NULL;
 }
 
-/* Makes a trial with one setting at a new value.  If the trial is good, copies the value to `best'.  Returns 1 if
- * the trial is good, 0 if not.  On failure, prints a message and returns -1. */
+/* Replays all traces with one setting at a new value.  If the result is good, copies the value to `best' and returns 1;
+ * if not, returns 0.  On failure, prints a message and returns -1. */
 static int try_value(struct trials *trials, struct advice *advice, int setting, uint64_t value,
                      struct choice *best) {
     double slack = advice->goal == GOAL_MEMORY ? memory_slack_ratio : slack_ratio;
@@ -278,16 +274,16 @@ static int try_value(struct trials *trials, struct advice *advice, int setting, 
     return !advice->against[trial];
 }
 
-/* Returns the largest value of a figure over all traces in trial 0. */
+/* Returns the largest value of a figure over all traces, with weir's defaults. */
 static uint64_t largest_default_figure(const struct trials *trials, enum result_figure figure) {
     uint64_t most = 0;
 
-    for (size_t i = 0; i < trials->contest->trace_count; i++)
+    for (size_t i = 0; i < trials->benchmark->trace_count; i++)
         most = weir__size_larger(most, result_at(&trials->results, i, 0, 0)->median.value[figure]);
     return most;
 }
 
-/* Tries limits, the smallest first, until one is good.  Returns 1 if a limit is good, 0 if none is.  On failure,
+/* Tries limits, the smallest first, until one gives good results.  Returns 1 if one does, 0 if none does.  On failure,
  * prints a message and returns -1. */
 static int try_limits(struct trials *trials, struct advice *advice, struct choice *best) {
     double most =
@@ -295,7 +291,8 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
     int good = 0;
 
     for (size_t i = 0; good == 0 && i < sizeof limit_percents / sizeof limit_percents[0]; i++) {
-        uint64_t limit = (advice->least / least_unit * limit_percents[i] + 99) / 100 * least_unit;
+        uint64_t limit =
+            (advice->smallest_limit / limit_step * limit_percents[i] + 99) / 100 * limit_step;
 
         if ((double)limit > most)
             break;
@@ -319,7 +316,7 @@ static int run_trials(struct trials *trials, struct advice *advice, struct choic
            (advice->goal != GOAL_MEMORY || advice->limit || try_limits(trials, advice, best) >= 0);
 }
 
-/* Makes all trials, and fills the advice, in which the caller has set the goal and the limit.  Returns 1 on success.
+/* Tries all settings, and fills `advice', in which the caller has set the goal and the limit.  Returns 1 on success.
  * On failure, prints a message and returns 0. */
 static int make_advice(struct trials *trials, struct advice *advice) {
     double slack = advice->goal == GOAL_MEMORY ? memory_most_ratio : slack_ratio;
@@ -328,9 +325,10 @@ static int make_advice(struct trials *trials, struct advice *advice) {
     uint64_t device;
     int trial;
 
-    if (!trials_find_limit(trials, &advice->least))
+    if (!trials_find_limit(trials, &advice->smallest_limit))
         return 0;
-    if (!advice->least || (advice->limit && advice->limit + least_unit <= advice->least))
+    if (!advice->smallest_limit ||
+        (advice->limit && advice->limit + limit_step <= advice->smallest_limit))
         return 1;
     if (advice->limit)
         weir__bytes_spell(advice->limit, best.text[CHOICE_LIMIT], sizeof best.text[CHOICE_LIMIT]);
@@ -368,10 +366,10 @@ static const char *const goals[] = {
     [GOAL_BALANCED] = "balanced", [GOAL_MEMORY] = "memory", [GOAL_SPEED] = "speed"};
 
 struct command {
-    struct contest contest;
+    struct benchmark benchmark;
     struct trials trials;
     struct advice advice;
-    struct weir_cli_settings settings; /* the settings of flags, of which only the device is used */
+    struct weir_cli_settings settings; /* from flags; weir tune uses only the device */
     const char *output;
     char **program; /* the command to record, or NULL if the user named traces */
     char folder[PATH_MAX];
@@ -395,7 +393,7 @@ static const struct weir_cli_flag flags[] = {
      "iterations may take 2% longer.  speed: take less time, though more may be reserved.  "
      "balanced, the default: neither more time nor more memory."},
     {"limit", 0, "SIZE", weir_cli_read_size, FIELD(advice.limit),
-     "Tell whether the trace is served with SIZE of reserved memory, and tune for that."},
+     "Check whether SIZE of reserved memory is enough for the trace, and tune for this limit."},
     {"device", 'd', "DEVICE", weir_cli_read_device, FIELD(settings),
      "Replay on this device (the device model).  Takes cuda, cuda:N, model or model:N."},
     {"output", 'o', "FILE", weir_cli_read_file, FIELD(output),
@@ -407,10 +405,10 @@ static error_t parse_tune_argument(int key, char *argument, struct argp_state *s
 
     switch (key) {
     case ARGP_KEY_ARG:
-        contest_add_trace(&command->contest, argument);
+        benchmark_add_trace(&command->benchmark, argument);
         return 0;
     case ARGP_KEY_END:
-        if (!command->program == !command->contest.trace_count)
+        if (!command->program == !command->benchmark.trace_count)
             argp_error(state, "expected a trace, or -- and a command to record%s",
                        command->program ? ", and not both" : "");
         return 0;
@@ -419,8 +417,7 @@ static error_t parse_tune_argument(int key, char *argument, struct argp_state *s
     }
 }
 
-/* Removes "--" and the arguments after it from the list.  Returns the arguments after "--", or NULL if there is no
- * "--". */
+/* Removes "--" and the arguments after it.  Returns the arguments after "--", or NULL if there is no "--". */
 static char **split_program_arguments(int *argc, char **argv) {
     for (int i = 1; i < *argc; i++)
         if (strcmp(argv[i], "--") == 0) {
@@ -434,7 +431,7 @@ static char **split_program_arguments(int *argc, char **argv) {
  * Returns 0 on success, an errno on failure. */
 static int set_framework_variables(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
-    /* Unknown, since only messages depend on the version of JAX, and they go to /dev/null. */
+    /* A zeroed version, because only messages depend on it, and they go to /dev/null. */
     const struct version jax = {0};
     FILE *null_file = fopen("/dev/null", "we");
     int is_set = getenv(torch[0]) || getenv(torch[1]);
@@ -475,7 +472,7 @@ static int run_record(char *const *program, char *trace, int *status) {
     return error;
 }
 
-/* Records the program, and adds its trace to the contest.  Returns 0 on success.  On failure, prints a message and
+/* Records the program, and adds its trace to the benchmark.  Returns 0 on success.  On failure, prints a message and
  * returns the exit code. */
 static int record_program(struct command *command) {
     const char *name = strrchr(command->program[0], '/');
@@ -503,8 +500,8 @@ static int record_program(struct command *command) {
         fprintf(stderr, "weir tune: %s made no call that weir records; nothing is tuned\n",
                 command->program[0]);
     else
-        contest_add_trace(&command->contest, trace);
-    return command->contest.trace_count == 0;
+        benchmark_add_trace(&command->benchmark, trace);
+    return command->benchmark.trace_count == 0;
 }
 
 /* Prints the figures of one trial on a trace, and whether the trial is recommended. */
@@ -532,11 +529,11 @@ static void print_trial(const struct command *command, size_t trace, int trial) 
 
 /* Prints a table of trials for each trace. */
 static void print_trials(const struct command *command) {
-    table_head(stdout, &command->contest);
-    if (command->contest.modelled)
+    table_head(stdout, &command->benchmark);
+    if (command->benchmark.modelled)
         puts("device model: no GPU was used; times are virtual");
-    for (size_t i = 0; i < command->contest.trace_count; i++) {
-        table_trace(stdout, &command->contest.traces[i].header);
+    for (size_t i = 0; i < command->benchmark.trace_count; i++) {
+        table_trace(stdout, &command->benchmark.traces[i].header);
         if (command->advice.fits)
             printf(" %10s %10s %9s %9s %9s %8s  ms with GPU work\n", "reserved", "kept", "creation",
                    "all", "each", "more");
@@ -552,20 +549,20 @@ static void print_recommendation(const struct command *command) {
 
     printf("It %s%s%s: ", advice->fits ? "fits" : "does not fit", advice->limit ? " into " : "",
            advice->limit ? WEIR_SHOWN(advice->limit) : "");
-    if (advice->least)
+    if (advice->smallest_limit)
         printf("the smallest limit that serves every request is at most %s.\n",
-               WEIR_SHOWN(advice->least));
+               WEIR_SHOWN(advice->smallest_limit));
     else
-        puts("no memory of this device serves every request.");
+        puts("the memory of this device is not enough for all requests.");
     if (!advice->fits)
         return;
-    for (size_t i = 0; advice->trial_without_limit && i < command->contest.trace_count; i++) {
+    for (size_t i = 0; advice->trial_without_limit && i < command->benchmark.trace_count; i++) {
         double ratio =
             trials_ratio(&command->trials, i, advice->trial_without_limit, FIGURE_STEADY_MAKESPAN);
 
         if (ratio * slack_ratio < 1)
             printf("%s: with this limit an iteration takes %.2f times as long as without.\n",
-                   command->contest.traces[i].header.name, 1 / ratio);
+                   command->benchmark.traces[i].header.name, 1 / ratio);
     }
     fputs("Use:\n  weir run", stdout);
     write_choice(stdout, &command->trials.choices[advice->best], " --", " ", "");
@@ -576,13 +573,13 @@ static void print_recommendation(const struct command *command) {
     puts("Only these settings were tried: weir bench compares other engines.");
 }
 
-/* Writes the recommended settings to a file for weir run --settings.  Returns 1. */
+/* Writes the recommended settings to a file for `weir run --settings'.  Returns 1, as output_replace() needs. */
 static int write_tuned_settings(FILE *file, const void *context) {
     const struct command *command = context;
 
-    fprintf(file, "# weir tune, on %s\n", command->contest.device);
-    for (size_t i = 0; i < command->contest.trace_count; i++)
-        fprintf(file, "# %s\n", command->contest.traces[i].header.name);
+    fprintf(file, "# weir tune, on %s\n", command->benchmark.device);
+    for (size_t i = 0; i < command->benchmark.trace_count; i++)
+        fprintf(file, "# %s\n", command->benchmark.traces[i].header.name);
     write_choice(file, &command->trials.choices[command->advice.best], "", "=", "\n");
     return 1;
 }
@@ -596,29 +593,29 @@ static int check_files(struct command *command) {
     if (code)
         return code;
     weir_cli_settings_report_unused(&command->settings);
-    for (size_t i = 0; i < command->contest.trace_count; i++)
-        if (!outputs_differ_from_input(&output, 1, "trace", command->contest.traces[i].path))
+    for (size_t i = 0; i < command->benchmark.trace_count; i++)
+        if (!outputs_differ_from_input(&output, 1, "trace", command->benchmark.traces[i].path))
             return 2;
     return !output_check("--output", command->output);
 }
 
 /* Runs `weir tune' after the arguments were parsed.  Returns the exit code. */
 static int tune(struct command *command) {
-    struct contest *contest = &command->contest;
+    struct benchmark *benchmark = &command->benchmark;
     struct trials *trials = &command->trials;
     struct advice *advice = &command->advice;
 
-    if (weir_options_init(&contest->options) != WEIR_OK)
+    if (weir_options_init(&benchmark->options) != WEIR_OK)
         return 1;
-    contest->options.device =
+    benchmark->options.device =
         command->settings.options.device ? command->settings.options.device : "model";
-    contest->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
-    contest->results.busy = 1;
-    contest_add_configuration(contest, configuration_find("replay"));
-    if ((command->program && record_program(command) != 0) || !contest_prepare(contest))
+    benchmark->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
+    benchmark->results.busy = 1;
+    benchmark_add_configuration(benchmark, configuration_find("replay"));
+    if ((command->program && record_program(command) != 0) || !benchmark_prepare(benchmark))
         return 1;
     interrupt_watch();
-    if (!trials_open(trials, contest,
+    if (!trials_open(trials, benchmark,
                      advice->goal == GOAL_MEMORY ? TRIALS
                      : advice->limit             ? 5
                                                  : 4) ||
@@ -633,10 +630,10 @@ static int tune(struct command *command) {
 
 int weir_cmd_tune(int argc, char **argv) {
     static const char doc[] =
-        "Tells whether a program fits, in what limit, what to preallocate, and whether to keep or "
+        "Finds the limit that a program needs, how much to preallocate, and whether to keep or "
         "return idle memory, by replays of its trace with GPU work.\vTRACE is a file (plain, gzip "
-        "or zstd), '-' for standard input, or the name of a trace that comes with weir.  With a "
-        "command, weir records that first.  With several traces, the settings are for all of "
+        "or zstd), '-' for standard input, or the name of a trace that comes with weir.  If there "
+        "is a command, weir records it first.  With several traces, the settings are for all of "
         "them.\n\nExit code: 0 all went well, 1 something failed or the memory is too little, 2 "
         "usage or a bad value.";
     struct argp argp = {.options = weir_cli_options(flags),
@@ -651,7 +648,7 @@ int weir_cmd_tune(int argc, char **argv) {
         fputs("weir tune: nothing follows --; expected a command to record\n", stderr);
         return 2;
     }
-    contest_init(&command.contest, argc, argv);
+    benchmark_init(&command.benchmark, argc, argv);
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
@@ -659,7 +656,7 @@ int weir_cmd_tune(int argc, char **argv) {
     if (code == 0)
         code = tune(&command);
     trials_free(&command.trials);
-    contest_free(&command.contest);
+    benchmark_free(&command.benchmark);
     temporary_remove(command.folder);
     return code;
 }

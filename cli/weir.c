@@ -33,18 +33,18 @@ static const struct command {
     {"report", weir_cmd_report, "make a page with pictures from results of bench, replay or run"},
     {"run", weir_cmd_run, "run a program with CUDA memory from weir"},
     {"top", weir_cmd_top, "watch the programs that run under `weir run'"},
-    {"torch", weir_cmd_torch, "tell whether weir can be PyTorch's allocator"},
+    {"torch", weir_cmd_torch, "report whether weir can be PyTorch's allocator"},
     {"tune", weir_cmd_tune, "find settings for a program, by replays of its trace"},
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, "internal"},
 };
 
-/* The number of commands that users can run.  The last row of the table is an internal command and is not counted. */
+/* The number of commands for users, without the internal command in the last row. */
 enum { COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 
 #define SETTINGS "weir-settings(7)"
 #define RUN "weir-run(1)"
 #define RECORD "weir-record(1)"
-#define TO_RECORD "Passed from `weir record' to its library; of no use elsewhere."
+#define TO_RECORD "Set by `weir record' for its library; of no use elsewhere."
 
 /* The environment variables of weir that are not settings.  tests/tree/check-variables compares the list with
  * lib/config/environment.c. */
@@ -58,8 +58,8 @@ static const struct variable {
      "device.",
      SETTINGS},
     {"WEIR_GROUP_LIMIT", "AMOUNT",
-     "The limit of the process group: bytes, or a percentage of the device. Default: that of the "
-     "members it has.",
+     "The limit of the process group: bytes, or a percentage of the device. Default: the limit of "
+     "the group's members.",
      SETTINGS},
     {"WEIR_GROUP_SHARE", "N", "The weight of this process's share of the limit. Default: 1.",
      SETTINGS},
@@ -79,18 +79,22 @@ static const struct variable {
     {"WEIR_RUN_STATS", "SWITCH",
      "weir run --stats, for a program that is started with LD_PRELOAD by other means.", RUN},
     {"WEIR_RUN_JSON", "FILE", "weir run --json, likewise.", RUN},
-    {"WEIR_RUN_TRACE", "FILE", "weir run --trace-events, likewise.", RUN},
-    {"WEIR_RUN_SAMPLES", "SWITCH",
-     "Add memory over time to the line of JSON, for `weir report'.", RUN},
-    {"WEIR_RUN_FIRST", "PID", "The process that reports if it has nothing to write.", RUN},
+    {"WEIR_RUN_TRACE", "FILE",
+     "weir run --trace-events, for a program that is started with LD_PRELOAD by other means.", RUN},
+    {"WEIR_RUN_SAMPLES", "SWITCH", "Add memory over time to the line of JSON, for `weir report'.",
+     RUN},
+    {"WEIR_RUN_FIRST", "PID",
+     "The id of the process that reports if there are no statistics to write.", RUN},
     {"WEIR_RUN_PREALLOC_OF", "NAME",
-     "The variable of another program that gave WEIR_PREALLOC its value; a lower limit cuts that "
-     "value.",
+     "The variable of another program that gave WEIR_PREALLOC its value; a lower limit reduces "
+     "this value.",
      RUN},
-    {"WEIR_RUN_TOLD", "LIST", "Unknown variables of which weir has warned, with commas between.",
+    {"WEIR_RUN_TOLD", "LIST", "Unknown variables that weir has reported, with commas between.",
      RUN},
-    {"WEIR_RUN_TORCH", "SWITCH", "0: weir run --no-torch, likewise.", RUN},
-    {"WEIR_RUN_SERVE_MALLOC", "SWITCH", "weir run --serve-malloc, likewise.", RUN},
+    {"WEIR_RUN_TORCH", "SWITCH",
+     "0: weir run --no-torch, for a program that is started with LD_PRELOAD by other means.", RUN},
+    {"WEIR_RUN_SERVE_MALLOC", "SWITCH",
+     "weir run --serve-malloc, for a program that is started with LD_PRELOAD by other means.", RUN},
     {"WEIR_RUN_VERBOSE", "SWITCH", "weir run --verbose, likewise.", RUN},
     {"WEIR_RUN_FOLDER", "FOLDER",
      "The folder in which processes find each other, and `weir top' finds programs, in place of "
@@ -126,8 +130,8 @@ static const struct variable {
      SETTINGS},
 };
 
-/* Returns 1 if `name' means the variable, else 0.  The variable WEIR_GROUP_LIMIT may be written WEIR_GROUP_LIMIT,
- * --group-limit or group-limit. */
+/* Returns 1 if `name' means the variable, else 0.  For WEIR_GROUP_LIMIT these are WEIR_GROUP_LIMIT, --group-limit and
+ * group-limit. */
 static int is_name(const struct variable *v, const char *name) {
     static const char prefix[] = "WEIR_";
     const char *rest = v->name + sizeof prefix - 1;
@@ -157,7 +161,7 @@ static int print_variables_help(const char *name, FILE *file) {
     return 0;
 }
 
-/* The addresses from configure.ac for reports and for the web page.  Each may be "". */
+/* The address for bug reports, and the web page; both may be "". */
 static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
 
 static void print_weir_usage(FILE *file) {
@@ -175,14 +179,14 @@ static void print_weir_usage(FILE *file) {
         fprintf(file, "%s\n", url);
 }
 
-static void compare_commands(struct likeness *likeness) {
+static void compare_commands(struct suggestion *suggestion) {
     for (size_t i = 0; i < COMMANDS; i++)
-        likeness_add(likeness, commands[i].name);
+        suggestion_add(suggestion, commands[i].name);
 }
 
-/* Ends an error message with the name that the user probably meant, if there is such a name. */
-static void end_with_suggestion(const struct likeness *likeness) {
-    const char *closest = likeness_closest(likeness);
+/* Ends an error message, with a similar name as a suggestion if there is one. */
+static void end_with_suggestion(const struct suggestion *suggestion) {
+    const char *closest = suggestion_closest(suggestion);
 
     if (closest)
         fprintf(stderr, "; did you mean %s?", closest);
@@ -190,7 +194,7 @@ static void end_with_suggestion(const struct likeness *likeness) {
 }
 
 static int run_subcommand(const char *name, int argc, char **argv) {
-    struct likeness likeness = {.word = name, .length = strlen(name)};
+    struct suggestion suggestion = {.word = name, .length = strlen(name)};
     char title[32];
 
     for (size_t i = 0; i <= COMMANDS; i++)
@@ -202,15 +206,15 @@ static int run_subcommand(const char *name, int argc, char **argv) {
     fprintf(stderr, "weir: no such command: %s; there are:", name);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
-    compare_commands(&likeness);
-    likeness_add(&likeness, "help");
-    end_with_suggestion(&likeness);
+    compare_commands(&suggestion);
+    suggestion_add(&suggestion, "help");
+    end_with_suggestion(&suggestion);
     return 2;
 }
 
-/* Prints the help of the flag flag->word for each command that has the flag.  Compares flag->word with the flags of
+/* Prints the help of the flag flag->word for each command that has this flag, and compares flag->word with all flags of
  * all commands.  Returns 1 if a command has the flag, 0 if not. */
-static int print_flag_help(struct likeness *flag) {
+static int print_flag_help(struct suggestion *flag) {
     char title[32];
     int is_flag = 0;
 
@@ -221,36 +225,35 @@ static int print_flag_help(struct likeness *flag) {
     return is_flag;
 }
 
-/* Prints the help for a word: the name of a command, any name of a setting or a variable, or a flag.  Returns the
- * exit code. */
+/* Prints the help for a command, a setting, a variable or a flag with this name.  Returns the exit code. */
 static int help(const char *word) {
     char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
-    struct likeness likeness = {.word = word + (strncmp(word, "--", 2) == 0 ? 2 : 0)};
+    struct suggestion suggestion = {.word = word + (strncmp(word, "--", 2) == 0 ? 2 : 0)};
 
-    likeness.length = strlen(likeness.word);
+    suggestion.length = strlen(suggestion.word);
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0)
             return run_subcommand(word, 2, arguments);
     if (weir_cli_settings_print_help(strcmp(word, "--all") == 0 ? NULL : word, stdout) ||
-        print_variables_help(word, stdout) || print_flag_help(&likeness))
+        print_variables_help(word, stdout) || print_flag_help(&suggestion))
         return !weir_cli_flush_output();
     fprintf(stderr, "weir: no help on %s; there is help on", word);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(stderr, " %s,", commands[i].name);
     fputs(" their flags, the variables of the manual, settings, and each of these", stderr);
-    compare_commands(&likeness);
-    likeness_add(&likeness, "settings");
+    compare_commands(&suggestion);
+    suggestion_add(&suggestion, "settings");
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        likeness_add(&likeness, weir__setting_row((enum weir_setting)i)->name);
-        likeness_add(&likeness, weir__setting_row((enum weir_setting)i)->variable);
+        suggestion_add(&suggestion, weir__setting_row((enum weir_setting)i)->name);
+        suggestion_add(&suggestion, weir__setting_row((enum weir_setting)i)->variable);
     }
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
-        likeness_add(&likeness, variables[i].name);
-    end_with_suggestion(&likeness);
+        suggestion_add(&suggestion, variables[i].name);
+    end_with_suggestion(&suggestion);
     return 2;
 }
 
-/* Prints the name of the Python wheel that contains this program, if one does.  A wheel has a file with its own name
+/* Prints the name of the Python wheel that contains this program, if one does.  The name is in a file of the wheel
  * (packaging/wheel). */
 static void print_wheel(void) {
     char path[PATH_MAX], line[160] = "";
@@ -288,11 +291,10 @@ static void print_driver_version(void) {
     if (result == 0)
         printf("CUDA driver: %d.%d\n", version / 1000, version % 1000 / 10);
     else
-        printf("CUDA driver: libcuda.so.1 does not tell its version\n");
+        printf("CUDA driver: libcuda.so.1 does not report its version\n");
 }
 
-/* Prints the version of weir, the library that `weir run' preloads, and the version of the CUDA driver.  Opens the
- * driver without initialising it, because the version needs no device. */
+/* Prints the version of weir, the library that `weir run' preloads, and the version of the CUDA driver. */
 static void print_version(void) {
     printf("weir %s\n", weir_version());
     print_wheel();
@@ -300,9 +302,9 @@ static void print_version(void) {
     print_driver_version();
 }
 
-/* Opens /dev/null for each standard descriptor that is closed.  Otherwise a file that a command opens could get the
- * number of standard output, and the command would print into this file.  The new descriptors fail as closed ones
- * do: standard input cannot be read, the others cannot be written.  They are not inherited. */
+/* Opens /dev/null for each of the descriptors 0 to 2 that is closed.  Otherwise another file could get the number of
+ * standard output, and weir would print into it.  The new descriptors fail as closed ones do: 0 cannot be read, 1 and 2
+ * cannot be written.  Other programs do not inherit them. */
 static void fill_standard_descriptors(void) {
     for (int i = 0; i <= STDERR_FILENO; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""cupy_alloc.py: arrays of CuPy on weir, in each of three ways.
+"""cupy_alloc.py: uses weir as the allocator of CuPy, in three ways.
 
     PYTHONPATH=.../share/weir/python python3 cupy_alloc.py
 """

@@ -3,10 +3,10 @@
  *
  *     cc growth_callback.c $(pkg-config --cflags --libs weir) && ./a.out [DEVICE]
  *
- * The program shares its GPU.  While the device has plenty of free memory, its policy grows by large steps, since a
- * step costs time.  Otherwise it adds only the memory that the request needs.  weir calls the policy whenever reserved
- * memory has to grow, with the figures of weir_growth_state.  weir adds at least the request, and at most the bytes
- * that the limit and the device leave.
+ * The program shares its GPU with other programs.  While the device has plenty of free memory, the policy grows by
+ * large steps, since each growth takes time.  Otherwise it adds only the memory that the request needs.  weir calls the
+ * policy whenever reserved memory has to grow, and passes a struct weir_growth_state.  Whatever the policy returns,
+ * weir adds at least the request, and stays within the limit and the device's memory.
  *
  * DEVICE is "cuda", "cuda:1", or "model" (the default), a GPU in software.
  */
@@ -17,20 +17,20 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* The context of the policy, which lives as long as the allocator.  weir calls the policy under a lock, so the context
- * of one allocator needs no lock. */
+/* The context of the policy.  It must exist as long as the allocator, but needs no lock, because weir calls the policy
+ * of an allocator in one thread at a time. */
 struct sharing {
-    size_t keep_free;      /* bytes of the device to keep free for other programs */
-    size_t step;           /* bytes of a large step */
-    unsigned large, small; /* number of steps so far */
+    size_t keep_free;      /* the memory of the device that is for other programs */
+    size_t step;           /* the size of a large step */
+    unsigned large, small; /* the number of large and small steps so far */
 };
 
-/* Returns the bytes to add.  Calls no function of weir, and does not wait. */
-static size_t leave_room(const weir_growth_state *state, void *context) {
+/* The policy: returns the number of bytes to add.  It must not call weir or wait. */
+static size_t choose_growth(const weir_growth_state *state, void *context) {
     struct sharing *sharing = context;
     size_t room = state->limit > state->reserved ? state->limit - state->reserved : 0;
 
-    if (state->device_free < room) /* device_free is SIZE_MAX if it is not known */
+    if (state->device_free < room) /* SIZE_MAX means that the free memory is unknown */
         room = state->device_free;
     if (room < sharing->keep_free + sharing->step) {
         sharing->small++;
@@ -46,7 +46,7 @@ static int failed(const char *what, weir_status status) {
 }
 
 /* Prints each growth of the reserved memory. */
-static void tell_steps(weir_allocator *weir) {
+static void print_growths(weir_allocator *weir) {
     weir_event events[64];
     size_t count = 0;
 
@@ -59,8 +59,8 @@ static void tell_steps(weir_allocator *weir) {
                events[i].reserved_after / MIB);
 }
 
-/* Allocates blocks until memory runs out, and frees them, so that the policy meets both of its cases. */
-static int use_all(weir_allocator *weir) {
+/* Allocates blocks until memory runs out, so that the policy makes large and small steps.  Then frees them. */
+static int exhaust_memory(weir_allocator *weir) {
     enum { BLOCKS = 64 };
     weir_stream stream = NULL;
     void *block[BLOCKS];
@@ -91,13 +91,13 @@ int main(int argc, char **argv) {
     options.device = argc > 1 ? argv[1] : "model";
     options.limit = (weir_amount){.value = 2048 * MIB, .kind = WEIR_AMOUNT_BYTES};
     options.growth = WEIR_GROWTH_CALLBACK;
-    options.growth_function = leave_room;
+    options.growth_function = choose_growth;
     options.growth_context = &sharing;
     status = weir_allocator_create(&options, &weir);
     if (status != WEIR_OK)
         return failed("cannot start", status);
-    bad = use_all(weir);
-    tell_steps(weir);
+    bad = exhaust_memory(weir);
+    print_growths(weir);
     printf("%u large steps, %u small ones\n", sharing.large, sharing.small);
     status = weir_allocator_destroy(weir);
     return status == WEIR_OK ? bad : failed("cannot end", status);

@@ -16,9 +16,9 @@
  *     nvjpegDevAllocatorV2_t device = {weir_handler_alloc, weir_handler_free, allocator};
  *     nvjpegCreateExV2(NVJPEG_BACKEND_DEFAULT, &device, &pinned, 0, &handle);
  *
- * The function library_work() stands for such a library, so that the example runs without one: it knows the structure
- * and nothing of weir.  The functions are in libweir-adapters.so, which the example opens by its path; a program may
- * link it instead.  DEVICE is "model" by default, a GPU in software.
+ * To run without such a library, the example has a function library_work() in its place, which uses the structure and
+ * not weir.  The example opens libweir-adapters.so, which has weir's functions, by its path; a program may link it
+ * instead.  DEVICE is "model" by default, a GPU in software.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@
 #include <weir/adapters.h>
 #include <weir/weir.h>
 
-/* The structure in the library's own header. */
+/* The structure of allocator functions, as the header of the library declares it. */
 typedef struct {
     void *ctx;
     int (*device_alloc)(void *ctx, void **block, size_t bytes, weir_stream stream);
@@ -36,7 +36,7 @@ typedef struct {
     char name[64];
 } library_handler;
 
-/* Allocates and frees workspace of three sizes, in the order of the stream. */
+/* Stands for a call of the library: allocates and frees workspace of three sizes in stream order. */
 static int library_work(const library_handler *handler, weir_stream stream) {
     static const size_t sizes[] = {1 << 20, 24 << 20, 4096};
     void *workspace[3];

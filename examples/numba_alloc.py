@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""numba_alloc.py: kernels of Numba on memory of weir's.
+"""numba_alloc.py: runs a Numba kernel on memory from weir.
 
     PYTHONPATH=.../share/weir/python python3 numba_alloc.py
 """
@@ -8,7 +8,7 @@ import numpy
 from numba import cuda
 import weir_cuda.numba
 
-cuda.set_memory_manager(weir_cuda.numba.WeirManager)  # before the first use of the GPU
+cuda.set_memory_manager(weir_cuda.numba.WeirManager)  # must be called before the first use of the GPU
 
 
 @cuda.jit

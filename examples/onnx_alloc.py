@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""onnx_alloc.py: a model in ONNX Runtime on memory of weir's, in the order of a stream of PyTorch's.
+"""onnx_alloc.py: runs a model in ONNX Runtime with weir as the allocator, on a stream of PyTorch.
 
     PYTHONPATH=.../share/weir/python python3 onnx_alloc.py model.onnx
 """
@@ -14,7 +14,7 @@ import weir_cuda
 
 module = weir_cuda.adapters()
 stream = torch.cuda.Stream()
-module.weir_onnx_stream(ctypes.c_void_p(stream.cuda_stream))  # without it each free waits for the device
+module.weir_onnx_stream(ctypes.c_void_p(stream.cuda_stream))  # without this call, each free waits for the device
 options = {
     "device_id": 0,
     "user_compute_stream": str(stream.cuda_stream),

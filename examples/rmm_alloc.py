@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rmm_alloc.py: RMM on weir's pool, and on weir's functions.
+"""rmm_alloc.py: uses weir as RMM's memory resource, in two ways: as a CUDA pool, and by weir's own functions.
 
     PYTHONPATH=.../share/weir/python WEIR_PREALLOC=1GiB python3 rmm_alloc.py
 """
@@ -9,7 +9,7 @@ import weir_cuda.rmm
 
 rmm.mr.set_current_device_resource(weir_cuda.rmm.pool_resource())
 weir = weir_cuda.Allocator(0)
-weir.free(weir.alloc(1))  # preallocation, if any, is done by now
+weir.free(weir.alloc(1))  # the first request preallocates memory, if WEIR_PREALLOC is set
 reserve = weir.stats().reserved
 buffers = [rmm.DeviceBuffer(size=1 << 20) for _ in range(50)]
 print(f"50 MiB from weir's pool: its reserve was {reserve >> 20} MiB and is {weir.stats().reserved >> 20} MiB")

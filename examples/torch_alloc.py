@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""torch_alloc.py: a small training in PyTorch on weir.
+"""torch_alloc.py: trains a small PyTorch model with weir as the allocator.
 
     PYTHONPATH=.../share/weir/python WEIR_PREALLOC=1GiB python3 torch_alloc.py
 """
@@ -7,7 +7,7 @@
 import torch
 import weir_cuda.torch
 
-weir_cuda.torch.install()  # before the first tensor
+weir_cuda.torch.install()  # must be called before the first tensor is created on the GPU
 
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 10)).cuda()
@@ -29,7 +29,7 @@ print(f"loss {first:.3f} -> {loss.item():.3f}; weir served {figures.allocs} requ
       f"{figures.cache_hits} from caches, {figures.growths} growth steps, reserve {figures.reserved >> 20} MiB")
 assert loss.item() < first and figures.allocs > 1000
 
-# More than there is is an exception, and what is there goes on.
+# A request that is too large raises an exception; the existing tensors remain usable.
 try:
     torch.empty(1 << 44, device="cuda")
 except RuntimeError as error:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* unchanged.cu: a CUDA program that does not know weir, compiled with CUDA's own pool or with weir.
+/* unchanged.cu: a CUDA program without any call of weir, which can be compiled with CUDA's own pool or with weir.
  *
  *     nvcc unchanged.cu -o unchanged                                               CUDA's own pool
  *     nvcc -DWEIR_OVERRIDE -include weir/cuda.h unchanged.cu -lweir -o unchanged   weir

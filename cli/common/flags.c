@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* flags.c: makes a command-line flag for each setting of an allocator.
  *
- * The option table has a row for each setting.  At run time, weir makes argp's list of options from this table, so a
- * new row becomes a new flag with its help text.
+ * The option table (lib/config) has a row for each setting.  At run time, weir makes argp's list of options from this
+ * table, so a new row becomes a new flag with its help text.
  *
- * This file must not know subcommands, engines or effects of options.
+ * This file must not depend on subcommands, or on what a setting does.
  */
 #include "cli/common/flags.h"
 
@@ -23,25 +23,23 @@
 #include "cli/common/files.h"
 #include "config/amount.h"
 
-/* The keys of options for argp.  They are greater than all character codes, because argp treats a key that is a
- * character as a short option. */
+/* The first keys of options for argp, above all character codes: argp takes a character as a short option. */
 enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
-/* The sources of values as users see them, such as "flag --prealloc". */
+/* The flags as messages name them, such as "flag --prealloc". */
 static char flag_names[WEIR_SETTING_COUNT][40];
 static char flag_docs[WEIR_SETTING_COUNT][512];
 static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
-static int refused_flag;
+static int hidden_setting;
 
 #define PROFILE_EXPECTED "expected a profile, the name of one to be made, or a folder"
 
-/* The exit codes after an error.  BAD_VALUE is for a value of a flag or variable that is wrong on every machine.
- * FAILED is for all other failures. */
+/* The exit codes after an error.  BAD_VALUE is for a flag or variable whose value is wrong on every machine. */
 enum { FAILED = 1, BAD_VALUE };
 
 static int report_problem(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Prints a line to standard error.  Returns `code', so that a caller can print and return at once. */
+/* Prints a line to standard error, and returns `code'. */
 static int report_problem(int code, const char *format, ...) {
     va_list arguments;
 
@@ -73,8 +71,8 @@ static error_t parse_setting_flag(int key, char *argument, struct argp_state *st
     return 0;
 }
 
-/* Replaces each pair of blanks by one blank.  argp may break a line between the two blanks of a pair, and then the
- * next line would begin with a blank. */
+/* Replaces each pair of blanks by one blank, because argp may break a line between them, and begin the next line with a
+ * blank. */
 static void remove_double_blanks(char *text) {
     char *to = text;
 
@@ -84,7 +82,7 @@ static void remove_double_blanks(char *text) {
     *to = '\0';
 }
 
-/* Fills argp's list of options, one for each setting.  If `all' is set, help texts also list advanced settings. */
+/* Fills argp's list of options, one for each setting.  Help texts list advanced settings only if `all' is set. */
 static void list_flags(int all) {
     struct argp_option *option = flag_options;
 
@@ -100,15 +98,15 @@ static void list_flags(int all) {
             .name = row->name,
             .key = FIRST_KEY + i,
             .arg = row->argument,
-            .flags = i == refused_flag || (row->is_advanced && !all) ? OPTION_HIDDEN : 0,
+            .flags = i == hidden_setting || (row->is_advanced && !all) ? OPTION_HIDDEN : 0,
             .doc = flag_docs[i]};
     }
 }
 
-const struct argp *weir_settings_argp(int refused) {
+const struct argp *weir_settings_argp(int hidden) {
     static const struct argp argp = {.options = flag_options, .parser = parse_setting_flag};
 
-    refused_flag = refused;
+    hidden_setting = hidden;
     list_flags(0);
     return &argp;
 }
@@ -118,8 +116,8 @@ int help_is_requested(const char *argument) {
            strcmp(argument, "-?") == 0;
 }
 
-/* If the arguments contain `--help --all', fills the options again, so that the help lists advanced settings, too.
- * Must run before argp_parse(), because argp prints the help and ends the program as soon as it reads --help. */
+/* Lists advanced settings in the help if the arguments contain `--help --all'.  Must run before argp_parse(), because
+ * argp prints the help as soon as it reads --help. */
 static void list_advanced_if_requested(int argc, char **argv) {
     for (int i = 1; i + 1 < argc && strcmp(argv[i], "--") != 0; i++)
         if (help_is_requested(argv[i]) && strcmp(argv[i + 1], "--all") == 0)
@@ -128,52 +126,52 @@ static void list_advanced_if_requested(int argc, char **argv) {
 
 /* -------------------------------------------------------------- misspelt flags ---- */
 
-/* Returns 1 if the misspelt word is a whole part of the name, else 0.  Hyphens separate the parts of a name. */
-static int is_part_of_name(const struct likeness *likeness, const char *name) {
+/* Returns 1 if the misspelt word is a part of the name between hyphens, else 0. */
+static int is_part_of_name(const struct suggestion *suggestion, const char *name) {
     size_t length;
 
     for (; (length = strcspn(name, "-")) > 0; name += length + (name[length] == '-'))
-        if (length == likeness->length && strncmp(name, likeness->word, length) == 0)
+        if (length == suggestion->length && strncmp(name, suggestion->word, length) == 0)
             return 1;
     return 0;
 }
 
-void likeness_add(struct likeness *likeness, const char *name) {
-    size_t distance = weir__text_distance(likeness->word, likeness->length, name);
+void suggestion_add(struct suggestion *suggestion, const char *name) {
+    size_t distance = weir__text_distance(suggestion->word, suggestion->length, name);
 
-    if (distance > 1 && is_part_of_name(likeness, name))
+    if (distance > 1 && is_part_of_name(suggestion, name))
         distance = 1;
-    if (likeness->closest && distance >= likeness->distance)
+    if (suggestion->closest && distance >= suggestion->distance)
         return;
-    likeness->closest = name;
-    likeness->distance = distance;
+    suggestion->closest = name;
+    suggestion->distance = distance;
 }
 
-const char *likeness_closest(const struct likeness *likeness) {
-    return likeness->closest && likeness->distance <= 2 && likeness->distance * 2 < likeness->length
-               ? likeness->closest
+const char *suggestion_closest(const struct suggestion *suggestion) {
+    return suggestion->closest && suggestion->distance <= 2 &&
+                   suggestion->distance * 2 < suggestion->length
+               ? suggestion->closest
                : NULL;
 }
 
-/* Compares the misspelt word with all options of a command.  Returns 1 if the word is an option or the beginning of
- * an option, 0 if not. */
-static int compare_options(struct likeness *likeness, const struct argp *argp) {
+/* Compares the misspelt word with all options of a command.  Returns 1 if an option begins with the word, so that the
+ * word is right; else 0. */
+static int compare_options(struct suggestion *suggestion, const struct argp *argp) {
     int is_known = 0;
 
     for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++)
         if (o->name) {
-            is_known |= strncmp(likeness->word, o->name, likeness->length) == 0;
-            likeness_add(likeness, o->name);
+            is_known |= strncmp(suggestion->word, o->name, suggestion->length) == 0;
+            suggestion_add(suggestion, o->name);
         }
     for (const struct argp_child *child = argp->children; child && child->argp; child++)
-        is_known |= compare_options(likeness, child->argp);
+        is_known |= compare_options(suggestion, child->argp);
     return is_known;
 }
 
-/* The option that is most similar to the first unknown option in the arguments.  NULL if no option is similar, or if
- * all options are known. */
+/* An option that is similar to the first unknown option in the arguments, or NULL. */
 static const char *suggested_option;
-/* The stream to which argp writes errors while `suggested_option' is set; calls write_suggestion(). */
+/* The stream for argp's errors if there is a suggested option; it calls write_suggestion(). */
 static FILE *argp_errors;
 static argp_parser_t parser_of_command;
 
@@ -183,20 +181,20 @@ static const char *find_suggested_option(const struct argp *argp, int argc, char
     static const struct argp own = {.options = of_argp};
 
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        struct likeness likeness = {0};
+        struct suggestion suggestion = {0};
 
         if (strncmp(argv[i], "--", 2) != 0)
             continue;
-        likeness.word = argv[i] + 2;
-        likeness.length = strcspn(likeness.word, "=");
-        if (!(compare_options(&likeness, &own) | compare_options(&likeness, argp)))
-            return likeness_closest(&likeness);
+        suggestion.word = argv[i] + 2;
+        suggestion.length = strcspn(suggestion.word, "=");
+        if (!(compare_options(&suggestion, &own) | compare_options(&suggestion, argp)))
+            return suggestion_closest(&suggestion);
     }
     return NULL;
 }
 
-/* Writes a message of argp to standard error, for fopencookie(3).  Before argp's first message, "Try ... --help",
- * the function writes the option that the user probably meant.  getopt has already reported the unknown option. */
+/* Writes a message of argp to standard error, for fopencookie(3).  Writes the suggested option first, between getopt's
+ * message about the unknown option and argp's "Try ... --help". */
 static ssize_t write_suggestion(void *unused, const char *words, size_t bytes) {
     static int has_begun;
 
@@ -215,21 +213,21 @@ static error_t parse_with_suggestion(int key, char *argument, struct argp_state 
 
 /* ---------------------------------------------------------------- help on a flag ---- */
 
-/* The flag whose help weir_cli_parse() prints instead of parsing arguments, or NULL.  `topics' counts the commands
- * that have this flag. */
-static struct likeness *topic;
+/* If not NULL, weir_cli_parse() prints the help of this flag and parses nothing.  `topics' counts the commands that
+ * have this flag. */
+static struct suggestion *topic;
 static int topics;
 
-/* Prints the help text of the flag `topic', if the command has this flag. */
+/* Prints the help of the flag `topic', if the command has this flag. */
 static void print_topic(const struct argp *argp, const char *command) {
-    const struct argp_option *named = NULL; /* the option to which the aliases below it belong */
+    const struct argp_option *named = NULL; /* the option whose aliases follow in the table */
 
     for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++) {
         if (!(o->flags & OPTION_ALIAS))
             named = o;
         if (!o->name || (named->flags & OPTION_HIDDEN))
             continue;
-        likeness_add(topic, o->name);
+        suggestion_add(topic, o->name);
         if (strcmp(o->name, topic->word) != 0)
             continue;
         printf("%s%s --%s%s%s%s\n    %s\n", topics++ ? "\n" : "", command, named->name,
@@ -243,7 +241,7 @@ static void print_topic(const struct argp *argp, const char *command) {
         print_topic(child->argp, command);
 }
 
-int weir_cli_flag_print_help(struct likeness *flag, int (*command)(int argc, char **argv),
+int weir_cli_flag_print_help(struct suggestion *flag, int (*command)(int argc, char **argv),
                              char *title) {
     char *arguments[] = {title, NULL};
     int before = topics;
@@ -256,7 +254,7 @@ int weir_cli_flag_print_help(struct likeness *flag, int (*command)(int argc, cha
 
 /* --------------------------------------------------------------------- parsing ---- */
 
-/* Prints the help for the option -h, which argp itself does not know. */
+/* Prints the help for the option -h, which argp itself does not offer. */
 static error_t parse_help(int key, char *argument, struct argp_state *state) {
     (void)argument;
     if (key != 'h')
@@ -274,8 +272,8 @@ int weir_cli_flush_output(void) {
 
 static int is_parsing;
 
-/* Ends the program with exit code 1 if a help text could not be written.  Runs at exit(3), because argp calls
- * exit(0) after each help text. */
+/* Changes the exit code to 1 if a help text could not be written.  Runs at exit(3), because argp itself calls exit(0)
+ * after a help text. */
 static void check_help(void) {
     if (is_parsing && !weir_cli_flush_output())
         _exit(1);
@@ -323,7 +321,7 @@ static int flag_key(const struct weir_cli_flag *flags, size_t i) {
 }
 
 const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags) {
-    /* The options of all commands, since weir help reads the options of every command. */
+    /* Room for the options of all commands, because `weir help' converts the flags of every command. */
     static struct argp_option room[128];
     static size_t used;
     size_t first = used;
@@ -391,7 +389,7 @@ void weir_cli_read_size(struct argp_state *state, const char *flag, const char *
     struct weir_problem problem = {.text = "it is 0"};
 
     if (!weir__size_read(text, field, &problem) || *(uint64_t *)field == 0)
-        argp_error(state, "%s '%s': %s; expected a size, as 24GiB", flag, text, problem.text);
+        argp_error(state, "%s '%s': %s; expected a size, such as 24GiB", flag, text, problem.text);
 }
 
 void weir_cli_read_device(struct argp_state *state, const char *flag, const char *text,
@@ -422,7 +420,7 @@ int weir_cli_settings_print_help(const char *name, FILE *file) {
         printed = 1;
     }
     if (few)
-        fprintf(file, "\n%d more are advanced: `weir help --all' has all.\n", left);
+        fprintf(file, "\n%d more settings are advanced: `weir help --all' shows all.\n", left);
     return printed;
 }
 
@@ -447,8 +445,8 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
     return report_problem(BAD_VALUE, "%s", error);
 }
 
-/* Returns the reason why the file is not a profile, or NULL if the file can be used as a profile.  An empty file and
- * a folder can be used, because weir then writes a profile there. */
+/* Returns NULL if the file can be used as a profile, which includes an empty file and a folder.  Otherwise returns the
+ * reason why not. */
 static const char *profile_problem(const char *path, const struct stat *is) {
     static const char title[] = "weir profile ";
     char begin[sizeof title] = "";
@@ -465,7 +463,7 @@ static const char *profile_problem(const char *path, const struct stat *is) {
     bytes = fread(begin, 1, sizeof title - 1, file);
     fclose(file);
     return bytes > 0 && strcmp(begin, title) != 0
-               ? "it is no profile, and is left alone; " PROFILE_EXPECTED
+               ? "it is not a profile, and weir does not overwrite it; " PROFILE_EXPECTED
                : NULL;
 }
 
@@ -493,8 +491,8 @@ int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
                : FAILED;
 }
 
-/* Reports that the profile does not exist yet, and that this run will create it.  Prints nothing for an engine that
- * creates no profile, because the library reports that case. */
+/* Prints that this run will create the profile.  Prints nothing for an engine that creates no profile, since the
+ * library reports that. */
 static void report_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
@@ -503,17 +501,15 @@ static void report_first_profile(const struct weir_cli_settings *settings) {
         return;
     weir__option_show(&settings->options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
     if (weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC))
-        report_problem(
-            0,
-            "profile %s: there is none yet: this run makes it if it allocates device memory; "
-            "%s '%s' preallocates instead, as long as that is set",
-            path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
+        report_problem(0,
+                       "profile %s: it does not exist yet: this run creates it if it allocates "
+                       "device memory; %s '%s' preallocates instead, as long as it is set",
+                       path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
     else
-        report_problem(
-            0,
-            "profile %s: there is none yet: this run makes it if it allocates device memory, "
-            "and the next one preallocates what it says",
-            path);
+        report_problem(0,
+                       "profile %s: it does not exist yet: this run creates it if it allocates "
+                       "device memory, and the next run preallocates accordingly",
+                       path);
 }
 
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int creates) {
@@ -536,7 +532,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int creates
 void weir_cli_settings_report_unused(const struct weir_cli_settings *settings) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         if (settings->sources.of[i] && i != WEIR_SETTING_DEVICE && i != WEIR_SETTING_LOG)
-            fprintf(stderr, "weir: %s is not used: configurations have settings of their own\n",
+            fprintf(stderr, "weir: %s has no effect: configurations have fixed settings\n",
                     settings->sources.of[i]);
 }
 
@@ -561,7 +557,7 @@ struct reading {
     struct weir_cli_settings *settings;
     const char *flag, *path;
     unsigned line;
-    /* The settings that flags have set before the file is read; a line of the file does not change them. */
+    /* The settings that flags have set, which the file must not change. */
     struct weir_sources flags;
 };
 
@@ -590,7 +586,7 @@ static int read_setting_line(struct reading *reading, char *line) {
         return 0;
     weir__quote(line, name, sizeof name);
     if (!value) {
-        snprintf(why, sizeof why, "%s: expected NAME=VALUE, as engine=pool", name);
+        snprintf(why, sizeof why, "%s: expected NAME=VALUE, such as engine=pool", name);
         return refuse_line(reading, why);
     }
     *value++ = '\0';
@@ -636,8 +632,8 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* Writes the name of a device for output, such as "cuda:0 NVIDIA H200".  The device model gets a short name, such as
- * "model h200".  Otherwise a reader might believe that the figures of the model were measured on an NVIDIA H200. */
+/* Sets device->name, such as "cuda:0 NVIDIA H200".  The name of the device model is short ("model h200"), because its
+ * figures were not measured on an NVIDIA H200. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
 
@@ -657,7 +653,7 @@ static void name_device(const char *driver, char *model, struct weir_cli_device 
         snprintf(device->name, sizeof device->name, "model:%d %s", device->ordinal, word);
 }
 
-/* Opens the driver `name' and the device with the number `ordinal'.  Returns 1 on success.  On failure, writes the
+/* Opens device `ordinal' of the driver `name' ("cuda" or "model").  Returns 1 on success.  On failure, writes the
  * reason to `why' and returns 0. */
 static int open_named_device(const char *name, int ordinal, struct weir_cli_device *device,
                              char *why, size_t why_bytes) {
@@ -695,9 +691,8 @@ static int open_named_device(const char *name, int ordinal, struct weir_cli_devi
     return 1;
 }
 
-/* Checks that the preallocation fits into the device's memory and into the limit.  Returns 0 if it fits.  Otherwise
- * prints a message and returns 1.  Does not check amounts that are a share of the free memory, because free memory
- * changes; the allocator checks them. */
+/* Checks that the preallocation fits into the device's memory and into the limit.  Skips amounts that are a share of
+ * the free memory, which changes.  Returns 0 on success.  On failure, prints a message and returns 1. */
 static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
     struct weir_device_memory memory = {device->total, device->total};
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
@@ -707,8 +702,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    /* If the amount comes from a variable of another program, weir preallocates up to the limit and reports the
-     * difference. */
+    /* If a framework's variable names the amount, weir preallocates up to the limit, and reports the difference
+     * later. */
     if (of_another && prealloc > limit)
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
@@ -726,8 +721,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
         asked, limit_text, most_text);
 }
 
-/* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, with the name of the driver in
- * *text.  On failure, writes the reason to `why' and returns 0. */
+/* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, with the name of the device for
+ * --device in *text.  On failure, writes the reason to `why' and returns 0. */
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {
     *text = "cuda";
@@ -750,7 +745,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 
         if (!open_named_device(opened->driver->name, i, &device, why, sizeof why))
             snprintf(device.name, sizeof device.name, "%s", why);
-        /* A name is "cuda:0 NVIDIA H200": the model of the GPU follows the first blank. */
+        /* The name is such as "cuda:0 NVIDIA H200": the model of the GPU follows the first blank. */
         name = strchr(device.name, ' ');
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d (%s)", i ? ", " : "",
                                  opened->driver->name, i, name ? name + 1 : device.name);
@@ -759,7 +754,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
         snprintf(text + used, bytes - used, "; WEIR_MODEL_DEVICES=N makes N");
 }
 
-/* Prints the reason why the device cannot be opened, and which devices can be opened.  Returns the exit code. */
+/* Prints why the device cannot be opened, and which devices there are.  Returns the exit code. */
 static int report_device_problem(const struct weir_cli_settings *settings, const char *text,
                                  const struct weir_cli_device *device, const char *why) {
     const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);
@@ -767,7 +762,7 @@ static int report_device_problem(const struct weir_cli_settings *settings, const
 
     if (device->driver && device->count >= 1)
         list_devices(device, expected, sizeof expected);
-    else if (strncmp(text, "model", 5) == 0) /* `why' already says which form is expected */
+    else if (strncmp(text, "model", 5) == 0) /* `why' contains the expected form of the name */
         return report_problem(FAILED, "%s '%s': %s", label, text, why);
     else
         snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");

@@ -5,7 +5,7 @@
  * adds this argp as a child of its own argp, and parses its arguments.  Then it calls weir_cli_settings_finish(),
  * which reads the environment and reports bad values.  Finally, it may open the device.
  *
- * This file must not know subcommands, engines or effects of options.
+ * This file must not depend on subcommands, or on what a setting does.
  */
 #ifndef WEIR_CLI_FLAGS_H
 #define WEIR_CLI_FLAGS_H
@@ -21,153 +21,139 @@
 #define WEIR_SETTINGS_TITLE "Allocator settings (all of them: --help --all):"
 
 struct weir_cli_settings {
-    /* The values of all settings.  weir_cli_settings_finish() adds the values of environment variables. */
     weir_options options;
     /* The source of each value: a flag, a variable, or NULL for a default. */
     struct weir_sources sources;
-    /* The kind of program that reads the variables, for weir_cli_settings_finish(). */
+    /* The kind of program that reads environment variables; some variables are for certain kinds only. */
     enum weir_place place;
-    /* The reason why the value of a flag is wrong, for the first wrong value; "" if all values are right. */
-    char error[512];
+    char error[512]; /* the message about the first wrong value of a flag, or "" */
 };
 
 /* Returns the flags of all settings for a struct argp_child, in static memory.  The input of the child is a struct
- * weir_cli_settings that weir_cli_settings_init() has initialised.  If `refused' is the number of a setting, help
- * texts do not list this setting.  Not thread-safe. */
-const struct argp *weir_settings_argp(int refused);
+ * weir_cli_settings that weir_cli_settings_init() has initialised.  Help texts leave out the setting `hidden', unless
+ * it is negative.  Not thread-safe. */
+const struct argp *weir_settings_argp(int hidden);
 /* Returns the setting whose name is the first `length' bytes of `name'.  Returns WEIR_SETTING_COUNT if there is no
  * such setting. */
 int weir_cli_setting(const char *name, size_t length);
-/* Prints help about settings to the file.  `name' is the name, the flag or the variable of one setting.  If `name'
- * is "settings", prints the help of all settings that are not advanced.  If `name' is NULL, prints the help of all
- * settings.  Returns 1 on success, 0 if there is no such setting. */
+/* Prints the help of a setting.  `name' is its name, its flag or its variable; "settings" means all settings that are
+ * not advanced, and NULL means all settings.  Returns 1 on success, 0 if there is no such setting. */
 int weir_cli_settings_print_help(const char *name, FILE *file);
 
-/* Flushes standard output.  Returns 1 if all output was written.  Otherwise prints a message and returns 0. */
+/* Flushes standard output.  Returns 1 on success.  If some output could not be written, prints a message and returns 0.
+ */
 int weir_cli_flush_output(void);
 
-/* Parses arguments with argp_parse(), and adds three things.  At an unknown option, prints a known option that is
- * similar.  Accepts -h for --help.  Ends the program with exit code 1 if the help text cannot be written. */
+/* Parses arguments as argp_parse() does, with three additions: an error about an unknown option names a similar option;
+ * -h means --help; and the exit code is 1 if the help text cannot be written. */
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
 
 /* Returns 1 if the argument asks for help (--help, -h or -?), 0 if not. */
 int help_is_requested(const char *argument);
 
-/* The state of a search for the name that is most similar to a misspelt word.  The word is the first `length' bytes
- * of `word'. */
-struct likeness {
+/* A search for the name that is most similar to a misspelt word: the first `length' bytes of `word'. */
+struct suggestion {
     const char *word;
     size_t length;
-    const char *closest; /* the most similar name so far, or NULL */
+    const char *closest; /* NULL before the first name */
     size_t distance;
 };
 
 /* Compares the word with one more name. */
-void likeness_add(struct likeness *likeness, const char *name);
-/* Returns the most similar name.  Returns NULL if the word differs from this name in more than two letters, or in
- * half of its letters.  If the word is a whole part of the name, as "limit" is of "group-limit", the difference
- * counts as one letter. */
-const char *likeness_closest(const struct likeness *likeness);
+void suggestion_add(struct suggestion *suggestion, const char *name);
+/* Returns the most similar name, or NULL if it differs from the word in more than two letters or in half of the
+ * letters.  If the word is a whole part of a name, as "limit" is of "group-limit", they differ in one letter. */
+const char *suggestion_closest(const struct suggestion *suggestion);
 
-/* Prints the help text of the flag flag->word, if the command has this flag.  Compares flag->word with all flags of
- * the command.  For this, calls the function `command', in which weir_cli_parse() then prints the help and returns
- * an error.  Returns 1 if the command has the flag, 0 if not. */
-int weir_cli_flag_print_help(struct likeness *flag, int (*command)(int argc, char **argv),
+/* Prints the help of the flag flag->word of a command, and compares flag->word with all flags of the command.  Calls
+ * `command', whose call of weir_cli_parse() prints the help and returns an error.  Returns 1 if the command has this
+ * flag, 0 if not. */
+int weir_cli_flag_print_help(struct suggestion *flag, int (*command)(int argc, char **argv),
                              char *title);
 
-/* Reads the argument of a flag into a field of the command's struct.  `flag' is the flag as the user wrote it, such
- * as "--limit".  `text' is NULL if the flag has no argument.  If the text is wrong, reports a usage error and ends
- * the program. */
+/* Reads the argument `text' of a flag into a field of the command's struct.  `text' is NULL if the flag has no
+ * argument.  `flag' is the flag as the user wrote it, such as "--limit".  If the text is wrong, reports a usage error
+ * and ends the program. */
 typedef void weir_cli_flag_reader(struct argp_state *state, const char *flag, const char *text,
                                   void *field);
 
-/* A flag of a command.  Commands have tables of flags; the last row of a table has no name. */
+/* A row of a command's table of flags.  The last row has no name. */
 struct weir_cli_flag {
     const char *name;
-    /* The letter of the short option, or 0, WEIR_CLI_OPTIONAL or WEIR_CLI_HIDDEN. */
-    int key;
-    /* The name of the argument in help texts, or NULL if the flag has no argument. */
-    const char *argument;
+    int key; /* the letter of the short option, or 0, WEIR_CLI_OPTIONAL or WEIR_CLI_HIDDEN */
+    const char *argument; /* its name in help texts, or NULL if the flag has no argument */
     weir_cli_flag_reader *read;
-    size_t field; /* the offset of the field in the input of argp's parser */
+    size_t field; /* the offset, in the command's struct, of the field that `read' sets */
     const char *help;
 };
-/* Keys of flags without a short option.  WEIR_CLI_OPTIONAL is for a flag whose argument may be left out.
- * WEIR_CLI_HIDDEN is for a flag that help texts do not list. */
+/* Keys of flags without a short option.  WEIR_CLI_OPTIONAL: the argument is optional.  WEIR_CLI_HIDDEN: help texts do
+ * not list the flag. */
 enum { WEIR_CLI_OPTIONAL = 0x100, WEIR_CLI_HIDDEN };
 
 /* Converts a table of flags to options for a struct argp, in static memory.  Not thread-safe. */
 const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags);
-/* Reads the flag with this key into the input of the parser.  Returns 0 on success, ARGP_ERR_UNKNOWN if no flag of
- * the table has the key. */
+/* Reads the flag with this key into the command's struct, state->input.  Returns 0 on success, ARGP_ERR_UNKNOWN if no
+ * flag of the table has the key. */
 error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *argument,
                            struct argp_state *state);
 
-/* The functions below are for the field `read' of a flag.  Each of them sets a field of a certain type. */
+/* ---- functions that read the argument of a flag ---- */
 
-weir_cli_flag_reader weir_cli_read_switch; /* sets an int to 1, for a flag without an argument */
-weir_cli_flag_reader weir_cli_read_text;   /* sets a const char * to the argument */
-/* Sets a const char *; reports an error for "" and "-". */
-weir_cli_flag_reader weir_cli_read_file;
-/* Sets a const char *; reports an error for ""; "-" is standard output. */
+weir_cli_flag_reader weir_cli_read_switch; /* sets an int to 1; the flag has no argument */
+weir_cli_flag_reader weir_cli_read_text;   /* stores any text in a const char * */
+weir_cli_flag_reader weir_cli_read_file;   /* stores a file name other than "-" in a const char * */
+/* Stores a file name, or "-" for standard output, in a const char *. */
 weir_cli_flag_reader weir_cli_read_output;
-/* Sets a const char *; reports an error for a name that does not end in .html. */
-weir_cli_flag_reader weir_cli_read_page;
-weir_cli_flag_reader weir_cli_read_size;   /* sets a uint64_t to a number of bytes above 0 */
+weir_cli_flag_reader weir_cli_read_page;   /* stores the name of a .html file in a const char * */
+weir_cli_flag_reader weir_cli_read_size;   /* stores a number of bytes above 0 in a uint64_t */
 weir_cli_flag_reader weir_cli_read_device; /* sets the device of a struct weir_cli_settings */
 
 /* Sets all settings to their defaults.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
 
-/* Sets a setting as if its own flag had the value `text'.  A subcommand uses this if another of its flags sets the
- * setting. */
+/* Sets a setting to `text', as its own flag would do.  Subcommands use this for other flags that set a setting. */
 void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
                            const char *text);
 
-/* Reads settings from a file, for the flag `flag'.  A setting that its own flag has set does not change.  Must be
- * called after weir_cli_parse() and before weir_cli_settings_finish().  Returns 0 on success.  On failure, prints a
- * message and returns 1 if the file cannot be read, 2 if a line is wrong. */
+/* Reads settings from the file of the flag `flag'; flags of single settings take precedence.  Must be called between
+ * weir_cli_parse() and weir_cli_settings_finish().  Returns 0 on success.  On failure, prints a message and returns 1
+ * if the file cannot be read, 2 if a line is wrong. */
 int settings_file_read(struct weir_cli_settings *settings, const char *flag, const char *path);
 
-/* Reads from the environment all settings that no flag has set, and then checks all settings together.  Must be
- * called after weir_cli_parse().  Returns 0 on success.  On failure, prints a message such as "weir: --prealloc
- * '4X': ..." and returns 2. */
+/* Reads the settings that no flag has set from the environment, and checks all settings.  Must be called after
+ * weir_cli_parse().  Returns 0 on success.  On failure, prints a message such as "weir: --prealloc '4X': ..." and
+ * returns 2. */
 int weir_cli_settings_finish(struct weir_cli_settings *settings);
 
-/* Returns the flag or the variable that has set the setting.  If the setting has its default, returns the name of
- * the setting. */
+/* Returns the flag or the variable that has set the setting, or the name of the setting if it has its default. */
 const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting);
 
-/* Prints those of the user's settings that have no effect, because each configuration of the command has
- * other settings. */
+/* Prints which of the user's settings a command ignores, because it uses fixed settings. */
 void weir_cli_settings_report_unused(const struct weir_cli_settings *settings);
 
 /* The device on which a command runs. */
 struct weir_cli_device {
     const struct weir_driver *driver;
     int ordinal;
-    int count;      /* the number of devices of this driver */
+    int count;      /* the number of devices of the driver */
     uint64_t total; /* the size of the device memory in bytes */
-    /* The name of the device in output, such as "cuda:0 NVIDIA H200" or "model h200". */
-    char name[128];
-    /* Set if weir chose the device model because the user named no device and there is no GPU. */
-    int fell_back;
+    char name[128]; /* such as "cuda:0 NVIDIA H200" or "model h200" */
+    int fell_back;  /* set if this is the device model because there is no GPU */
     char why_not[256]; /* the reason why there is no GPU, if fell_back is set */
 };
 
-/* Checks that weir can use or create the profile that --profile or WEIR_PROFILE names.  If `creates' is set and the
- * profile does not exist, prints that the command will create it.  Returns 0 on success.  On failure, prints a
- * message and returns 1. */
+/* Checks that the file of --profile or WEIR_PROFILE can be used or created.  If `creates' is set and the file does not
+ * exist, prints that the command will create it.  Returns 0 on success.  On failure, prints a message and returns 1. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int creates);
-/* Returns the file that a setting names, or NULL if the setting names no file.  The setting is WEIR_SETTING_PROFILE
- * or WEIR_SETTING_OOM_REPORT. */
+/* Returns the file that the setting names, or NULL if it names none.  `setting' is WEIR_SETTING_PROFILE or
+ * WEIR_SETTING_OOM_REPORT. */
 const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting);
-/* Checks that weir can write the file that --oom-report or WEIR_OOM_REPORT names.  Returns 0 on success.  On
- * failure, prints a message and returns 1. */
+/* Checks that the file of --oom-report or WEIR_OOM_REPORT can be written.  Returns 0 on success.  On failure, prints a
+ * message and returns 1. */
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings);
 
-/* Opens the device that --device or WEIR_DEVICE names.  If neither names a device, opens the GPU.  If there is no
- * GPU, opens the device model and prints a note, unless `quiet' is set.  Sets settings->options.device.
+/* Opens the device that --device or WEIR_DEVICE names, and sets settings->options.device.  If neither names a device,
+ * opens the GPU.  If there is no GPU, opens the device model and prints a note, unless `quiet' is set.
  *
  * Also checks that the preallocation fits into the device's memory and into the limit.  Initialises the driver, so
  * the process must not fork later without exec.  Returns 0 on success.  On failure, prints a message and returns 1.
@@ -175,11 +161,11 @@ int weir_cli_oom_report_check(const struct weir_cli_settings *settings);
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
                          int quiet);
 
-/* Returns the file with the profile of the device model, or "built-in" if the user named none. */
+/* Returns the file with the device model's times (WEIR_MODEL_PROFILE), or "built-in" if the user named none. */
 const char *weir_cli_model_profile(void);
 
-/* Returns a new JSON object with all settings.  Each value is a text that the flag of the setting accepts:
- * {"prealloc": "8GiB", "growth": "step:64MiB", ...}.  Returns NULL if there is no host memory. */
+/* Returns all settings as a new JSON object, with the values as flags accept them: {"prealloc": "8GiB", "growth":
+ * "step:64MiB", ...}.  Returns NULL if there is no host memory. */
 json_t *weir_cli_options_json(const weir_options *options);
 
 #endif

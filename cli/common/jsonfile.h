@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* jsonfile.h: writes results as JSON.
  *
- * This file must not know the meaning of the results.
+ * This file must not depend on the meaning of the results.
  */
 #ifndef WEIR_CLI_JSONFILE_H
 #define WEIR_CLI_JSONFILE_H
@@ -9,12 +9,11 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* Writes a JSON value to a file, which is replaced as a whole.  A path of "-" is standard output.  An array has one
- * value on each line, and an object has one key on each line.  In the object, an array of objects has one object on
- * each line.  Returns 1 on success.  On failure, prints a message and returns 0. */
+/* Replaces a file by a JSON value, with one element of the outer array or object on each line; in an object, the
+ * objects of an array have a line each, too.  A path of "-" means standard output.  Returns 1 on success.  On failure,
+ * prints a message and returns 0. */
 int jsonfile_write(const char *path, const json_t *value);
-/* Returns a new JSON object with the keys that begin every output: schema, weir (the version), date, host and
- * command. */
+/* Returns a new JSON object with the keys that every output has: schema, weir (the version), date, host and command. */
 json_t *jsonfile_common(int argc, char **argv);
 /* Returns a JSON integer.  A value above INT64_MAX becomes INT64_MAX. */
 json_t *jsonfile_integer(uint64_t value);
@@ -23,8 +22,7 @@ char *jsonfile_plain(char *text);
 /* Returns a JSON string.  If the text is not valid UTF-8, replaces each byte that is not printable ASCII by a
  * question mark. */
 json_t *jsonfile_text(const char *text);
-/* Returns a JSON number that is rounded to a multiple of 1 / `per'.  For example, a `per' of 10.0 leaves one digit
- * after the decimal point. */
+/* Returns a JSON number that is rounded to a multiple of 1 / `per'; 10.0 leaves one digit after the decimal point. */
 json_t *jsonfile_rounded(double value, double per);
 
 #endif

@@ -36,15 +36,14 @@ void progress_clear(const struct progress *progress) {
         fputs("\r\033[K", stderr);
 }
 
-/* Draws a bar such as "[####------] 12/35  4 s  what".  The bar is narrower than the terminal, so that the line does
- * not wrap. */
+/* Draws a bar such as "[####------] 12/35  4 s  what", which fits into one line of the terminal. */
 static void draw_bar(const struct progress *progress, const char *what) {
-    enum { MOST_CELLS = 40 };
-    char line[512], bar[MOST_CELLS + 1];
+    enum { MAX_CELLS = 40 };
+    char line[512], bar[MAX_CELLS + 1];
     int width, lines, cells, full;
 
     terminal_size(STDERR_FILENO, &width, &lines);
-    cells = width / 3 < MOST_CELLS ? width / 3 : MOST_CELLS;
+    cells = width / 3 < MAX_CELLS ? width / 3 : MAX_CELLS;
     full = progress->total ? (int)((size_t)cells * progress->done / progress->total) : 0;
     memset(bar, '-', sizeof bar);
     memset(bar, '#', (size_t)full);

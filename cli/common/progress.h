@@ -2,8 +2,6 @@
 /* progress.h: shows the progress of a long command, and lets a signal end the command early.
  *
  * On a terminal the progress is a bar; otherwise each finished step is a line of text.
- *
- * This file must not know the command's work.
  */
 #ifndef WEIR_CLI_PROGRESS_H
 #define WEIR_CLI_PROGRESS_H
@@ -19,9 +17,9 @@ struct progress {
 void progress_begin(struct progress *progress, size_t total);
 /* Begins the next step of the command.  `what' describes the step. */
 void progress_step(struct progress *progress, const char *what);
-/* Ends the current step, and shows how the step ended. */
+/* Ends the current step, and shows its `outcome'. */
 void progress_done(struct progress *progress, const char *what, const char *outcome);
-/* Removes the bar from the terminal, so that the command can print a line. */
+/* Erases the bar on the terminal before the command prints a line. */
 void progress_clear(const struct progress *progress);
 
 /* Returns 1 if the descriptor is a terminal that can move its cursor, else 0. */
@@ -32,10 +30,10 @@ void terminal_size(int descriptor, int *columns, int *lines);
 /* Catches SIGINT, SIGTERM and SIGHUP.  After the call, these signals do not end the process; they make
  * interrupt_has_arrived() return 1. */
 void interrupt_watch(void);
-/* Returns 1 if a signal of interrupt_watch() has arrived, else 0.  The command should then begin no more work. */
+/* Returns 1 if a signal that interrupt_watch() catches has arrived, so that the command should end; else 0. */
 int interrupt_has_arrived(void);
-/* Ends the process by the signal that has arrived, so that the parent process learns of the signal.  Does nothing if no
- * signal has come. */
+/* Ends the process by the signal that interrupt_watch() has caught, so that the parent process learns of the signal.
+ * Does nothing if no signal has arrived. */
 void interrupt_end(void);
 
 #endif

@@ -15,8 +15,7 @@
 
 static const char magic[8] = "weirjob1";
 
-/* The options that are pointers to text.  A pointer is useless in another process, so the job contains a copy of
- * each text. */
+/* The options that are pointers to text, of which the job contains copies. */
 #define TEXTS(X) X(device) X(profile) X(oom_report) X(peers)
 
 void job_make(struct job *job, const char *configuration, double busy_factor,
@@ -40,8 +39,8 @@ void job_make(struct job *job, const char *configuration, double busy_factor,
 
 /* ---------------------------------------------------------------- parent ---- */
 
-/* Makes a pipe.  Its descriptors are 10 or higher, so they do not collide with the descriptors 0 to 4 of the child.
- * Returns 1 on success, 0 with errno on failure. */
+/* Makes a pipe with descriptors of 10 or higher, because the child uses the descriptors 0 to 4.  Returns 1 on success,
+ * 0 with errno on failure. */
 static int high_pipe(int ends[2]) {
     int low[2];
 
@@ -60,9 +59,9 @@ static int high_pipe(int ends[2]) {
     return 0;
 }
 
-/* Starts the child process.  The child's standard output is the parent's standard error, because only the parent's
- * table belongs on standard output.  Returns 0 on success, an errno on failure. */
-static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *child) {
+/* Starts the child process.  The child's standard output goes to the parent's standard error, because the parent's
+ * standard output is for the table of results.  Returns 0 on success, an errno on failure. */
+static int start_runner_child(int job_fd, int trace_fd, int result_fd, pid_t *child) {
     static char name[] = "weir", subcommand[] = RUNNER_SUBCOMMAND;
     char *arguments[] = {name, subcommand, NULL};
     posix_spawn_file_actions_t actions;
@@ -74,8 +73,8 @@ static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *chi
     error = posix_spawn_file_actions_adddup2(&actions, job_fd, CHILD_JOB_FD);
     if (!error)
         error = posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-    if (!error && tape_fd >= 0)
-        error = posix_spawn_file_actions_adddup2(&actions, tape_fd, CHILD_TAPE_FD);
+    if (!error && trace_fd >= 0)
+        error = posix_spawn_file_actions_adddup2(&actions, trace_fd, CHILD_TRACE_FD);
     if (!error)
         error = posix_spawn_file_actions_adddup2(&actions, result_fd, CHILD_RESULT_FD);
     if (!error)
@@ -84,7 +83,7 @@ static int start_runner_child(int job_fd, int tape_fd, int result_fd, pid_t *chi
     return error;
 }
 
-/* Writes to `message' how the child ended: by a signal, or with an exit code but without a result. */
+/* Writes to `message' how a child without a result ended. */
 static void describe_child_end(int status, char *message, size_t message_bytes) {
     if (WIFSIGNALED(status))
         snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),
@@ -119,7 +118,7 @@ static json_t *read_child_result(int result_fd, pid_t child, char *message, size
     return NULL;
 }
 
-json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t message_bytes) {
+json_t *runner_run(const struct job *job, int trace_fd, char *message, size_t message_bytes) {
     int jobs[2], results[2], error;
     pid_t child;
 
@@ -135,7 +134,7 @@ json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t mes
     error = write(jobs[1], job, sizeof *job) == (ssize_t)sizeof *job ? 0 : errno;
     close(jobs[1]);
     if (!error)
-        error = start_runner_child(jobs[0], tape_fd, results[1], &child);
+        error = start_runner_child(jobs[0], trace_fd, results[1], &child);
     close(jobs[0]);
     close(results[1]);
     if (!error)

@@ -5,14 +5,14 @@
 
 #include <stddef.h>
 
-/* Finds a file that comes with the program.  Tries the name `in_tree' below the folder of a build, and the name
- * `installed' below the folder of an installation, which may have been moved.  If neither file exists, sets the path
- * to `standard'.  Returns 1 if the file exists, 0 if not. */
+/* Finds a file that comes with the program: `in_tree' below the folder of a build, or `installed' below the folder of
+ * an installation, which may have been moved.  If neither exists, sets `path' to `standard'.  Returns 1 if the file at
+ * `path' exists, 0 if not. */
 int shipped_find(char *path, size_t bytes, const char *in_tree, const char *installed,
                  const char *standard);
 
-/* Returns the folder of the traces that come with the program, in a static buffer.  This is bench/traces of the
- * source tree, or a folder of the installation.  Returns NULL if neither folder exists. */
+/* Returns the folder of the traces that come with the program (bench/traces of the source tree), in a static buffer.
+ * Returns NULL if it does not exist. */
 const char *shipped_folder(void);
 
 /* Returns the paths of all traces that come with the program, in alphabetical order, and their number in *count.
@@ -20,13 +20,12 @@ const char *shipped_folder(void);
 char **shipped_list(size_t *count);
 void shipped_free(char **paths, size_t count);
 
-/* Converts an argument to the path of a trace.  The argument is the path of a file, or the name of a trace that
- * comes with the program, without ".trace.zst".  The caller frees the path.  Returns NULL if there is no host
- * memory. */
+/* Returns the path of a trace.  `argument' is a path, or the name of a trace that comes with the program, without
+ * ".trace.zst".  The caller frees the path.  Returns NULL if there is no host memory. */
 char *shipped_resolve(const char *argument);
 
-/* Prints the names of the traces that come with the program to standard error.  Prints nothing if the path contains
- * a folder, or if the file exists. */
+/* Prints the names of the traces that come with the program to standard error, after a trace was not found.  Prints
+ * nothing if `path' contains a folder or exists. */
 void shipped_print_names(const char *path);
 
 #endif

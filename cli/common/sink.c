@@ -15,18 +15,17 @@
 
 #include "base/clock.h"
 
-/* The shortest time between two flushes of a compressed file.  Each flush makes the file larger. */
+/* The shortest time between two flushes of a compressed file, since each flush makes the file larger. */
 enum { FLUSH_NS = 1000000000 };
 
 struct sink {
-    /* The file if weir writes it plainly or by zstd, or NULL if it writes by gzip. */
-    FILE *file;
+    FILE *file; /* the file, unless gzip compresses it */
     gzFile gzip;
 #ifdef HAVE_ZSTD
     ZSTD_CCtx *zstd;
 #endif
     int error;
-    int is_dirty; /* set if there is text that has not been flushed */
+    int is_dirty; /* set if some text has not been flushed */
     uint64_t flushed_ns;
     char packed[1 << 17];
 };
@@ -108,8 +107,8 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
     return fwrite(text, 1, bytes, sink->file) == bytes || fail_sink(sink);
 }
 
-/* Flushes all text to the file, but does not end the zstd frame or gzip member.  A reader can thus see whether the
- * file was closed. */
+/* Flushes all text to the file.  Does not end the zstd frame or gzip member, so a reader notices if the file was never
+ * closed. */
 static int flush_sink_file(struct sink *sink) {
 #ifdef HAVE_ZSTD
     if (sink->zstd && !compress_with_zstd(sink, NULL, 0, ZSTD_e_flush))

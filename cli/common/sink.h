@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sink.h: writes a file, and compresses it if its name ends in .gz or .zst.
  *
- * This file must not know the contents of the file.
+ * This file must not depend on the contents of the file.
  */
 #ifndef WEIR_CLI_SINK_H
 #define WEIR_CLI_SINK_H
@@ -10,20 +10,17 @@
 
 struct sink;
 
-/* Returns 1 if this build of weir can write a file with such a name, 0 if it cannot compress the file. */
+/* Returns 1 if this build of weir supports the compression that `name' selects, 0 if not. */
 int sink_can_write(const char *name);
-/* Makes a sink that writes to an open descriptor.  The end of `name' selects the compression.  The sink
- * owns the descriptor: sink_close() closes it, and so does this function if it fails.  Returns NULL with errno on
- * failure. */
+/* Makes a writer for the open descriptor `file', which it then owns.  The end of `name' selects the compression.  On
+ * failure, closes the descriptor and returns NULL with errno. */
 struct sink *sink_open(int file, const char *name);
-/* Writes text to the file.  Returns 1 on success, 0 with errno on failure.  After a failure, all later calls fail,
- * too. */
+/* Writes text to the file.  Returns 1 on success, 0 with errno if this call or an earlier call has failed. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);
-/* Flushes the file, so that other processes can read all text that was written.  Flushes a compressed file at most
- * once a second.  Returns 1 on success, 0 with errno on failure. */
+/* Flushes the file, so that other processes can read the text so far; does so at most once a second if the file is
+ * compressed.  Returns 1 on success, 0 with errno on failure. */
 int sink_flush(struct sink *sink);
-/* Closes the file and frees the sink.  Returns 1 on success, 0 with errno if a part of the file could not be
- * written. */
+/* Closes the file and frees the writer.  Returns 1 on success, 0 with errno if some text could not be written. */
 int sink_close(struct sink *sink);
 
 #endif

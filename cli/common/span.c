@@ -14,8 +14,8 @@ static int compare_spans(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Measures the cost of a read of the stopwatch: the mean of the middle half of many measurements.  A median would be
- * too coarse, because a hypervisor may let the counter advance in steps of ten nanoseconds. */
+/* Returns the time of a read of the stopwatch: the mean of the middle half of many measurements.  A median would be too
+ * coarse, because under a hypervisor the counter may advance in steps of ten nanoseconds. */
 static uint64_t measure_cost(const struct stopwatch *watch) {
     enum { READS = 8000 };
     static uint64_t spans[READS];
@@ -33,16 +33,14 @@ static uint64_t measure_cost(const struct stopwatch *watch) {
 }
 
 #if defined(__x86_64__)
-/* Returns 1 if the time stamp counter has one rate in every power state, else 0.  Bit 8 of EDX at CPUID 0x80000007
- * says so. */
+/* Returns 1 if the time stamp counter has the same rate in every power state (CPUID 0x80000007, EDX bit 8), else 0. */
 static int rate_is_constant(void) {
     unsigned a, b, c, d;
 
     return __get_cpuid(0x80000007u, &a, &b, &c, &d) && (d & (1u << 8));
 }
 
-/* Measures the rate of the time stamp counter against CLOCK_MONOTONIC over 20 ms.  The error at each end is some ten
- * nanoseconds. */
+/* Measures the rate of the time stamp counter against CLOCK_MONOTONIC, over 20 ms. */
 static void measure_rate(struct stopwatch *watch) {
     const struct timespec pause = {0, 20000000};
     const struct stopwatch clock = {0, UINT64_C(1) << 32, 0};
@@ -51,8 +49,7 @@ static void measure_rate(struct stopwatch *watch) {
     nanosleep(&pause, NULL);
     ns = stopwatch_read(&clock) - ns;
     ticks = stopwatch_read(watch) - ticks;
-    /* A rate below 100 MHz or above 100 GHz means that a hypervisor emulates the counter, so the stopwatch does not
-     * use it. */
+    /* At a rate below 100 MHz or above 100 GHz, a hypervisor emulates the counter; the stopwatch must not use it. */
     if (ticks < ns / 10 || ticks / 100 > ns)
         watch->counter = 0;
     else
@@ -93,8 +90,7 @@ void span_split(const struct span_clock *clock, const struct span_start *start, 
     span->ns = span->driver_ns + span->own_ns;
 }
 
-/* Measures how long the model takes, in real time, to count one driver call and to measure it.  span_split()
- * subtracts this time from each span. */
+/* Measures the real time that the model needs to count a driver call; span_split() subtracts this time. */
 CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *counted) {
     enum { CALLS = 200, ROUNDS = 20 };
     struct span span = {0, 0, 0};
@@ -106,7 +102,7 @@ CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *c
     if (!clock->driver)
         return CUDA_SUCCESS;
     clock->call_cost_ps = 0;
-    /* Uses the shortest of all rounds, because an interruption makes a round longer and nothing makes it shorter. */
+    /* Takes the shortest of all rounds, since other programs only make rounds longer. */
     for (int round = 0; round < ROUNDS && result == CUDA_SUCCESS; round++) {
         span_begin(clock, &start);
         for (int i = 0; i < CALLS && result == CUDA_SUCCESS; i++)

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* span.h: measures the time that calls take.
  *
- * A span is a stretch of a thread's work that is measured.  On a real device, the length of a span is real time,
- * without the time in which the thread waited for a processor.  A driver call that blocks counts in full.  On the
- * device model, the length is the virtual time of the driver calls plus the real time that the thread spent outside
- * the model.  The model sums virtual time over the whole process.  So during a span only one thread may call the
- * driver, and only through the table whose calls are counted.
+ * A span is the part of a thread's work between span_begin() and span_end().  On a real device, its length is real
+ * time, without the time in which the thread waited for a processor.  On the device model, its length is the virtual
+ * time of the driver calls plus the real time that the thread spent outside the model.  The model sums virtual time
+ * over the whole process.  So during a span only one thread may call the driver, and only through the table whose calls
+ * are counted.
  *
- * A stopwatch reads the processor's time stamp counter if the counter has a constant rate.  Each read is fenced on
- * both sides.  Otherwise the stopwatch reads CLOCK_MONOTONIC.  The clock of the driver table (driver.h) would not
- * do: it is virtual on the model, and not fenced on a device.
- *
- * This file must not know the calls that are timed.
+ * A stopwatch reads the processor's time stamp counter, fenced on both sides, if the counter has a constant rate.
+ * Otherwise it reads CLOCK_MONOTONIC.  The clock of the driver table (driver.h) is no alternative: it is virtual on the
+ * model, and not fenced on a device.
  */
 #ifndef WEIR_CLI_SPAN_H
 #define WEIR_CLI_SPAN_H
@@ -23,12 +21,9 @@
 #include "driver/driver.h"
 
 struct stopwatch {
-    /* Set if the ticks are those of the time stamp counter; otherwise a tick is a nanosecond. */
-    int counter;
-    /* The length of a tick in nanoseconds, as a 32.32 fixed-point number. */
-    uint64_t ns_per_tick;
-    /* The number of ticks between two reads without work between them. */
-    uint64_t cost;
+    int counter;          /* set if a tick is one of the time stamp counter, else a nanosecond */
+    uint64_t ns_per_tick; /* a 32.32 fixed-point number */
+    uint64_t cost;        /* of a read: the ticks between two reads without work between them */
 };
 
 /* Initialises the stopwatch: measures the rate of its ticks and the cost of a read.  Takes about 20 ms. */
@@ -67,22 +62,22 @@ static inline uint64_t stopwatch_span(const struct stopwatch *watch, uint64_t fr
 
 struct span {
     uint64_t ns;        /* the length of the span */
-    uint64_t driver_ns; /* the virtual time of the driver calls in the span */
-    uint64_t own_ns;    /* the real time that the thread spent outside the model */
+    uint64_t driver_ns; /* on the model: the virtual time of the driver calls in the span */
+    uint64_t own_ns;    /* on the model: the real time that the thread spent outside the model */
 };
 
 struct span_clock {
     struct stopwatch watch;
     /* The driver table of the device model, or NULL on a real device. */
     const struct weir_driver *driver;
-    /* The real time that a driver call spends on counting itself, in picoseconds. */
+    /* Real time that the model needs to count a driver call, in picoseconds. */
     uint64_t call_cost_ps;
 };
 
 /* A thread's state between two spans. */
 struct span_thread {
     struct weir_waits waits;
-    uint64_t last_ticks; /* the time at which the last span of the thread ended */
+    uint64_t last_ticks; /* when the last span of the thread ended */
 };
 extern _Thread_local struct span_thread span_thread;
 
@@ -92,12 +87,12 @@ struct span_start {
     uint64_t ticks;
 };
 
-/* Initialises the clock.  `counted' is the driver's table whose calls are counted.  Returns CUDA_SUCCESS, or the
- * error of a driver call. */
+/* Initialises the clock.  `counted' is the driver table whose calls are counted.  Returns the error of a driver call,
+ * or CUDA_SUCCESS. */
 CUresult span_clock_make(struct span_clock *clock, const struct weir_driver *driver,
                          const struct weir_driver *counted);
 
-/* Measures call_cost_ps again, because the cost changes with the speed of the processor.  Takes a few hundred
+/* Measures clock->call_cost_ps again, because the cost changes with the speed of the processor.  Takes a few hundred
  * microseconds on the device model.  Does nothing on a real device. */
 CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *counted);
 
@@ -116,7 +111,7 @@ static inline void span_begin(const struct span_clock *clock, struct span_start 
     start->ticks = stopwatch_read(&clock->watch);
 }
 
-/* Splits the length of a span into virtual time and real time.  Must be called only on the device model. */
+/* Sets the fields of a span that was measured on the device model. */
 void span_split(const struct span_clock *clock, const struct span_start *start, struct span *span);
 
 static inline void span_end(const struct span_clock *clock, const struct span_start *start,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* spell.h: writes numbers as text for tables and sentences.
  *
- * The functions return a struct with the text.  The text of a returned struct exists until the end of the expression
- * that calls the function.
+ * The functions return a struct, whose text exists until the end of the expression that calls the function.
  */
 #ifndef WEIR_CLI_SPELL_H
 #define WEIR_CLI_SPELL_H
@@ -15,11 +14,11 @@ struct spelled {
 
 /* Writes a count with commas: "1,234,567". */
 struct spelled spell_count(uint64_t count);
-/* Writes a time in nanoseconds with a suitable unit and three digits: "850 ns", "1.23 us", "45.6 s". */
+/* Writes a time with a suitable unit and three digits: "850 ns", "1.23 us", "45.6 s". */
 struct spelled spell_time(uint64_t ns);
-/* Writes a time in nanoseconds as a number of milliseconds with four significant digits. */
+/* Writes a time as milliseconds with four significant digits, without the unit: "17.55". */
 struct spelled spell_ms(double ns);
-/* Writes a ratio with four significant digits, but with at most three digits after the decimal point. */
+/* Writes a ratio with four significant digits, of which at most three follow the decimal point. */
 struct spelled spell_ratio(double ratio);
 
 #define SPELL_COUNT(count) (spell_count(count).text)

@@ -9,7 +9,7 @@
 
 #include "cli/common/files.h"
 
-/* Reads the temporary copy.  Has the type weir_trace_source. */
+/* Reads bytes of the converted trace, for weir_trace_reader_create(). */
 static ptrdiff_t read_copy(void *context, char *buffer, size_t bytes, char *message,
                            size_t message_bytes) {
     struct input *input = context;
@@ -38,8 +38,8 @@ static int make_copy(struct input *input, const struct format *format) {
     return 0;
 }
 
-/* Makes a reader for the trace, after a conversion if the file has another format.  Returns 1 on success.  On
- * failure, writes the reason to input->lines.message and returns 0. */
+/* Sets input->reader; first converts the file to a trace if it has another format.  Returns 1 on success.  On failure,
+ * writes the reason to input->lines.message and returns 0. */
 static int make_reader(struct input *input) {
     const char *first = lines_peek(&input->lines);
     const struct format *format = !first                                ? NULL
@@ -96,7 +96,8 @@ int input_next(struct input *input, const char *name, weir_trace_event *event, c
     int is_bad = status == WEIR_E_PARSE;
 
     if (is_bad && input->events > 0 && lines_is_truncated(&input->lines)) {
-        fprintf(stderr, "weir: %s: the file is cut: %s; weir uses what is before\n", name,
+        fprintf(stderr,
+                "weir: %s: the file is incomplete: %s; weir uses the events before its end\n", name,
                 weir_trace_message(input->reader));
         event->operation = 0;
         return 1;

@@ -2,7 +2,7 @@
 /* input.h: opens a trace, or a file of another program that weir converts to a trace.  weir recognises the format of
  * a file by its first line.
  *
- * This file must not know the use of the events.
+ * This file must not depend on what the events are used for.
  */
 #ifndef WEIR_CLI_INPUT_H
 #define WEIR_CLI_INPUT_H
@@ -19,41 +19,41 @@ enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 
 struct lines {
     struct source *source;
-    /* The text that was read from the file and not yet returned as lines: buffer[at] up to buffer[filled - 1]. */
+    /* Text of the file; buffer[at] to buffer[filled - 1] are still to be returned as lines. */
     char *buffer;
     size_t at, filled, room;
     int at_end;
-    uint64_t number; /* the number of the last line that was returned, from 1 on */
-    char *fields[LINES_FIELDS];
-    size_t count; /* the number of fields in the last line that was returned */
+    uint64_t number;            /* the number of the current line, from 1 on */
+    char *fields[LINES_FIELDS]; /* the fields of the current line */
+    size_t count;
     char message[LINES_MESSAGE_BYTES];
 };
 
-/* A column of a table of text, with the names that a header may use for the column.  The newest name comes first. */
+/* A column of a table of text: its name in the header, and older names. */
 struct lines_column {
     const char *names[4];
 };
 
-/* Opens a file.  A path of "-" is standard input.  Returns 1 on success.  On failure, writes the reason to
+/* Opens a file; a path of "-" means standard input.  Returns 1 on success.  On failure, writes the reason to
  * lines->message and returns 0. */
 int lines_open(struct lines *lines, const char *path);
 void lines_close(struct lines *lines);
-/* Returns 1 if the file ends inside a line, a gzip member or a zstd frame, 0 if not.  Must be called after the last
- * byte of the file was read. */
+/* Returns 1 if the file ended inside a line, a gzip member or a zstd frame, 0 if not.  For use at the end of the
+ * file. */
 int lines_is_truncated(const struct lines *lines);
-/* Returns a copy of the beginning of the first line.  lines_next() still returns this line later.  If the file cannot
- * be read, writes the reason to lines->message and returns NULL. */
+/* Returns a copy of the beginning of the first line, without consuming the line.  On failure, writes the reason to
+ * lines->message and returns NULL. */
 const char *lines_peek(struct lines *lines);
-/* Reads the next line that is not empty, and splits the line at its commas.  Returns 1 on success, 0 at the end of
- * the file.  On failure, writes the reason to lines->message and returns 0. */
+/* Reads the next line that is not empty, and splits it at its commas.  Returns 1 on success, 0 at the end of the file.
+ * On failure, writes the reason to lines->message and returns 0. */
 int lines_next(struct lines *lines);
-/* Reads the rest of the file, which lines_next() has not returned.  Has the type weir_trace_source. */
+/* Reads the bytes of the file that lines_next() has not returned; for weir_trace_reader_create(). */
 ptrdiff_t lines_read(void *lines, char *buffer, size_t bytes, char *message, size_t message_bytes);
 
 /* Returns 1 if the word is one of the names of the column, 0 if not. */
 int lines_is_column(const struct lines_column *column, const char *word);
-/* Reads the next line as the header of a table.  Stores in at[i] which field of a line belongs to columns[i].
- * Returns 1 on success.  If a column is missing, writes the reason to lines->message and returns 0. */
+/* Reads the next line as the header of a table, and stores the position of columns[i] in at[i].  Returns 1 on success.
+ * If a column is missing, writes the reason to lines->message and returns 0. */
 int lines_find_columns(struct lines *lines, const struct lines_column *columns, size_t count,
                        size_t *at);
 /* Returns 1 if the current line has a field for each column.  If a field is missing, writes the reason to
@@ -63,56 +63,52 @@ int lines_has_columns(struct lines *lines, const struct lines_column *columns, s
 
 /* Writes a message such as "line 7: ..." to lines->message.  Returns 0. */
 int lines_fail(struct lines *lines, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Reads a field of the current line as a whole number from 0 to `most'.  The number is decimal, or hexadecimal after
- * 0x.  Returns 1 on success.  On failure, writes a message to lines->message, in which `what' names the field, and
- * returns 0. */
+/* Reads a field of the current line as a whole number from 0 to `most': decimal, or hexadecimal after 0x.  Returns 1 on
+ * success.  On failure, writes a message that calls the field `what' to lines->message, and returns 0. */
 int lines_number(struct lines *lines, size_t field, const char *what, uint64_t most, uint64_t *out);
 
 /* ---- traces ---- */
 
-/* A file format of another program, which weir can convert to a trace. */
+/* A file format of another program that weir converts to a trace. */
 struct format {
-    /* Returns 1 if the file whose first line is `first_line' has this format, 0 if not. */
+    /* Returns 1 if a file with this first line has the format, 0 if not. */
     int (*has_format)(const char *first_line);
-    /* Reads the lines and writes their events to `trace' as the text of a trace.  Returns 1 on success.  On failure,
-     * writes the reason to lines->message and returns 0.  The caller checks `trace' for write errors. */
+    /* Converts the lines to the text of a trace.  Returns 1 on success.  On failure, writes the reason to
+     * lines->message and returns 0.  The caller checks `trace' for write errors. */
     int (*write_trace)(struct lines *lines, FILE *trace);
 };
 
 extern const struct format format_rmm, format_minimalloc;
 
-/* The device of the requests that were read so far, or "" if the trace names no device. */
+/* The device of all requests so far, or "" if the trace names no device. */
 struct input_device {
     char name[16];
 };
 
-/* An open trace or other file.  The struct must not move in memory, because the reader has a pointer to it. */
+/* An open trace, or a file that was converted to a trace.  Must not move in memory, because `reader' points to it. */
 struct input {
     struct lines lines;
-    /* The temporary file with the converted trace, or NULL if the file itself is a trace. */
-    FILE *copy;
+    FILE *copy; /* the converted trace, in a temporary file, or NULL if the file is a trace */
     weir_trace_reader *reader;
-    uint64_t events; /* the number of events that were read so far */
+    uint64_t events; /* the number of events so far */
     struct input_device device;
 };
 
-/* Opens a trace or a file of another format.  A path of "-" is standard input.  Returns 1 on success.  On failure,
- * writes the reason to `message' and returns 0. */
+/* Opens a trace, or a file that can be converted to a trace; "-" means standard input.  Returns 1 on success.  On
+ * failure, writes the reason to `message' and returns 0. */
 int input_open(struct input *input, const char *path, char *message, size_t message_bytes);
 void input_close(struct input *input);
 
 /* Returns 1 if the file is a trace or can be converted to a trace, 0 if not. */
 int input_is_trace(const char *path);
 
-/* Reads the next event.  event->operation is 0 at the end of the trace.  If the file was cut off, prints a warning
- * with the trace's `name', and ends the trace at the cut.  Returns 1 on success.  On failure, writes the reason to
- * `message' and returns 0.  If the first event cannot be read, the message also names the formats that weir can
- * read. */
+/* Reads the next event.  At the end of the trace, sets event->operation to 0.  If the file was cut off, prints a
+ * warning that names the trace `name', and ends the trace there.  Returns 1 on success.  On failure, writes the reason
+ * to `message' and returns 0. */
 int input_next(struct input *input, const char *name, weir_trace_event *event, char *message,
                size_t message_bytes);
-/* Checks that all requests of a trace are on one device, because a replay has one device.  *device is the device of
- * the earlier requests.  Returns 1 if the event has this device or names none.  Otherwise writes the reason to
- * `message' and returns 0. */
+/* Checks that an event is on the device of the earlier events, because a replay has one device.  Returns 1 if the event
+ * has this device or names none.  Otherwise writes the reason to `message' and returns 0. */
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
                        const weir_trace_event *event, char *message, size_t message_bytes);
 

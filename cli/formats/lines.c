@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* lines.c: see input.h.
  *
- * The bytes of a file pass through zlib first.  zlib decompresses gzip, and does not change other data.  The bytes
- * from zlib then pass through zstd if they are zstd frames; several frames may follow one another.  If a file ends
- * inside a gzip member or a zstd frame, read_decompressed() returns all bytes before the end.  The call after that
- * fails.
+ * zlib reads the file, and decompresses gzip.  If zlib returns zstd frames, zstd decompresses them.  If a file ends
+ * inside a gzip member or a zstd frame, read_decompressed() returns all bytes before the end; the next call fails.
  */
 #include "cli/formats/input.h"
 
@@ -30,16 +28,15 @@
 enum { INPUT_BYTES = 1 << 16 };
 
 struct source {
-    gzFile file; /* the file, which zlib reads even if it is not compressed */
+    gzFile file; /* zlib reads all files, and decompresses gzip */
     int at_end;  /* set if the end of the file has been read */
-    int inside;  /* set if the last byte that was read is not the end of a zstd frame */
+    int inside;  /* set while the end of a zstd frame is missing */
     int is_cut;
     char last; /* the last decompressed byte that was returned */
 #ifdef HAVE_ZSTD
-    /* The state of the decompression, or NULL if the file is not compressed by zstd. */
-    ZSTD_DStream *zstd;
+    ZSTD_DStream *zstd; /* NULL if the file is not compressed by zstd */
 #endif
-    /* The first byte of `input' that was not used yet; unused bytes end before input[filled]. */
+    /* The unused bytes of `input' are input[at] to input[filled - 1]. */
     size_t at;
     size_t filled;
     unsigned char input[INPUT_BYTES];
@@ -56,8 +53,7 @@ static __attribute__((format(printf, 2, 3))) int write_lines_failure(struct line
     return 0;
 }
 
-/* Writes the reason why zlib could not read the file to lines->message.  Leaves out the name of the file, with which
- * zlib's own message begins.  Returns 0. */
+/* Writes zlib's error message, without the name of the file at its beginning, to lines->message.  Returns 0. */
 static int write_gzip_error(struct lines *lines) {
     int code;
     const char *text = gzerror(lines->source->file, &code), *why = strstr(text, ": ");
@@ -67,8 +63,8 @@ static int write_gzip_error(struct lines *lines) {
                : write_lines_failure(lines, "the gzip data is damaged: %s", why ? why + 2 : text);
 }
 
-/* Reads from the file until source->input has at least `least' unused bytes, or the file ends.  Returns 1 on
- * success.  On failure, writes the reason to lines->message and returns 0. */
+/* Reads from the file until lines->source has at least `least' unused bytes, or the file ends.  Returns 1 on success.
+ * On failure, writes the reason to lines->message and returns 0. */
 static int fill_lines(struct lines *lines, size_t least) {
     struct source *source = lines->source;
 
@@ -87,8 +83,8 @@ static int fill_lines(struct lines *lines, size_t least) {
     return 1;
 }
 
-/* Opens the file and stores it in lines->source.  Returns 1 on success.  On failure, writes the reason to
- * lines->message and returns 0. */
+/* Opens the file into lines->source.  Returns 1 on success.  On failure, writes the reason to lines->message and
+ * returns 0. */
 static int open_lines(struct lines *lines, const char *path) {
     struct stat status;
     int fd = strcmp(path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
@@ -105,8 +101,8 @@ static int open_lines(struct lines *lines, const char *path) {
     return 0;
 }
 
-/* Starts the decompression by zstd if the file begins with the magic number of zstd.  Returns 1 on success.  On
- * failure, writes the reason to lines->message and returns 0. */
+/* Prepares zstd if the file begins with the magic number of zstd.  Returns 1 on success.  On failure, writes the reason
+ * to lines->message and returns 0. */
 static int begin_zstd(struct lines *lines) {
     static const unsigned char magic[] = {0x28, 0xb5, 0x2f, 0xfd};
     struct source *source = lines->source;
@@ -128,8 +124,8 @@ static ptrdiff_t fail_truncated(struct lines *lines, const char *format) {
 }
 
 #ifdef HAVE_ZSTD
-/* Decompresses bytes of source->input into `buffer', as many as fit.  Returns the number of decompressed bytes,
- * which may be 0.  On failure, writes the reason to lines->message and returns -1. */
+/* Decompresses unused bytes of the file into `buffer', as many as fit.  Returns the number of decompressed bytes, which
+ * may be 0.  On failure, writes the reason to lines->message and returns -1. */
 static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
     struct source *source = lines->source;
     ZSTD_inBuffer in = {source->input + source->at, source->filled - source->at, 0};
@@ -146,8 +142,7 @@ static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
 }
 #endif
 
-/* Copies bytes from source->input into `buffer', for a file that zstd has not compressed.  Returns the number of
- * bytes. */
+/* Copies unused bytes of the file into `buffer', without decompression.  Returns the number of bytes. */
 static ptrdiff_t copy_plain_bytes(struct source *source, char *buffer, size_t bytes) {
     size_t there = source->filled - source->at, n = there < bytes ? there : bytes;
 
@@ -189,7 +184,7 @@ static ptrdiff_t read_decompressed(struct lines *lines, char *buffer, size_t byt
 
 /* ---- lines ---- */
 
-enum { FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 20 };
+enum { FIRST_BYTES = 1 << 16, MAX_BYTES = 1 << 20 };
 
 int lines_fail(struct lines *lines, const char *format, ...) {
     int used = snprintf(lines->message, sizeof lines->message, "line %" PRIu64 ": ", lines->number);
@@ -241,7 +236,7 @@ static int fill_buffer(struct lines *lines) {
     }
     if (lines->filled + 1 >= lines->room) {
         size_t room = lines->room ? 2 * lines->room : FIRST_BYTES;
-        char *buffer = room <= MOST_BYTES ? realloc(lines->buffer, room) : NULL;
+        char *buffer = room <= MAX_BYTES ? realloc(lines->buffer, room) : NULL;
 
         if (!buffer) {
             lines->number++;
@@ -258,8 +253,8 @@ static int fill_buffer(struct lines *lines) {
     return 1;
 }
 
-/* Returns the end of the next line in lines->buffer.  The last line ends at the end of the file.  Returns NULL if
- * there is no more line or the file cannot be read. */
+/* Returns the end of the next line in lines->buffer: a newline, or the end of the file.  Returns NULL if there is no
+ * further line or the file cannot be read. */
 static char *find_line_end(struct lines *lines) {
     for (;;) {
         size_t there = lines->filled - lines->at;
@@ -282,7 +277,7 @@ const char *lines_peek(struct lines *lines) {
         ;
     if (lines->message[0] && lines->filled == lines->at)
         return NULL;
-    /* If reading has failed, the next call fails again and sets the message. */
+    /* If the read has failed, the next call of lines_next() fails, too, and sets the message again. */
     lines->message[0] = '\0';
     bytes = lines->filled - lines->at;
     bytes = bytes < sizeof first ? bytes : sizeof first - 1;
@@ -292,8 +287,8 @@ const char *lines_peek(struct lines *lines) {
     return first;
 }
 
-/* Returns the next line without its line end.  Returns NULL if there is no more line.  On failure, writes the reason
- * to lines->message and returns NULL. */
+/* Returns the next line without its newline, or NULL if there is no further line.  On failure, writes the reason to
+ * lines->message and returns NULL. */
 static char *scan_line(struct lines *lines) {
     char *end = find_line_end(lines), *line;
 

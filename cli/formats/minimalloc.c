@@ -38,8 +38,8 @@ static const struct lines_column columns[COLUMNS] = {
     [SIZE] = {{"size"}},
 };
 
-/* Returns 1 if the line is the header of a problem, else 0.  One column may be missing, because a later message then
- * names the missing column. */
+/* Returns 1 if the line is the header of a problem, else 0.  One column may be missing, so that a later error message
+ * can name it. */
 static int is_minimalloc_problem(const char *first_line) {
     char line[256], *rest = line, *word;
     unsigned found = 0;
@@ -51,7 +51,7 @@ static int is_minimalloc_problem(const char *first_line) {
     return __builtin_popcount(found) >= COLUMNS - 1;
 }
 
-/* An event of the trace: the allocation or the free of a block. */
+/* The allocation or the free of a block. */
 struct life_end {
     uint64_t time;
     size_t block;
@@ -69,8 +69,8 @@ static int compare_life_ends(const void *left, const void *right) {
     return a->block < b->block ? -1 : a->block > b->block;
 }
 
-/* Appends the block that the current line describes to `blocks'.  Returns 1 on success.  On failure, writes the
- * reason to lines->message and returns 0. */
+/* Appends the block in the current line to `blocks'.  `is_last_time' is set if the column `end' is the last time at
+ * which a block is allocated.  Returns 1 on success.  On failure, writes the reason to lines->message and returns 0. */
 static int read_problem_block(struct lines *lines, const size_t *at, int is_last_time,
                               struct blocks *blocks) {
     struct block block;

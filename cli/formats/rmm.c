@@ -3,9 +3,9 @@
  * "Thread,Time,Action,Pointer,Size,Stream" and lines such as
  * "1234,11:19:04.000123,allocate,0x7f0000000000,1000000,0x0".
  *
- * Time is the time of day.  Action is allocate, free, or allocate failure, whose pointer is (nil).  If a log frees a
- * pointer that it has not allocated, the trace leaves the free out.  If a log allocates a pointer twice without a
- * free between, the trace has an additional free.
+ * Time is the time of day.  Action is allocate, free, or allocate failure, whose pointer is (nil).  The trace leaves
+ * out the free of a pointer that the log has not allocated.  If the log allocates a pointer twice without a free
+ * between, the trace has an additional free.
  */
 #include "cli/formats/input.h"
 
@@ -39,20 +39,20 @@ static int is_rmm_log(const char *first_line) {
 struct log {
     struct lines *lines;
     FILE *trace;
-    size_t at[COLUMNS];      /* the index of the field for each column */
+    size_t at[COLUMNS];      /* the position of each column in a line */
     struct weir_map blocks;  /* a map from pointers to their struct block */
     struct weir_map streams; /* a map from a stream handle + 1 to the number of the stream + 1 */
     struct weir_map threads; /* a map from a thread id + 1 to the number of the thread */
     uint64_t next_id;
-    uint64_t left_out_frees; /* the number of frees of pointers that the log did not allocate */
-    uint64_t added_frees;    /* the number of frees that the conversion added */
-    uint64_t back;    /* the number of lines whose time is before the time of the previous line */
+    uint64_t left_out_frees; /* frees of pointers that the log has not allocated */
+    uint64_t added_frees;    /* frees in the trace that are not in the log */
+    uint64_t back;           /* lines whose time is before that of the previous line */
     uint64_t first_us, days_us, of_day_us, last_us;
     int has_time;
 };
 
-/* Returns the number of a value in the map.  The values in a log are numbered from 1 on, in the order of their first
- * lines.  Returns 0 if there is no host memory. */
+/* Returns the number of a stream or thread, and adds it to the map if it is new.  The first has the number 1.  Returns
+ * 0 if there is no host memory. */
 static uint64_t number_of_value(struct weir_map *map, uint64_t value) {
     uintptr_t number;
 
@@ -61,8 +61,8 @@ static uint64_t number_of_value(struct weir_map *map, uint64_t value) {
     return weir__map_put(map, value + 1, map->count + 1) ? map->count : 0;
 }
 
-/* Reads at most `most' decimal digits, and moves *text to the first character after these digits.  Returns the value
- * of the digits, and stores the number of digits in *count. */
+/* Reads at most `most' decimal digits, and advances *text past them.  Returns their value, and stores the number of
+ * digits in *count. */
 static unsigned read_digits(const char **text, size_t most, size_t *count) {
     unsigned value = 0;
 
@@ -97,23 +97,23 @@ static int read_time_of_day(const char *text, uint64_t *us) {
         for (; point == '.' && digits < 6; digits++)
             part *= 10;
         now += part;
-        if (point == '.') /* skips digits below a microsecond, the finest unit of a trace */
+        if (point == '.') /* skips digits below a microsecond */
             (void)read_digits(&text, 3, &digits);
     }
     *us = now;
     return *text == '\0';
 }
 
-/* Computes how long after the first line the current line was written.  If a time is more than half a day earlier
- * than the previous time, a new day has begun.  If a time is a little earlier, uses the previous time instead.
- * Returns 1 on success.  If the field is not a time, writes the reason to lines->message and returns 0. */
+/* Stores the time from the first line to the current line in *time_us.  If the time of day is more than half a day
+ * earlier than in the previous line, a new day has begun; if it is a little earlier, uses the time of the previous
+ * line.  Returns 1 on success.  If the field is not a time, writes the reason to lines->message and returns 0. */
 static int read_event_time(struct log *log, uint64_t *time_us) {
     struct lines *lines = log->lines;
     const char *text = lines->fields[log->at[TIME]];
     uint64_t now;
 
     if (!read_time_of_day(text, &now))
-        return lines_fail(lines, "Time \"%.40s\" is none, such as 11:19:04.000123", text);
+        return lines_fail(lines, "Time \"%.40s\" is not a time such as 11:19:04.000123", text);
     if (!log->has_time)
         log->first_us = now;
     else if (now + DAY_US / 2 < log->of_day_us)
@@ -134,8 +134,8 @@ static void write_rmm_event(const struct log *log, uint64_t time_us, char operat
             time_us, operation, block->id, block->bytes, block->stream, thread);
 }
 
-/* Writes the free of the block at the pointer to the trace.  If `stream' is NULL, the free is on the stream of the
- * block's allocation, otherwise on *stream.  Returns 1 on success, 0 if no live block has this pointer. */
+/* Writes the free of the block at `pointer' to the trace, on the stream *stream, or on the stream of its allocation if
+ * `stream' is NULL.  Returns 1 on success, 0 if no live block has this pointer. */
 static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, uint64_t thread,
                           const uint64_t *stream) {
     uintptr_t value;
@@ -151,9 +151,8 @@ static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, u
     return 1;
 }
 
-/* Writes the allocation of a block at the pointer to the trace.  `like' has the id, the size and the stream of the
- * block.  If the pointer already has a live block, first writes the free of that block.  Returns 1 on success, 0 if
- * there is no host memory. */
+/* Writes the allocation of the block `like' at `pointer' to the trace.  If the pointer already has a live block, first
+ * writes the free of that block.  Returns 1 on success, 0 if there is no host memory. */
 static int write_rmm_alloc(struct log *log, uint64_t pointer, const struct block *like,
                            uint64_t time_us, uint64_t thread) {
     struct block *block = malloc(sizeof *block);
@@ -168,8 +167,8 @@ static int write_rmm_alloc(struct log *log, uint64_t pointer, const struct block
     return 1;
 }
 
-/* Writes the event that the current line describes to the trace.  Returns 1 on success.  On failure, writes the
- * reason to lines->message and returns 0. */
+/* Writes the event of the current line to the trace.  Returns 1 on success.  On failure, writes the reason to
+ * lines->message and returns 0. */
 static int read_log_line(struct log *log) {
     struct lines *lines = log->lines;
     const size_t *at = log->at;
@@ -195,14 +194,14 @@ static int read_log_line(struct log *log) {
             !write_rmm_free(log, pointer, time_us, thread, &block.stream) && pointer;
         return 1;
     }
-    /* An allocation of 0 bytes has no pointer, and needs no event. */
+    /* An allocation without a pointer has 0 bytes; the trace leaves it out. */
     if (strcmp(action, "allocate") == 0 && !pointer)
         return 1;
     block.id = log->next_id++;
     if (strcmp(action, "allocate") == 0)
         return write_rmm_alloc(log, pointer, &block, time_us, thread);
     if (strcmp(action, "allocate failure") != 0)
-        return lines_fail(lines, "Action \"%.40s\" is none of allocate, allocate failure, free",
+        return lines_fail(lines, "Action \"%.40s\" is not one of allocate, allocate failure, free",
                           action);
     write_rmm_event(log, time_us, 'x', &block, thread);
     return 1;
@@ -219,13 +218,14 @@ static int write_trace_of_log(struct lines *lines, FILE *trace) {
     if (good && log.next_id == 0)
         good = lines_fail(lines, "the log ends without any allocation");
     if (log.left_out_frees)
-        fprintf(trace, "# %" PRIu64 " frees left out: of no block that was seen\n",
+        fprintf(trace, "# %" PRIu64 " frees left out: their blocks are unknown\n",
                 log.left_out_frees);
     if (log.added_frees)
         fprintf(trace, "# %" PRIu64 " frees added: the address was allocated again\n",
                 log.added_frees);
     if (log.back)
-        fprintf(trace, "# %" PRIu64 " times taken as the one before: they ran back\n", log.back);
+        fprintf(trace, "# %" PRIu64 " times replaced by the time before: they were earlier\n",
+                log.back);
     memory_free_values(&log.blocks);
     weir__map_clear(&log.streams);
     weir__map_clear(&log.threads);

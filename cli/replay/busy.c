@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* busy.c: see busy.h.
  *
- * The delay is a kernel of one thread.  It is PTX code that every driver from CUDA 11.2 on can compile for any
- * device.  The kernel reads %globaltimer until the time is over; this timer advances in steps of up to a
- * microsecond.  The kernel also ends after four clock cycles for each nanosecond, so it cannot run forever.  No
- * device has a clock of 4 GHz, so this second condition never comes first.
+ * GPU work is a delay kernel of one thread.  Its PTX code can be compiled by every driver from CUDA 11.2 on, for any
+ * device.  The kernel reads %globaltimer, which advances in steps of up to a microsecond, until the time is over.  To
+ * be sure that it ends, it also stops after four clock cycles for each nanosecond; no device has a clock of 4 GHz.
  *
- * The makespan is measured on a separate stream, the meter.  The meter has no work.  Its first event completes at
- * once, and its last event waits for all streams.
+ * The makespan of an iteration is the time between two events on a separate stream without work.  The first event
+ * completes at once, and the second waits for all streams.
  */
 #include "cli/replay/busy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LEAST_LAUNCH_NS = 10000, MESSAGE_BYTES = 256 };
+enum { MIN_LAUNCH_NS = 10000, MESSAGE_BYTES = 256 };
 
 static const char delay_name[] = "weir_delay";
 static const char delay_ptx[] = ".version 7.0\n"
@@ -46,13 +45,12 @@ struct busy {
     double factor;
     const CUstream *streams;
     size_t stream_count;
-    /* The delay in nanoseconds that was gathered for each stream and not launched yet. */
-    uint64_t *delay_sum_ns;
+    uint64_t *pending_delay_ns; /* the delay to launch on each stream */
     CUmodule module;
     CUfunction delay;
-    CUstream meter;
-    CUevent began, ended; /* events on the meter, at the start and at the end of an iteration */
-    CUevent reached;      /* an event after a stream's work, for which the meter waits */
+    CUstream makespan_stream;
+    CUevent began, ended; /* on makespan_stream, at the start and at the end of an iteration */
+    CUevent reached;      /* after the work of a stream; makespan_stream waits for this event */
     char message[MESSAGE_BYTES];
 };
 
@@ -78,8 +76,8 @@ static int launch_busy_kernel(struct busy *busy, CUstream stream, uint64_t ns) {
         busy->driver->cuLaunchKernel(busy->delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
 }
 
-/* Launches the kernel once on each stream, and waits for the device.  The first launch may take long, because the
- * driver may compile the kernel and allocate memory for it. */
+/* Launches the kernel once on each stream, because the first launch is slow: the driver compiles the kernel and
+ * allocates memory for it.  Waits for the device. */
 static int launch_once_each(struct busy *busy) {
     for (size_t i = 0; i < busy->stream_count; i++)
         if (!launch_busy_kernel(busy, busy->streams[i], 1000))
@@ -94,8 +92,9 @@ static int load_busy_kernel(struct busy *busy) {
                            driver->cuModuleLoadData(&busy->module, delay_ptx)) &&
            check_busy_call(busy, "cuModuleGetFunction",
                            driver->cuModuleGetFunction(&busy->delay, busy->module, delay_name)) &&
-           check_busy_call(busy, "cuStreamCreate",
-                           driver->cuStreamCreate(&busy->meter, CU_STREAM_NON_BLOCKING)) &&
+           check_busy_call(
+               busy, "cuStreamCreate",
+               driver->cuStreamCreate(&busy->makespan_stream, CU_STREAM_NON_BLOCKING)) &&
            check_busy_call(busy, "cuEventCreate",
                            driver->cuEventCreate(&busy->began, CU_EVENT_DEFAULT)) &&
            check_busy_call(busy, "cuEventCreate",
@@ -115,8 +114,9 @@ struct busy *busy_open(const struct weir_driver *driver, double factor, const CU
     busy->factor = factor;
     busy->streams = streams;
     busy->stream_count = stream_count;
-    busy->delay_sum_ns = calloc(stream_count ? stream_count : 1, sizeof *busy->delay_sum_ns);
-    if (!busy->delay_sum_ns)
+    busy->pending_delay_ns =
+        calloc(stream_count ? stream_count : 1, sizeof *busy->pending_delay_ns);
+    if (!busy->pending_delay_ns)
         goto no_memory;
     if (load_busy_kernel(busy))
         return busy;
@@ -139,29 +139,29 @@ void busy_close(struct busy *busy) {
         busy->driver->cuEventDestroy(busy->ended);
     if (busy->began)
         busy->driver->cuEventDestroy(busy->began);
-    if (busy->meter)
-        busy->driver->cuStreamDestroy(busy->meter);
+    if (busy->makespan_stream)
+        busy->driver->cuStreamDestroy(busy->makespan_stream);
     if (busy->module)
         busy->driver->cuModuleUnload(busy->module);
-    free(busy->delay_sum_ns);
+    free(busy->pending_delay_ns);
     free(busy);
 }
 
 int busy_flush(struct busy *busy, size_t stream) {
-    uint64_t ns = busy->delay_sum_ns[stream];
+    uint64_t ns = busy->pending_delay_ns[stream];
 
-    busy->delay_sum_ns[stream] = 0;
+    busy->pending_delay_ns[stream] = 0;
     return ns == 0 || launch_busy_kernel(busy, busy->streams[stream], ns);
 }
 
 int busy_add_delay(struct busy *busy, size_t stream, uint64_t gap_us) {
-    busy->delay_sum_ns[stream] += (uint64_t)((double)gap_us * 1000 * busy->factor + 0.5);
-    return busy->delay_sum_ns[stream] >= LEAST_LAUNCH_NS;
+    busy->pending_delay_ns[stream] += (uint64_t)((double)gap_us * 1000 * busy->factor + 0.5);
+    return busy->pending_delay_ns[stream] >= MIN_LAUNCH_NS;
 }
 
 int busy_begin(struct busy *busy) {
     return check_busy_call(busy, "cuEventRecord",
-                           busy->driver->cuEventRecord(busy->began, busy->meter));
+                           busy->driver->cuEventRecord(busy->began, busy->makespan_stream));
 }
 
 int busy_end(struct busy *busy, uint64_t *makespan_ns) {
@@ -173,9 +173,10 @@ int busy_end(struct busy *busy, uint64_t *makespan_ns) {
             !check_busy_call(busy, "cuEventRecord",
                              driver->cuEventRecord(busy->reached, busy->streams[i])) ||
             !check_busy_call(busy, "cuStreamWaitEvent",
-                             driver->cuStreamWaitEvent(busy->meter, busy->reached, 0)))
+                             driver->cuStreamWaitEvent(busy->makespan_stream, busy->reached, 0)))
             return 0;
-    if (!check_busy_call(busy, "cuEventRecord", driver->cuEventRecord(busy->ended, busy->meter)) ||
+    if (!check_busy_call(busy, "cuEventRecord",
+                         driver->cuEventRecord(busy->ended, busy->makespan_stream)) ||
         !check_busy_call(busy, "cuCtxSynchronize", driver->cuCtxSynchronize()) ||
         !check_busy_call(busy, "cuEventElapsedTime",
                          driver->cuEventElapsedTime(&ms, busy->began, busy->ended)))

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* child.c: the child process of a replay: replays one tape on one configuration, and sends the results to the parent
- * as one JSON object.
+/* child.c: the child process of a replay: replays one trace on one configuration, and sends the results to the
+ * parent as one JSON object.
  *
- * The child replays the tape up to three times, each time on a new allocator:
+ * The child replays the trace up to three times, each time on a new allocator:
  *   timed      All measured times come from this replay.  Operations in a row are timed as one stretch, since two
  *              reads of the clock take as long as a short call.  The time of the replay loop itself is measured
  *              and subtracted.
  *   observed   Reads the reserved memory after each operation.  Finds growths, trims and memory over time.
  *   shown      Writes the time line.  Runs only with --trace-events.
  *
- * A trial (job.trial) makes only the timed replay, which ends at the first request that fails.  Its result only says
- * whether a request failed.  On the device model no count and no decision depends on real time.
+ * If job.trial is set, the child makes only the timed replay, which ends at the first request that fails; the result is
+ * only whether a request failed.  On the device model no count and no decision depends on real time.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -30,13 +30,13 @@
 #include "cli/common/span.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/result.h"
-#include "cli/replay/tape.h"
+#include "cli/replay/binary_trace.h"
 #include "driver/model/model.h"
 #include "ipc/group_process.h"
 
 enum play { PLAY_LOOP_ONLY, PLAY_TIMED, PLAY_OBSERVED, PLAY_INTO_TIMELINE };
 
-/* The smallest and the largest reserved memory in one of RESULT_POINTS equal parts of the trace. */
+/* The smallest and the largest reserved memory in a part of the trace, for the curve of memory over time. */
 struct point {
     int any;
     uint64_t low, high;
@@ -46,28 +46,28 @@ struct replay {
     const struct job *job;
     struct session session;
     const struct configuration *configuration;
-    /* The functions of the configuration's allocator, or of an allocator that does nothing. */
-    const struct allocator_kind *kind;
-    weir_options options; /* the options of the job; session.command_options points to them */
+    const struct allocator_kind *kind; /* of the configuration, or an allocator that does nothing */
+    weir_options options; /* the options of the job, to which session.command_options points */
     struct weir_cli_device device;
-    struct tape tape;
+    struct binary_trace trace;
     struct span_clock clock;
     CUcontext context;
     CUstream *streams;
     int modelled;
     int is_out_of_memory; /* set if a request failed because memory ran out */
-    struct busy *busy; /* the GPU work of the replay, or NULL if there is none */
+    struct busy *busy;    /* NULL for a replay without GPU work */
 
     enum play play;
     void *allocator;
-    void **addresses; /* the address of each block, or NULL if the block is not allocated */
+    void **addresses; /* of each block, or NULL if the block is not allocated */
     struct iteration *iterations;
-    uint64_t *loop_ns; /* the time of the replay loop without an allocator, for each iteration */
+    /* The time of the replay loop with an allocator that does nothing, for each iteration. */
+    uint64_t *loop_ns;
     size_t iteration_count;
     struct iteration now; /* the figures of the current iteration so far */
     int in_stretch;
     struct span_start stretch;
-    uint64_t longest_ns; /* the length of the longest stretch */
+    uint64_t longest_ns; /* the longest time between two reads of the clock */
     uint64_t allocs, frees, uses, failed;
     struct figures opened; /* the allocator's figures before the first request */
     struct figures before; /* the allocator's figures at the start of the current iteration */
@@ -76,14 +76,13 @@ struct replay {
     json_t *oom_report; /* the OOM report of the first request that failed, or NULL */
 
     struct point *points;
-    struct weir_timeline *timeline; /* the time line that is being made, or NULL */
-    /* The time at which the time line starts, and the end of the last iteration in the time line. */
+    struct weir_timeline *timeline; /* the events for --trace-events, or NULL in other replays */
+    /* When the time line starts, and the end of its last iteration. */
     uint64_t began_ticks, mark_ns;
-    uint64_t requested; /* the requested memory: the sum of all live blocks */
+    uint64_t requested; /* the sum of the sizes of all live blocks */
 
-    /* The digest of the driver calls, for tests. */
-    struct weir_model_sequence sequence;
-    FILE *lines; /* the file that gets a line for each call in the digest, or NULL */
+    struct weir_model_sequence sequence; /* a digest of all driver calls, for tests */
+    FILE *lines;                         /* a file with a line for each of these calls, or NULL */
     char error[RUNNER_MESSAGE_BYTES];
 };
 
@@ -133,15 +132,14 @@ static inline void begin_stretch(struct replay *replay) {
 
 /* ---- failures ---- */
 
-/* Converts the driver's id of a stream to the id that the trace uses.  Returns `id' unchanged if the stream is not
- * of the trace. */
+/* Returns the trace's id of a stream that has the driver's id `id'.  Returns `id' if the trace has no such stream. */
 static uint64_t trace_stream_id(const struct replay *replay, uint64_t id) {
     const struct weir_driver *driver = replay->session.driver;
     unsigned long long found;
 
-    for (uint64_t i = 0; i < replay->tape.header->streams; i++)
+    for (uint64_t i = 0; i < replay->trace.header->streams; i++)
         if (driver->cuStreamGetId(replay->streams[i], &found) == CUDA_SUCCESS && found == id)
-            return replay->tape.stream_ids[i];
+            return replay->trace.stream_ids[i];
     return id;
 }
 
@@ -176,14 +174,14 @@ static json_t *text_with_trace_streams(const struct replay *replay, const char *
     return string;
 }
 
-/* Returns the OOM report of the last request that failed, with streams numbered as in the trace. */
+/* Returns the OOM report of the last request that failed, in which streams have the ids of the trace. */
 static json_t *oom_report_json(const struct replay *replay) {
     json_t *report = replay->kind->oom_report(replay->allocator), *one;
     const char *text = json_string_value(json_object_get(report, "text"));
     size_t i;
 
     rename_stream(replay, report);
-    if (report) /* a trace does not tell which stream is the default stream */
+    if (report) /* a trace does not contain which stream is the default stream */
         json_object_set_new(report, "default_stream", json_null());
     json_array_foreach(json_object_get(report, "pending_by"), i, one) rename_stream(replay, one);
     json_array_foreach(json_object_get(report, "groups"), i, one) rename_stream(replay, one);
@@ -192,9 +190,10 @@ static json_t *oom_report_json(const struct replay *replay) {
     return report;
 }
 
-/* Counts a request that failed.  Returns 1 if the replay goes on, 0 if it ends.  A trial ends at any failure; other
- * replays go on if only memory was missing. */
-static int check_failure(struct replay *replay, const struct tape_op *op, weir_status status) {
+/* Counts a request that failed.  Returns 1 if the replay goes on, as it does after a lack of memory, unless job.trial
+ * is set.  Returns 0 if the replay ends. */
+static int check_failure(struct replay *replay, const struct trace_operation *op,
+                         weir_status status) {
     replay->failed++;
     if (status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
         return child_fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
@@ -208,7 +207,7 @@ static int check_failure(struct replay *replay, const struct tape_op *op, weir_s
 
 /* ---- operations ---- */
 
-static int replay_alloc(struct replay *replay, const struct tape_op *op) {
+static int replay_alloc(struct replay *replay, const struct trace_operation *op) {
     void *address = NULL;
     weir_status status = replay->kind->alloc(replay->allocator, op->block, op->bytes,
                                              replay->streams[op->stream], &address);
@@ -218,9 +217,9 @@ static int replay_alloc(struct replay *replay, const struct tape_op *op) {
     return status == WEIR_OK || check_failure(replay, op, status);
 }
 
-/* Replays a free or a use of a block.  Does nothing if the block has no address, because its size was 0 or its
- * request failed. */
-static int replay_free_or_use(struct replay *replay, const struct tape_op *op) {
+/* Replays a free or a use of a block.  Does nothing if the block has no memory, because its size is 0 or its request
+ * failed. */
+static int replay_free_or_use(struct replay *replay, const struct trace_operation *op) {
     int is_free = op->code == 'f';
     uint64_t *count = is_free ? &replay->frees : &replay->uses;
     void *address = replay->addresses[op->block];
@@ -237,7 +236,7 @@ static int replay_free_or_use(struct replay *replay, const struct tape_op *op) {
                                            *count, weir_status_message(status));
 }
 
-static int replay_wait(struct replay *replay, const struct tape_op *op) {
+static int replay_wait(struct replay *replay, const struct trace_operation *op) {
     const struct weir_driver *driver = replay->session.driver;
     CUstream stream = replay->streams[op->stream], on_stream = replay->streams[op->block];
 
@@ -256,8 +255,7 @@ static int synchronise(struct replay *replay) {
     return child_check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize());
 }
 
-/* Stores the figures of the iteration that ends.  The timed replay stores times, and the observed replay stores
- * memory. */
+/* Stores the figures of the iteration that ends: times in the timed replay, memory in the observed replay. */
 static void end_iteration(struct replay *replay) {
     struct iteration *it = &replay->iterations[replay->iteration_count];
 
@@ -294,7 +292,7 @@ static int replay_mark(struct replay *replay) {
     return !replay->busy || check_work(replay, busy_begin(replay->busy));
 }
 
-static int replay_operation(struct replay *replay, const struct tape_op *op) {
+static int replay_operation(struct replay *replay, const struct trace_operation *op) {
     if (op->code == 'a' || op->code == 'f' || op->code == 'u') {
         begin_stretch(replay);
         return op->code == 'a' ? replay_alloc(replay, op) : replay_free_or_use(replay, op);
@@ -311,7 +309,7 @@ static int replay_operation(struct replay *replay, const struct tape_op *op) {
 
 static void observe_operation(struct replay *replay, uint64_t i) {
     uint64_t reserved = replay->kind->reserved(replay->allocator);
-    struct point *point = &replay->points[i * RESULT_POINTS / replay->tape.header->ops];
+    struct point *point = &replay->points[i * RESULT_POINTS / replay->trace.header->ops];
 
     if (reserved > replay->now.reserved_high)
         replay->now.reserved_high = reserved;
@@ -328,7 +326,7 @@ static uint64_t ticks_since_begin(const struct replay *replay) {
     return driver->ticks() - replay->began_ticks;
 }
 
-/* Adds the current memory figures, and the allocator's new growths and trims, to the time line. */
+/* Adds the allocator's memory figures, and its new growths and trims, to the time line (--trace-events). */
 static void child_add_to_timeline(struct replay *replay) {
     struct figures figures;
     uint64_t values[WEIR_TIMELINE_COUNTERS];
@@ -342,8 +340,8 @@ static void child_add_to_timeline(struct replay *replay) {
         replay->kind->steps(replay->allocator, replay->timeline, replay->began_ticks);
 }
 
-/* Replays one operation, and adds its effects to the time line. */
-static int replay_into_timeline(struct replay *replay, const struct tape_op *op) {
+/* Replays one operation, and adds its effects to the time line (--trace-events). */
+static int replay_into_timeline(struct replay *replay, const struct trace_operation *op) {
     uint64_t failed = replay->failed, now;
     int was_live = op->code == 'f' && replay->addresses[op->block];
 
@@ -358,21 +356,21 @@ static int replay_into_timeline(struct replay *replay, const struct tape_op *op)
     if (op->code == 'm') {
         now = ticks_since_begin(replay);
         weir__timeline_iteration(replay->timeline, replay->mark_ns, now,
-                                 replay->tape.labels[op->block]);
+                                 replay->trace.labels[op->block]);
         replay->mark_ns = now;
     }
     child_add_to_timeline(replay);
     return 1;
 }
 
-/* Returns the part of the time line's file that belongs to this replay.  Returns NULL if there is no host memory. */
+/* Returns the events of this replay for the file of --trace-events, or NULL if there is no host memory. */
 static json_t *child_timeline(const struct replay *replay, int number) {
-    char name[TAPE_NAME_BYTES + 64], *part = NULL;
+    char name[TRACE_NAME_BYTES + 64], *part = NULL;
     json_t *result = NULL;
     size_t bytes;
     FILE *file = open_memstream(&part, &bytes);
 
-    snprintf(name, sizeof name, "%s, %s%s", replay->tape.header->name, replay->configuration->name,
+    snprintf(name, sizeof name, "%s, %s%s", replay->trace.header->name, replay->configuration->name,
              replay->busy ? ", busy" : "");
     if (file) {
         weir__timeline_write(replay->timeline, file, number, name, 0, replay->device.name);
@@ -384,10 +382,10 @@ static json_t *child_timeline(const struct replay *replay, int number) {
     return result;
 }
 
-/* ---- the tape ---- */
+/* ---- the operations of a trace ---- */
 
-/* Waits as long as the recorded program worked between two operations, times job.pace.  On a device the thread waits
- * in a loop, because a sleeping thread wakes up late. */
+/* Waits as long as the recorded program did until its next call, times job.pace.  On a device, waits in a loop, because
+ * a sleeping thread wakes up late. */
 static void wait_for_pace(const struct replay *replay, uint64_t gap_us) {
     const struct stopwatch *watch = &replay->clock.watch;
     uint64_t ns = (uint64_t)((double)gap_us * 1000 * replay->job->pace),
@@ -400,13 +398,13 @@ static void wait_for_pace(const struct replay *replay, uint64_t gap_us) {
             ;
 }
 
-/* Submits the GPU work that follows operation i, and waits as long as the recorded program worked after the
- * operation.  Returns 1 on success, 0 with replay->error on failure. */
+/* Adds the GPU work after operation i (--busy), and waits as long as the program did after it (--pace).  Returns 1 on
+ * success, 0 with replay->error on failure. */
 static int submit_work_of(struct replay *replay, uint64_t i) {
-    size_t stream = replay->tape.ops[i].stream;
-    uint64_t gap_us = replay->tape.gaps_us[i];
+    size_t stream = replay->trace.ops[i].stream;
+    uint64_t gap_us = replay->trace.gaps_us[i];
 
-    if (replay->busy && replay->tape.ops[i].code != 'm' &&
+    if (replay->busy && replay->trace.ops[i].code != 'm' &&
         busy_add_delay(replay->busy, stream, gap_us)) {
         end_stretch(replay);
         if (!check_work(replay, busy_flush(replay->busy, stream)))
@@ -419,16 +417,16 @@ static int submit_work_of(struct replay *replay, uint64_t i) {
     return 1;
 }
 
-/* Replays all operations of the tape.  Returns 1 on success, 0 with replay->error on failure.  In a trial, a request
- * that fails is a failure, too. */
-static int child_replay_tape(struct replay *replay) {
-    const struct tape *tape = &replay->tape;
+/* Replays all operations of the trace.  Returns 1 on success, 0 with replay->error on failure.  If job.trial is set, a
+ * request that fails is a failure, too. */
+static int replay_whole_trace(struct replay *replay) {
+    const struct binary_trace *trace = &replay->trace;
 
     if (replay->busy && replay->play > PLAY_LOOP_ONLY &&
         !check_work(replay, busy_begin(replay->busy)))
         return 0;
-    for (uint64_t i = 0; i < tape->header->ops; i++) {
-        const struct tape_op *op = &tape->ops[i];
+    for (uint64_t i = 0; i < trace->header->ops; i++) {
+        const struct trace_operation *op = &trace->ops[i];
 
         if (!(replay->play == PLAY_INTO_TIMELINE ? replay_into_timeline : replay_operation)(replay,
                                                                                             op))
@@ -456,7 +454,7 @@ static weir_status loop_only_free(void *allocator, uint32_t block, void *address
     return WEIR_OK;
 }
 
-/* Resets all counters before the next replay. */
+/* Resets all figures before the next replay. */
 static void child_reset_counters(struct replay *replay, enum play kind) {
     replay->play = kind;
     replay->in_stretch = 0;
@@ -464,11 +462,11 @@ static void child_reset_counters(struct replay *replay, enum play kind) {
     replay->allocs = replay->frees = replay->uses = replay->failed = 0;
     replay->requested = 0;
     memset(&replay->now, 0, sizeof replay->now);
-    memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
+    memset(replay->addresses, 0, replay->trace.header->blocks * sizeof *replay->addresses);
 }
 
-/* Measures the time of the replay loop with an allocator that does nothing, and stores it in loop_ns.  Runs the loop
- * twice, first to warm up.  Returns 1 on success, 0 with replay->error on failure. */
+/* Measures the time of the replay loop with an allocator that does nothing, and stores it in replay->loop_ns.  Runs the
+ * loop twice, the first time to warm up.  Returns 1 on success, 0 with replay->error on failure. */
 static int child_measure_loop(struct replay *replay) {
     static const struct allocator_kind bare = {
         .alloc = loop_only_alloc, .free = loop_only_free, .use = loop_only_free};
@@ -478,15 +476,15 @@ static int child_measure_loop(struct replay *replay) {
     replay->kind = &bare;
     for (int round = 0; round < 2 && good; round++) {
         child_reset_counters(replay, PLAY_LOOP_ONLY);
-        good = child_replay_tape(replay);
+        good = replay_whole_trace(replay);
     }
     replay->kind = kind;
     replay->longest_ns = 0;
     return good;
 }
 
-/* Subtracts the time of the replay loop (loop_ns) from the times of all iterations.  Does nothing in a replay with
- * GPU work or a pace, because its stretches differ from those of the measured loop. */
+/* Subtracts the time of the replay loop (replay->loop_ns) from the times of all iterations.  Does nothing with GPU work
+ * or a pace: such a replay reads the clock at other places than the measured loop. */
 static void child_subtract_loop(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
          i++) {
@@ -512,10 +510,9 @@ static int open_configuration(struct replay *replay) {
     return 1;
 }
 
-/* Frees the blocks that are still live at the end of the trace, and closes the allocator.  No figure includes these
- * frees. */
+/* Frees the blocks that are live at the end of the trace, outside all figures, and closes the allocator. */
 static int close_configuration(struct replay *replay) {
-    for (uint64_t i = 0; i < replay->tape.header->blocks; i++) {
+    for (uint64_t i = 0; i < replay->trace.header->blocks; i++) {
         void *address = replay->addresses[i];
 
         if (address && replay->kind->free(replay->allocator, (uint32_t)i, address,
@@ -528,9 +525,9 @@ static int close_configuration(struct replay *replay) {
             child_fail(replay, "%s", replay->session.message));
 }
 
-/* Starts a digest of the driver calls on the device model, if a test has set the variable WEIR_TEST_SEQUENCE.  Its
- * value is "", or the name of a file that gets a line for each call.  Measurements run without the digest, because
- * it uses processor cache. */
+/* Starts a digest of all driver calls on the device model, if a test has set the variable WEIR_TEST_SEQUENCE: to "", or
+ * to the name of a file for a line for each call.  Without the variable there is no digest, because it uses processor
+ * cache. */
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 
@@ -539,7 +536,7 @@ static int start_sequence(struct replay *replay) {
     if (*path && !(replay->lines = fopen(path, "ae")))
         return child_fail(replay, "%s: %s", path, strerror(errno));
     if (replay->lines)
-        fprintf(replay->lines, "# %s %s%s\n", replay->tape.header->name,
+        fprintf(replay->lines, "# %s %s%s\n", replay->trace.header->name,
                 replay->configuration->name, replay->busy ? " busy" : "");
     weir__model_sequence_start(replay->lines);
     return 1;
@@ -556,8 +553,7 @@ static void end_sequence(struct replay *replay) {
 
 /* ---- results ---- */
 
-/* Returns the peak host memory of this process in bytes.  Reads VmHWM, which starts at exec, and not ru_maxrss,
- * which includes the time before exec. */
+/* Returns the peak host memory of this process in bytes: VmHWM, because ru_maxrss includes the time before exec. */
 static uint64_t peak_rss(void) {
     FILE *file = fopen("/proc/self/status", "re");
     char line[256];
@@ -585,7 +581,7 @@ static json_t *device_taken_json(const struct session *session) {
     return jsonfile_integer(weir__size_subtract(session->device_bytes, session->device_free));
 }
 
-/* Returns the facts about the allocator and the device after the timed replay. */
+/* Returns a JSON object about the allocator and the device after the timed replay. */
 static json_t *allocator_json(const struct replay *replay, const uint64_t before[]) {
     const struct configuration *configuration = replay->configuration;
     const struct allocator_kind *kind = replay->kind;
@@ -607,9 +603,9 @@ static json_t *allocator_json(const struct replay *replay, const uint64_t before
         "timer_ns", stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost));
 }
 
-/* Sets the figures of the timed replay that are not about iterations. */
+/* Sets the figures of the timed replay, except those of iterations. */
 static void set_timed_figures(const struct replay *replay, struct result_figures *figures) {
-    const struct tape_header *header = replay->tape.header;
+    const struct trace_header *header = replay->trace.header;
 
     result_set(figures, FIGURE_CREATION, replay->creation.ns);
     result_set(figures, FIGURE_REQUESTED, header->live_peak_bytes);
@@ -630,7 +626,7 @@ static void set_timed_figures(const struct replay *replay, struct result_figures
         result_set(figures, FIGURE_LONGEST, replay->longest_ns);
 }
 
-/* Sets the figures that come from the observed replay. */
+/* Sets the figures that the observed replay has measured. */
 static void set_observed_figures(const struct replay *replay, struct result_figures *figures) {
     const struct figures *last = &replay->last, *opened = &replay->opened;
 
@@ -645,8 +641,8 @@ static void set_observed_figures(const struct replay *replay, struct result_figu
                        : last->reserved);
 }
 
-/* Sets the figures of the first iteration and of the warm-up.  The parent process, which has the results of all
- * repetitions, sets the figures of the steady iterations (result.h). */
+/* Sets the figures of the first iteration and of the warm-up.  The parent process, which has the results of all runs,
+ * sets the figures of the steady iterations. */
 static void set_iteration_figures(const struct replay *replay, struct result_figures *figures,
                                   json_t *out) {
     const struct iteration *iterations = replay->iterations;
@@ -699,7 +695,7 @@ static json_t *iterations_json(const struct replay *replay) {
     return out;
 }
 
-/* Adds the smallest and the largest reserved memory of each part of the trace to the result. */
+/* Adds the curve of reserved memory over time to the result. */
 static void set_points(const struct replay *replay, json_t *out) {
     json_t *low = json_array(), *high = json_array();
 
@@ -714,15 +710,15 @@ static void set_points(const struct replay *replay, json_t *out) {
 
 /* ---- replays ---- */
 
-/* Replays the tape on a new allocator, and leaves the allocator open.  Returns 1 on success, 0 with replay->error on
- * failure. */
+/* Replays the trace on a new allocator, and leaves the allocator open.  Returns 1 on success, 0 with
+ * replay->error on failure. */
 static int replay_on_new_allocator(struct replay *replay, enum play kind) {
     child_reset_counters(replay, kind);
     if (!open_configuration(replay))
         return 0;
     if (kind == PLAY_INTO_TIMELINE)
         child_add_to_timeline(replay);
-    if (!child_replay_tape(replay))
+    if (!replay_whole_trace(replay))
         return 0;
     replay->kind->figures(replay->allocator, &replay->last);
     return 1;
@@ -740,9 +736,8 @@ static int export_snapshot(struct replay *replay, int number, json_t *out) {
     return 1;
 }
 
-/* Makes all replays of the job and builds the result.  Only the last replay saves a profile, so that every replay
- * starts with the old profile.  Only the timed replay writes log messages.  Returns 1 on success, 0 with
- * replay->error on failure. */
+/* Makes all replays of the job, and stores the result in *out.  Only the last replay saves a profile, so all begin with
+ * the old profile.  Only the timed replay logs messages.  Returns 1 on success, 0 with replay->error on failure. */
 static int make_replays(struct replay *replay, json_t **out) {
     const struct job *job = replay->job;
     struct result_figures figures = {0};
@@ -774,8 +769,8 @@ static int make_replays(struct replay *replay, json_t **out) {
     return 1;
 }
 
-/* Returns 1 if the allocator could not be opened because memory ran out, or because the limit was below the peak
- * requested memory; else 0. */
+/* Returns 1 if the allocator could not be opened because the memory or the limit was too small for the trace, else
+ * 0. */
 static int is_open_out_of_memory(const struct session *session) {
     return session->is_out_of_memory ||
            (session->limit && session->limit < session->live_peak_bytes);
@@ -806,8 +801,8 @@ static int make_trial(struct replay *replay, json_t **out) {
 
 /* ---- the device ---- */
 
-/* Returns a driver table that counts memory for the process group in the environment.  Returns `driver' if the
- * environment names no group.  If this process cannot join the group, prints a message and returns NULL. */
+/* Joins the process group that the environment names, and returns a driver table that counts memory for the group.
+ * Returns `driver' if the environment names no group.  On failure, prints a message and returns NULL. */
 static const struct weir_driver *group_driver(const struct weir_driver *driver, int ordinal) {
     char why[WEIR_GROUP_WHY], shown[WEIR_GROUP_SHOWN];
     struct weir_group_settings settings;
@@ -836,10 +831,10 @@ static int open_replay_device(struct replay *replay, struct weir_cli_settings *s
     struct session *session = &replay->session;
 
     if (weir_cli_device_open(settings, &replay->device, 1) != 0)
-        return 0; /* weir_cli_device_open() has printed a message */
+        return 0; /* after a message from weir_cli_device_open() */
     session->driver = group_driver(replay->device.driver, replay->device.ordinal);
     if (!session->driver)
-        return 0; /* group_driver() has printed a message */
+        return 0; /* after a message from group_driver() */
     replay->modelled = session->driver->charge != NULL;
     session->counted = weir__driver_counted(session->driver);
     if (!session->counted)
@@ -848,8 +843,8 @@ static int open_replay_device(struct replay *replay, struct weir_cli_settings *s
                        session->driver->cuDeviceGet(&session->device, replay->device.ordinal));
 }
 
-/* Makes the device's context current, and creates the streams and the event.  Returns 1 on success, 0 with
- * replay->error on failure. */
+/* Makes the device's context current, and creates the streams of the trace and session.event.  Returns 1 on success, 0
+ * with replay->error on failure. */
 static int prepare_device(struct replay *replay) {
     struct session *session = &replay->session;
     const struct weir_driver *driver = session->driver;
@@ -866,26 +861,26 @@ static int prepare_device(struct replay *replay) {
     session->device_bytes = total;
     if (!child_check(replay, "cuMemGetInfo", driver->cuMemGetInfo(&session->device_free, &unused)))
         return 0;
-    for (size_t i = 0; i < replay->tape.header->streams; i++)
+    for (size_t i = 0; i < replay->trace.header->streams; i++)
         if (!child_check(replay, "cuStreamCreate",
                          driver->cuStreamCreate(&replay->streams[i], CU_STREAM_NON_BLOCKING)))
             return 0;
     return child_check(replay, "cuCtxSynchronize", driver->cuCtxSynchronize());
 }
 
-/* Prepares GPU work.  Must be called before all measurements, because loading a kernel takes device memory and time. */
+/* Prepares GPU work.  Must be called before any measurement, because to load a kernel takes device memory and time. */
 static int prepare_work(struct replay *replay) {
     char why[RUNNER_MESSAGE_BYTES - 16];
 
     if (replay->job->busy_factor <= 0)
         return 1;
     replay->busy = busy_open(replay->session.driver, replay->job->busy_factor, replay->streams,
-                             replay->tape.header->streams, why, sizeof why);
+                             replay->trace.header->streams, why, sizeof why);
     return replay->busy != NULL || child_fail(replay, "--busy: %s", why);
 }
 
 static int prepare_memory(struct replay *replay) {
-    const struct tape_header *header = replay->tape.header;
+    const struct trace_header *header = replay->trace.header;
 
 #define ROOM(field, count) (replay->field = calloc((count) ? (count) : 1, sizeof *replay->field))
     replay->session.blocks = header->blocks;
@@ -897,14 +892,14 @@ static int prepare_memory(struct replay *replay) {
 #undef ROOM
 }
 
-/* Destroys the objects that prepare_device() and prepare_work() have created.  Ignores errors, because the process
+/* Destroys the streams, the events and the GPU work, and releases the context.  Ignores errors, because the process
  * ends. */
 static void release_device(struct replay *replay) {
     const struct weir_driver *driver = replay->session.driver;
     CUcontext popped;
 
     busy_close(replay->busy);
-    for (uint64_t i = 0; replay->streams && i < replay->tape.header->streams; i++)
+    for (uint64_t i = 0; replay->streams && i < replay->trace.header->streams; i++)
         if (replay->streams[i])
             driver->cuStreamDestroy(replay->streams[i]);
     if (replay->session.event)
@@ -915,7 +910,7 @@ static void release_device(struct replay *replay) {
     }
 }
 
-/* Prepares everything and makes the replays of the job.  Returns the result, or NULL with replay->error on failure. */
+/* Prepares the device and makes the replays of the job.  Returns the result, or NULL with replay->error on failure. */
 static json_t *replay_all(struct replay *replay) {
     json_t *out = NULL;
 
@@ -935,8 +930,8 @@ static void *burn_processor(void *unused) {
     return unused;
 }
 
-/* Makes the replays while a second, idle thread exists.  In a process with one thread, the C library uses cheaper
- * instructions without locks, and calls would look faster than in a real program. */
+/* Makes the replays while a second, idle thread exists, as in a real program.  In a process with one thread, the C
+ * library avoids atomic instructions, and calls would be faster. */
 static json_t *replay_beside_idle_thread(struct replay *replay) {
     pthread_t thread;
     json_t *result;
@@ -948,7 +943,7 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
     return result;
 }
 
-/* Returns a JSON object: for each configuration that the device cannot run, the missing feature. */
+/* Returns a JSON object with the feature that the device lacks, for each configuration that it cannot run. */
 static json_t *lacks_json(const struct weir_driver *driver, CUdevice device) {
     json_t *out = json_object();
 
@@ -985,7 +980,7 @@ static int report_job_device(struct weir_cli_settings *settings, const struct jo
                 device.name);
     if (good && !lacks)
         return !result_send(device_json(settings, &device));
-    /* An empty text, since a message has already been printed. */
+    /* No message for the parent, because this process has printed one. */
     result_send(json_pack("{s:s}", "error", ""));
     return 1;
 }
@@ -1000,8 +995,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     (void)argc;
     (void)argv;
     if (!job_read(&job)) {
-        fputs("weir: " RUNNER_SUBCOMMAND " is started by weir replay and weir bench alone\n",
-              stderr);
+        fputs("weir: " RUNNER_SUBCOMMAND " is only for weir replay and weir bench\n", stderr);
         return 2;
     }
     weir_cli_settings_init(&settings);
@@ -1015,7 +1009,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.job = &job;
     if (replay.configuration)
         replay.kind = replay.configuration->kind;
-    if (!replay.configuration || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
+    if (!replay.configuration || !binary_trace_map(CHILD_TRACE_FD, &replay.trace)) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
         return 1;
     }

@@ -9,35 +9,36 @@
 #include "base/text.h"
 #include "cli/common/flags.h"
 
-static const char foreknows[] =
+static const char from_the_trace[] =
     "a setting comes from the trace, which a program does not know before";
 static const char reserves_75[] = "75% of the device is reserved, whatever runs";
 
-/* The fields `kind' and `settings' of a configuration.  MAPPED() is for the mapped engine. */
-#define MAPPED(more) .kind = &public_kind, .settings = "engine=mapped" more, .needs_virtual = 1
-#define WEIR(text) .kind = &public_kind, .settings = text
+/* Fields of a configuration: of weir with the mapped engine and more settings, and of weir with the settings `text'. */
+#define MAPPED(more) .kind = &weir_kind, .settings = "engine=mapped" more, .needs_virtual = 1
+#define WEIR(text) .kind = &weir_kind, .settings = text
 
 const struct configuration configurations[] = {
-    {"driver", "CUDA's pool, release threshold 0 (its default)", .kind = &raw_kind},
-    {"driver-keep", "CUDA's pool, release threshold max", .kind = &raw_kind,
+    {"driver", "CUDA's pool, release threshold 0 (its default)", .kind = &driver_pool_kind},
+    {"driver-keep", "CUDA's pool, release threshold max", .kind = &driver_pool_kind,
      .release_threshold_max = 1},
     {"pool", "weir's pool engine, no preallocation", WEIR("engine=pool")},
     {"pool-prealloc", "pool, preallocating the trace's peak requested memory",
-     WEIR("engine=pool,prealloc=@8"), .unusable = foreknows},
+     WEIR("engine=pool,prealloc=@8"), .unusable = from_the_trace},
     {"pool-prealloc-75", "pool, preallocating 75% of the device, as JAX does",
      WEIR("engine=pool,prealloc=75%"), .unusable = reserves_75},
     {"pool-threshold", "pool, release threshold of half that peak",
-     WEIR("engine=pool,release-threshold=@4"), .unusable = foreknows},
+     WEIR("engine=pool,release-threshold=@4"), .unusable = from_the_trace},
     {"bfc-75", "weir's engine bfc-fixed, 75% of the device", WEIR("engine=bfc-fixed,limit=75%"),
      .unusable = reserves_75},
     {"bfc-least", "bfc-fixed, the smallest size that serves the trace", WEIR("engine=bfc-fixed"),
-     .uses_least_limit = 1, .unusable = foreknows},
+     .needs_smallest_limit = 1, .unusable = from_the_trace},
     {"bfc", "bfc, growing by doubling regions", WEIR("engine=bfc,growth=bfc")},
     {"mapped", "weir's default: memory mapped where it is wanted", MAPPED("")},
     {"direct", "one cuMemAlloc and cuMemFree for each block", WEIR("engine=direct"),
      .unusable = "each block is a call of the driver"},
-    {"driver-warm", "driver-keep, the requested peak allocated and freed before", .kind = &raw_kind,
-     .release_threshold_max = 1, .is_warmed_up = 1, .unusable = foreknows, .by_name_only = 1},
+    {"driver-warm", "driver-keep, the requested peak allocated and freed before",
+     .kind = &driver_pool_kind, .release_threshold_max = 1, .is_warmed_up = 1,
+     .unusable = from_the_trace, .by_name_only = 1},
     {"pool-unchecked", "pool, without checks of streams", WEIR("engine=pool,stream-checks=off"),
      .by_name_only = 1},
     {"mapped-trusted", "mapped, without checks of streams", MAPPED(",stream-checks=off"),
@@ -47,9 +48,9 @@ const struct configuration configurations[] = {
     {"mapped-learned", "mapped, preallocating what a run before needed", MAPPED(""),
      .has_learning_run = 1, .by_name_only = 1},
     {"pool-ahead", "pool, an eighth to a quarter of that peak kept idle",
-     WEIR("engine=pool,grow-ahead=@1"), .unusable = foreknows, .by_name_only = 1},
-    {"mapped-ahead", "mapped, the same kept idle", MAPPED(",grow-ahead=@1"), .unusable = foreknows,
-     .by_name_only = 1},
+     WEIR("engine=pool,grow-ahead=@1"), .unusable = from_the_trace, .by_name_only = 1},
+    {"mapped-ahead", "mapped, the same kept idle", MAPPED(",grow-ahead=@1"),
+     .unusable = from_the_trace, .by_name_only = 1},
     {.name = NULL},
 };
 
@@ -66,10 +67,10 @@ const struct configuration *configuration_find(const char *name) {
 }
 
 int configuration_is_driver(const struct configuration *configuration) {
-    return configuration->kind == &raw_kind;
+    return configuration->kind == &driver_pool_kind;
 }
 
-/* Copies a value of a setting to `text', and replaces each @N by N eighths of the peak requested memory. */
+/* Copies the value of a setting to `text', with N eighths of `peak' in place of each @N. */
 static void expand_setting_value(const char *value, uint64_t peak, char *text, size_t bytes) {
     char spelled[WEIR_SPELL_BYTES];
     size_t length = 0;

@@ -3,10 +3,9 @@
  *
  * If another stream uses a block, the code orders the free after this use, as an application does: before the free,
  * it records an event on the other stream, and the stream of the free waits for this event.  The driver does not
- * report growths and trims.  An observed replay finds them by reading the pool's reserved memory after each
- * operation.
+ * report growths and trims; the replay finds them by reading the pool's reserved memory after each operation.
  *
- * This file must not know weir's allocators.
+ * This file must not depend on weir's allocators.
  */
 #include "cli/replay/configuration.h"
 
@@ -15,23 +14,22 @@
 
 #include "base/text.h"
 
-/* A note says that a certain stream uses a block.  The notes of a block form a list of indices; index 0 ends the
- * list. */
-struct note {
+/* A use of a block on a stream other than that of its allocation.  The uses of a block form a list of indices. */
+struct stream_use {
     CUstream stream;
-    uint32_t next;
+    uint32_t next; /* an index of raw.uses, or 0 at the end of the list */
 };
 
 struct raw {
     struct session *session;
     const struct configuration *self;
     CUmemoryPool pool;
-    /* The index of each block's first note; NULL before the first use of any block. */
-    uint32_t *first_note;
-    struct note *notes;
-    uint32_t note_count; /* the number of notes in the array, including index 0 and unused notes */
-    uint32_t note_room;
-    uint32_t idle_note; /* the first note in the list of unused notes */
+    /* The index of each block's first use, or 0 if it has none.  NULL before the first use of any block. */
+    uint32_t *first_use;
+    struct stream_use *uses;
+    uint32_t use_count; /* the elements of `uses', including element 0 and unused elements */
+    uint32_t use_room;
+    uint32_t first_unused; /* the first element in the list of unused elements, or 0 */
     uint64_t reserved;  /* the reserved memory at the last call of count_raw_growth() */
     uint64_t threshold;
     struct figures so_far;
@@ -115,24 +113,23 @@ static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUst
     return result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_E_NO_MEMORY : WEIR_E_DRIVER;
 }
 
-/* Makes `stream' wait for all other streams in the notes of the block, and moves these notes to the list of unused
- * notes. */
-static CUresult wait_for_noted_streams(struct raw *raw, uint32_t block, CUstream stream) {
+/* Makes `stream' wait for all other streams that have used the block, and removes these uses. */
+static CUresult wait_for_other_streams(struct raw *raw, uint32_t block, CUstream stream) {
     const struct weir_driver *driver = raw->session->counted;
     CUresult result = CUDA_SUCCESS;
-    uint32_t i = raw->first_note[block];
+    uint32_t i = raw->first_use[block];
 
-    raw->first_note[block] = 0;
+    raw->first_use[block] = 0;
     while (i) {
-        uint32_t next = raw->notes[i].next;
+        uint32_t next = raw->uses[i].next;
 
-        if (result == CUDA_SUCCESS && raw->notes[i].stream != stream) {
-            result = driver->cuEventRecord(raw->session->event, raw->notes[i].stream);
+        if (result == CUDA_SUCCESS && raw->uses[i].stream != stream) {
+            result = driver->cuEventRecord(raw->session->event, raw->uses[i].stream);
             if (result == CUDA_SUCCESS)
                 result = driver->cuStreamWaitEvent(stream, raw->session->event, 0);
         }
-        raw->notes[i].next = raw->idle_note;
-        raw->idle_note = i;
+        raw->uses[i].next = raw->first_unused;
+        raw->first_unused = i;
         i = next;
     }
     return result;
@@ -142,33 +139,33 @@ static weir_status raw_free(void *allocator, uint32_t block, void *address, CUst
     struct raw *raw = allocator;
     CUresult result = CUDA_SUCCESS;
 
-    if (raw->first_note && raw->first_note[block])
-        result = wait_for_noted_streams(raw, block, stream);
+    if (raw->first_use && raw->first_use[block])
+        result = wait_for_other_streams(raw, block, stream);
     if (result == CUDA_SUCCESS)
         result = raw->session->counted->cuMemFreeAsync((CUdeviceptr)(uintptr_t)address, stream);
     return result == CUDA_SUCCESS ? WEIR_OK : WEIR_E_DRIVER;
 }
 
-/* Returns the index of an unused note, or 0 if there is no host memory. */
-static uint32_t new_note(struct raw *raw) {
-    uint32_t i = raw->idle_note;
+/* Returns the index of an unused element of raw->uses, or 0 if there is no host memory. */
+static uint32_t new_stream_use(struct raw *raw) {
+    uint32_t i = raw->first_unused;
 
     if (i) {
-        raw->idle_note = raw->notes[i].next;
+        raw->first_unused = raw->uses[i].next;
         return i;
     }
-    if (raw->note_count == raw->note_room) {
-        uint32_t room = raw->note_room ? raw->note_room * 2 : 64;
-        struct note *notes = room ? reallocarray(raw->notes, room, sizeof *notes) : NULL;
+    if (raw->use_count == raw->use_room) {
+        uint32_t room = raw->use_room ? raw->use_room * 2 : 64;
+        struct stream_use *uses = room ? reallocarray(raw->uses, room, sizeof *uses) : NULL;
 
-        if (!notes)
+        if (!uses)
             return 0;
-        raw->notes = notes;
-        raw->note_room = room;
-        if (raw->note_count == 0)
-            raw->note_count = 1;
+        raw->uses = uses;
+        raw->use_room = room;
+        if (raw->use_count == 0)
+            raw->use_count = 1;
     }
-    return raw->note_count++;
+    return raw->use_count++;
 }
 
 static weir_status raw_use(void *allocator, uint32_t block, void *address, CUstream stream) {
@@ -176,18 +173,18 @@ static weir_status raw_use(void *allocator, uint32_t block, void *address, CUstr
     uint32_t i;
 
     (void)address;
-    if (!raw->first_note)
-        raw->first_note = calloc(raw->session->blocks, sizeof *raw->first_note);
-    if (!raw->first_note)
+    if (!raw->first_use)
+        raw->first_use = calloc(raw->session->blocks, sizeof *raw->first_use);
+    if (!raw->first_use)
         return WEIR_E_HOST_MEMORY;
-    for (i = raw->first_note[block]; i; i = raw->notes[i].next)
-        if (raw->notes[i].stream == stream)
+    for (i = raw->first_use[block]; i; i = raw->uses[i].next)
+        if (raw->uses[i].stream == stream)
             return WEIR_OK;
-    i = new_note(raw);
+    i = new_stream_use(raw);
     if (!i)
         return WEIR_E_HOST_MEMORY;
-    raw->notes[i] = (struct note){stream, raw->first_note[block]};
-    raw->first_note[block] = i;
+    raw->uses[i] = (struct stream_use){stream, raw->first_use[block]};
+    raw->first_use[block] = i;
     return WEIR_OK;
 }
 
@@ -243,8 +240,8 @@ static int raw_close(void *allocator) {
     struct session *session = raw->session;
     CUresult result = session->counted->cuMemPoolDestroy(raw->pool);
 
-    free(raw->first_note);
-    free(raw->notes);
+    free(raw->first_use);
+    free(raw->uses);
     free(raw);
     if (result == CUDA_SUCCESS)
         return 1;
@@ -252,11 +249,11 @@ static int raw_close(void *allocator) {
     return 0;
 }
 
-const struct allocator_kind raw_kind = {.open = raw_open,
-                                        .alloc = raw_alloc,
-                                        .free = raw_free,
-                                        .use = raw_use,
-                                        .figures = raw_figures,
-                                        .reserved = raw_reserved,
-                                        .options = raw_options,
-                                        .close = raw_close};
+const struct allocator_kind driver_pool_kind = {.open = raw_open,
+                                                .alloc = raw_alloc,
+                                                .free = raw_free,
+                                                .use = raw_use,
+                                                .figures = raw_figures,
+                                                .reserved = raw_reserved,
+                                                .options = raw_options,
+                                                .close = raw_close};

@@ -24,11 +24,10 @@ struct public {
     struct session *session;
     weir_allocator *allocator;
     weir_options options;
-    uint64_t last_event; /* the sequence number of the newest event that was read */
-    /* The number of events in which OOM recovery returned memory to the device. */
-    uint64_t recovery_trims;
-    uint64_t reserved;  /* the reserved memory according to the newest event or the statistics */
-    uint64_t last_step; /* the sequence number of the newest event in the time line */
+    uint64_t last_event;     /* the sequence number of the newest event that was read */
+    uint64_t recovery_trims; /* events in which OOM recovery returned memory to the device */
+    uint64_t reserved;       /* the reserved memory in the newest event, or in newer statistics */
+    uint64_t last_step;      /* the sequence number of the newest event in the time line */
 };
 
 static void fail_weir_call(struct session *session, const char *what, weir_status status) {
@@ -64,7 +63,7 @@ static void *public_open(struct session *session, const struct configuration *se
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES};
         options = opened->options;
         options.oom_report =
-            NULL; /* contest.c writes the OOM report later, with advice for the whole trace */
+            NULL; /* the parent process writes the OOM report later, with advice for the whole trace */
         status = weir__allocator_create_on(session->counted, &options, &opened->allocator, message,
                                            sizeof message);
     }
@@ -76,13 +75,13 @@ static void *public_open(struct session *session, const struct configuration *se
         free(opened);
         return NULL;
     }
-    /* If the user named no engine, the allocator has chosen one for the device. */
+    /* If the user named no engine, the allocator has chosen one. */
     opened->options.engine = opened->allocator->options.engine;
     if (session->discards_profile) {
         weir__run_profile_close(opened->allocator->run_profile);
         opened->allocator->run_profile = NULL;
     }
-    /* Do not log requests that fail: the replay counts them and reports them at its end. */
+    /* Requests that fail are not logged, because the replay counts and reports them. */
     if (session->command_options->log == WEIR_LOG_DEFAULT)
         weir__drop_in_stop_logs(opened->allocator);
     return opened;
@@ -119,7 +118,7 @@ static weir_status public_trim(void *allocator) {
 
 enum { EVENTS = 64 };
 
-/* Reads up to EVENTS events that follow the event with the sequence number `last'.  Returns the number of events. */
+/* Reads at most EVENTS events after the event with the sequence number `last'.  Returns the number of events. */
 static size_t read_new_events(const struct public *opened, uint64_t last, weir_event *events) {
     size_t count = 0;
 
@@ -128,9 +127,8 @@ static size_t read_new_events(const struct public *opened, uint64_t last, weir_e
                : 0;
 }
 
-/* Reads the events since the last call, and counts those in which OOM recovery returned memory.  If there were too
- * many events, the oldest are lost.  Then only this count is too small, because growths and trims come from the
- * statistics. */
+/* Reads the events since the last call, and counts those in which OOM recovery returned memory.  The count may be too
+ * small, because an allocator stores only its newest events. */
 static void count_recoveries(struct public *opened) {
     weir_event events[EVENTS];
     size_t count;
@@ -166,9 +164,8 @@ static void public_figures(void *allocator, struct figures *out) {
     out->has_in_use = out->has_reserve = 1;
 }
 
-/* Returns the reserved memory according to the newest event.  Does not call weir_stats(), because it counts the
- * per-stream caches, and their sizes may then change.  The direct engine has no events and no caches, so
- * weir_stats() is right for it. */
+/* Returns the reserved memory according to the newest event.  weir_stats() would be simpler, but it may change the
+ * sizes of per-stream caches.  It is used for the direct engine, which has no events and no caches. */
 static uint64_t public_reserved(void *allocator) {
     struct public *opened = allocator;
     struct figures figures;
@@ -223,8 +220,8 @@ static json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* Changes the advice in an OOM report.  The library advises a limit that is enough for the request that failed.  The
- * whole trace may need more, so this function computes a limit from the trace's peak requested memory. */
+/* Replaces the limit that an OOM report advises, which is enough for the failed request, by a limit for the whole
+ * trace, from its peak requested memory. */
 static void set_trace_advice(const struct session *session, weir_oom_report *oom_report) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = oom_report->device_total;
@@ -256,7 +253,7 @@ static void set_trace_advice(const struct session *session, weir_oom_report *oom
                       oom_report->settings[0].value, sizeof oom_report->settings[0].value);
 }
 
-/* Returns the OOM report of the last request that failed, as JSON that includes the report's text. */
+/* Returns the OOM report of the last request that failed, as JSON with its text. */
 static json_t *public_oom_report(void *allocator) {
     const struct public *opened = allocator;
     weir_oom_report oom_report = {.size = sizeof oom_report};
@@ -300,16 +297,16 @@ static int public_close(void *allocator) {
     return 0;
 }
 
-const struct allocator_kind public_kind = {.open = public_open,
-                                           .alloc = public_alloc,
-                                           .free = public_free,
-                                           .use = public_use,
-                                           .trim = public_trim,
-                                           .figures = public_figures,
-                                           .reserved = public_reserved,
-                                           .steps = public_steps,
-                                           .options = public_options,
-                                           .latency = public_latency,
-                                           .oom_report = public_oom_report,
-                                           .caches = public_caches,
-                                           .close = public_close};
+const struct allocator_kind weir_kind = {.open = public_open,
+                                         .alloc = public_alloc,
+                                         .free = public_free,
+                                         .use = public_use,
+                                         .trim = public_trim,
+                                         .figures = public_figures,
+                                         .reserved = public_reserved,
+                                         .steps = public_steps,
+                                         .options = public_options,
+                                         .latency = public_latency,
+                                         .oom_report = public_oom_report,
+                                         .caches = public_caches,
+                                         .close = public_close};

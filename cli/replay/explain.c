@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* explain.c: `weir replay --explain': shows which requests of a trace take memory.
  *
- * The requests are summed up by the kind of call.  Similar requests form a group: their size, call, caller, NVTX
- * range, stream and device are equal.  If one request is a large part of the device's memory, the first lines report
- * it, because it is probably the preallocation of a framework.  They also say how the user can turn this
- * preallocation off.
+ * The requests are summed up by the kind of call.  Requests form a group if their size, call, caller, NVTX range,
+ * stream and device are equal.  If one request is a large part of the device's memory, it is probably the preallocation
+ * of a framework; the first lines then show it, and how the user can turn it off.
  *
- * This file must not know allocators or devices.
+ * This file must not depend on allocators or devices.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,58 +18,54 @@
 #include "cli/common/memory.h"
 #include "cli/common/spell.h"
 #include "cli/formats/input.h"
-#include "cli/replay/contest.h"
+#include "cli/replay/benchmark.h"
 
 enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAIN_CALLS = 8 };
 
 /* The sums of all requests of one kind of call. */
 struct explain_kind {
-    /* The trace's word for this kind of request, such as "plain", or "" if the trace names no kinds of requests. */
-    char word[EXPLAIN_WORD_BYTES];
+    char word[EXPLAIN_WORD_BYTES]; /* the kind as the trace names it, such as "plain", or "" */
     uint64_t requests, refused;
     uint64_t bytes, refused_bytes;
-    uint64_t live, peak;   /* the live bytes of this kind now, and their peak */
-    uint64_t at_live_peak; /* the live bytes of this kind at the time of the peak of all kinds */
-    uint64_t first_us;     /* the time of the first request of this kind */
+    uint64_t live, peak;   /* the live bytes of this kind, and their peak */
+    uint64_t at_live_peak; /* the live bytes of this kind when those of all kinds had their peak */
+    uint64_t first_us;     /* the time of the first request */
 };
 
 struct explain_group {
     uint64_t bytes, stream;
     uint32_t kind, device;
-    /* The library and the place that called, and the NVTX range; "" for a part that the trace does not name. */
+    /* The caller's library and its place in the code, and the NVTX range; "" if the trace does not name them. */
     char by[EXPLAIN_WORD_BYTES], at[EXPLAIN_WORD_BYTES], range[EXPLAIN_WORD_BYTES];
     uint64_t times, live, most_live;
-    uint64_t first_us, last_us; /* the times of the group's first and last request */
-    uint64_t longest_us;        /* the longest time that a block lived until its free */
-    uint64_t first_mark;        /* the number of marks before the group's first request */
+    uint64_t first_us, last_us; /* the times of the first and the last request */
+    uint64_t longest_us;        /* the longest time from a request to the free */
+    uint64_t first_mark; /* the number of marks (ends of iterations) before the first request */
     uint64_t unfreed;           /* the number of blocks that are live at the end of the trace */
 };
 
 struct explain_device {
-    /* The device's memory in bytes, or 0 if the trace does not contain this figure. */
-    uint64_t bytes;
+    uint64_t bytes; /* the memory of the device, or 0 if the trace does not contain it */
     char name[EXPLAIN_WORD_BYTES];
 };
 
-/* The sums of calls that take no device memory, from a comment "# calls" of the trace. */
+/* The sums of one kind of call that takes no device memory, from a comment line "# calls" of the trace. */
 struct explain_call {
     char name[EXPLAIN_WORD_BYTES];
     uint64_t count, bytes, most;
 };
 
 struct explain {
-    char name[TAPE_NAME_BYTES];
-    /* The number of events that `weir record' left out of the trace. */
-    uint64_t left_out;
-    /* How the trace was made, such as "weir 0.1.0 recorded python", or "". */
+    char name[TRACE_NAME_BYTES];
+    uint64_t left_out; /* the number of events that `weir record' left out */
+    /* The origin, such as "weir 0.1.0 recorded python", or "". */
     char recorded[EXPLAIN_WORD_BYTES * 2];
     struct explain_kind kinds[EXPLAIN_KINDS];
     size_t kind_count;
     struct explain_device devices[EXPLAIN_DEVICES];
     struct explain_call calls[EXPLAIN_CALLS];
     size_t call_count;
-    /* Pointers to all groups; sorted at the end, the largest size first. */
-    struct explain_group **groups;
+    struct explain_group **groups; /* at the end, those with the largest requests come first */
     size_t group_count;
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t mark_count;
@@ -78,29 +73,29 @@ struct explain {
     int has_callers;            /* set if the trace names callers (weir record --callers) */
     uint64_t first_us, last_us; /* the times of the trace's first and last event */
     uint64_t live_peak, live_peak_us;
-    /* The group that is probably the preallocation of a framework, or NULL. */
+    /* Probably the preallocation of a framework, or NULL. */
     const struct explain_group *preallocation;
 
-    /* The fields below are used only while the trace is read. */
+    /* ---- only while the trace is read ---- */
     struct weir_map blocks; /* a map from id + 1 to struct block */
-    /* A JSON object that maps the text of a group's common properties to the index of the group. */
+    /* A JSON object that maps the common properties of a group to its index. */
     json_t *group_numbers;
     struct weir_map stream_ids; /* the set of all stream ids, as id + 1 */
     uint64_t live;
     size_t group_room, mark_room;
 };
 
-/* A live block, with its group and the time of its allocation. */
+/* A live block. */
 struct block {
     struct explain_group *group;
     uint64_t time_us;
 };
 
-/* The smallest request that counts as a preallocation: PREALLOCATION_PERCENT of the device's memory, or, if this
- * memory is not known, PREALLOCATION_OF_PEAK percent of the peak requested memory; and at least PREALLOCATION_MIB. */
+/* The smallest size of a preallocation: at least PREALLOCATION_MIB MiB, and PREALLOCATION_PERCENT percent of the
+ * device's memory, or, if this is unknown, PREALLOCATION_OF_PEAK percent of the peak requested memory. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
-/* Returns the driver function for a kind of call, such as "cuMemAlloc".  Returns the word itself if the kind is
+/* Returns the driver function for a kind of request, such as "cuMemAlloc" for "plain", or the word itself if it is
  * unknown. */
 static const char *explain_call_name(const char *word) {
     static const char *const names[][2] = {
@@ -131,8 +126,7 @@ static void read_device_comment(struct explain *explain, const char *text) {
              text + name);
 }
 
-/* Reads a comment "workload W; torch V; device NAME; total BYTES".  Traces that PyTorch's own allocator recorded
- * have such a comment. */
+/* Reads a comment line "workload W; torch V; device NAME; total BYTES" of a trace from PyTorch's allocator. */
 static void read_workload_comment(struct explain *explain, const char *text) {
     struct explain_device *device = &explain->devices[0];
     const char *at = strncmp(text, "workload ", 9) == 0 ? strstr(text, "; device ") : NULL;
@@ -158,13 +152,13 @@ static void read_explain_comment(void *context, const char *text) {
     read_device_comment(explain, text);
     read_workload_comment(explain, text);
     read_calls_comment(explain, text);
-    (void)tape_read_left_out(text, &explain->left_out);
+    (void)trace_read_left_out(text, &explain->left_out);
 }
 
 /* --------------------------------------------------------------------- groups ---- */
 
-/* Returns the index of a kind of call, and adds the kind if it is new.  If there are too many kinds, all further
- * kinds share the last index, whose name is "others". */
+/* Returns the index of a kind of request, and adds the kind if it is new.  If there are too many kinds, the rest have
+ * one index, with the name "others". */
 static uint32_t explained_kind_index(struct explain *explain, const char *word) {
     size_t i;
 
@@ -179,8 +173,8 @@ static uint32_t explained_kind_index(struct explain *explain, const char *word) 
     return (uint32_t)i;
 }
 
-/* Returns the group whose properties are equal to those of `like', and creates the group if it does not exist.
- * Returns NULL if there is no host memory. */
+/* Returns the group with the same properties as `like', and creates it if it does not exist.  Returns NULL if there is
+ * no host memory. */
 static struct explain_group *find_explain_group(struct explain *explain,
                                                 const struct explain_group *like) {
     char key[5 * EXPLAIN_WORD_BYTES];
@@ -219,8 +213,8 @@ static uint64_t add_saturating(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
 }
 
-/* Adds a request to the sums, for the events `a' (allocation) and `x' (failed request).  Returns 1 on success, 0 if
- * there is no host memory or the sum of live bytes is too large. */
+/* Adds a request (event `a') or a failed request (`x') to the sums.  Returns 1 on success, 0 if there is no host memory
+ * or the sum of live bytes is too large. */
 static int add_explained_request(struct explain *explain, weir_trace_reader *reader,
                                  const weir_trace_event *event) {
     char word[EXPLAIN_WORD_BYTES], device[8];
@@ -275,7 +269,7 @@ static void add_explained_free(struct explain *explain, const weir_trace_event *
     struct block *block;
     uint64_t life;
 
-    /* The block exists, because the reader of the trace has checked that it is live. */
+    /* The reader of the trace has checked that the block is live. */
     (void)weir__map_remove(&explain->blocks, event->id + 1, &value);
     block = (struct block *)value;
     life = event->time_us > block->time_us ? event->time_us - block->time_us : 0;
@@ -328,7 +322,7 @@ static int compare_explained_groups(const void *left, const void *right) {
     return a->first_us < b->first_us ? -1 : a->first_us > b->first_us;
 }
 
-/* Returns 1 if the group's blocks were all freed into a memory pool of the driver, which keeps the memory; else 0. */
+/* Returns 1 if all blocks of the group were freed into a memory pool of the driver, which keeps the memory; else 0. */
 static int returns_to_driver_pool(const struct explain *explain,
                                   const struct explain_group *group) {
     const char *word = explain->kinds[group->kind].word;
@@ -340,8 +334,8 @@ static uint64_t device_bytes(const struct explain *explain, const struct explain
     return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
 }
 
-/* Returns 1 if the group is probably the preallocation of a framework, else 0.  Such a group has one large request.
- * Its block lives for most of the trace, or it was freed into a memory pool of the driver. */
+/* Returns 1 if the group is probably the preallocation of a framework, else 0: it has one large request, whose block
+ * lives for most of the trace or was freed into a memory pool of the driver. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
     uint64_t device = device_bytes(explain, group);
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT
@@ -379,21 +373,20 @@ static int read_explained_events(struct explain *explain, struct input *input, u
             return 0;
         }
     } while (event.operation && (most_marks == 0 || explain->mark_count < most_marks));
-    tape_report_left_out(explain->name, explain->left_out);
+    trace_report_left_out(explain->name, explain->left_out);
     finish_explain(explain);
     return 1;
 }
 
-/* Reads the trace up to its end, or up to the mark with the number `most_marks' if this is not 0.  Returns 1 on
- * success.  On failure, writes the reason to `message' and returns 0.  The caller must call free_explain() in both
- * cases. */
+/* Reads the trace, or its first `most_marks' iterations if this is not 0.  Returns 1 on success.  On failure, writes
+ * the reason to `message' and returns 0.  The caller must call free_explain() in both cases. */
 static int read_explained_trace(struct explain *explain, const char *path, uint64_t most_marks,
                                 char *message, size_t message_bytes) {
     struct input input;
     int good;
 
     *explain = (struct explain){.group_numbers = json_object()};
-    tape_name(path, explain->name);
+    name_of_trace(path, explain->name);
     if (!input_open(&input, path, message, message_bytes))
         return 0;
     good = read_explained_events(explain, &input, most_marks, message, message_bytes);
@@ -413,13 +406,13 @@ static void free_explain(struct explain *explain) {
 
 #define JAX_ADVICE                                                                                 \
     {                                                                                              \
-        "XLA_PYTHON_CLIENT_PREALLOCATE=false: takes memory as arrays need it",                     \
-            "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: takes a tenth of the device"                      \
+        "XLA_PYTHON_CLIENT_PREALLOCATE=false: allocates memory when arrays need it",               \
+            "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: preallocates a tenth of the device"               \
     }
 
-/* The frameworks that preallocate memory, and how a user turns the preallocation off. */
-static const struct maker {
-    const char *part; /* a part of the name of the framework's library */
+/* The frameworks that preallocate memory, and what turns the preallocation off. */
+static const struct preallocating_framework {
+    const char *part; /* of the name of the framework's library */
     const char *name;
     const char *advice[2];
 } makers[] = {
@@ -427,10 +420,10 @@ static const struct maker {
     {"jax", "JAX", JAX_ADVICE},
     {"tensorflow",
      "TensorFlow",
-     {"TF_FORCE_GPU_ALLOW_GROWTH=true: takes memory as tensors need it", NULL}},
+     {"TF_FORCE_GPU_ALLOW_GROWTH=true: allocates memory when tensors need it", NULL}},
 };
 
-static const struct maker *find_maker(const char *by) {
+static const struct preallocating_framework *find_preallocating_framework(const char *by) {
     for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++)
         if (strcasestr(by, makers[i].part))
             return &makers[i];
@@ -441,7 +434,7 @@ static double percent(uint64_t part, uint64_t whole) {
     return whole ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
-/* Returns the longest life of a block in the group as text, or "to the end" if no block was freed. */
+/* Returns the longest time from a request to the free as text, or "to the end" if no block was freed. */
 static struct spelled spell_longest_life(const struct explain_group *group) {
     return group->unfreed == group->times ? (struct spelled){"to the end"}
                                           : spell_time(group->longest_us * 1000);
@@ -473,12 +466,12 @@ static void print_head(FILE *file, const struct explain *explain) {
 
 static void print_preallocation(FILE *file, const struct explain *explain) {
     const struct explain_group *group = explain->preallocation;
-    const struct maker *maker;
+    const struct preallocating_framework *framework;
     uint64_t device;
 
     if (!group)
         return;
-    maker = find_maker(group->by);
+    framework = find_preallocating_framework(group->by);
     device = device_bytes(explain, group);
     fprintf(file, "\n>> PREALLOCATION: one %s of %s, ",
             explain_call_name(explain->kinds[group->kind].word), WEIR_SHOWN(group->bytes));
@@ -493,13 +486,12 @@ static void print_preallocation(FILE *file, const struct explain *explain) {
             "   It was freed after %s into the driver's pool, which keeps it for later requests.\n",
             spell_longest_life(group).text);
     else
-        fprintf(
-            file,
-            "   An allocator inside the program (%s) takes it at once and cuts its arrays out of "
-            "it:\n   what these need of it is not in this trace, and nothing uses the rest.\n",
-            maker ? maker->name : "its framework's");
-    for (size_t i = 0; maker && i < 2 && maker->advice[i]; i++)
-        fprintf(file, "   %s\n", maker->advice[i]);
+        fprintf(file,
+                "   An allocator inside the program (%s) allocates it at once, and places its "
+                "arrays in it.\n   The trace does not show how much of it the arrays need.\n",
+                framework ? framework->name : "its framework's");
+    for (size_t i = 0; framework && i < 2 && framework->advice[i]; i++)
+        fprintf(file, "   %s\n", framework->advice[i]);
 }
 
 static void print_explain_kinds(FILE *file, const struct explain *explain) {
@@ -522,7 +514,7 @@ static void print_explain_kinds(FILE *file, const struct explain *explain) {
     }
 }
 
-/* Writes the labels of the marks before and after the group's first request, such as "step3-step4". */
+/* Writes the labels of the marks (ends of iterations) before and after the group's first request: "step3-step4". */
 static void show_marks(const struct explain *explain, const struct explain_group *group, char *text,
                        size_t bytes) {
     const char *before = group->first_mark ? label_at(explain, group->first_mark - 1) : NULL;
@@ -534,7 +526,7 @@ static void show_marks(const struct explain *explain, const struct explain_group
         snprintf(text, bytes, "%.11s-%.11s", before ? before : "start", after ? after : "end");
 }
 
-/* Writes the caller of the group's requests with all known details, such as "train.py:12(step) in forward". */
+/* Writes what is known about the caller of the group's requests, such as "train.py:12(step) in forward". */
 static void show_caller(const struct explain_group *group, char *text, size_t bytes) {
     const char *caller = group->at[0] ? group->at : group->by;
 
@@ -567,13 +559,14 @@ static void print_groups(FILE *file, const struct explain *explain, size_t most)
         by_width = (int)strlen(caller) > by_width ? (int)strlen(caller) : by_width;
     }
     by_width = by_width == 0 ? 0 : by_width < 8 ? 8 : by_width > widest ? widest : by_width;
-    fprintf(file, "\nthe largest blocks, those that are alike in one line (x times)\n");
+    fprintf(file, "\nthe largest blocks; equal blocks share a line (x times)\n");
     fprintf(file, "%10s %6s %6s  %-18s %-*s %6s %8s %10s  %s\n", "bytes", "device", "x", "call",
             by_width, by_width ? "caller" : "", "stream", "first at", "lived", "between marks");
     for (size_t i = 0; i < explain->group_count && i < most; i++)
         print_group(file, explain, explain->groups[i], by_width);
     if (explain->group_count > most)
-        fprintf(file, "%10s %zu more line%s, of blocks none larger: --explain=%zu shows all\n",
+        fprintf(file,
+                "%10s %zu more line%s, of blocks that are not larger: --explain=%zu shows all\n",
                 "...", explain->group_count - most, weir__plural(explain->group_count - most),
                 explain->group_count);
 }
@@ -655,21 +648,21 @@ static json_t *explain_json(const struct explain *explain, size_t most) {
 
 /* --------------------------------------------------------------------- the command ---- */
 
-int contest_explain(struct contest *contest, size_t most) {
-    FILE *file = contest_table_file(contest);
+int benchmark_explain(struct benchmark *benchmark, size_t most) {
+    FILE *file = benchmark_table_file(benchmark);
     json_t *array, *common;
     int good = 1, lacks_callers = 0;
 
-    if (contest->has_failed || !output_check("--json", contest->json_file))
+    if (benchmark->has_failed || !output_check("--json", benchmark->json_file))
         return 1;
     array = json_array();
-    common = jsonfile_common(contest->argc, contest->argv);
-    for (size_t i = 0; i < contest->trace_count; i++) {
-        const char *path = contest->traces[i].path;
+    common = jsonfile_common(benchmark->argc, benchmark->argv);
+    for (size_t i = 0; i < benchmark->trace_count; i++) {
+        const char *path = benchmark->traces[i].path;
         struct explain explain;
         char message[512];
 
-        if (read_explained_trace(&explain, path, contest->iterations, message, sizeof message)) {
+        if (read_explained_trace(&explain, path, benchmark->iterations, message, sizeof message)) {
             json_t *object = explain_json(&explain, most);
 
             explain_print(file, &explain, most);
@@ -677,7 +670,7 @@ int contest_explain(struct contest *contest, size_t most) {
             json_object_update(object, common);
             json_array_append_new(array, object);
         } else {
-            contest_report_no_trace(path, message);
+            benchmark_report_no_trace(path, message);
             good = 0;
         }
         free_explain(&explain);
@@ -687,7 +680,7 @@ int contest_explain(struct contest *contest, size_t most) {
               "the program with `weir record --callers'.\n",
               file);
     json_decref(common);
-    good &= !contest->json_file || jsonfile_write(contest->json_file, array);
+    good &= !benchmark->json_file || jsonfile_write(benchmark->json_file, array);
     json_decref(array);
     return weir_cli_flush_output() && good ? 0 : 1;
 }

@@ -13,7 +13,7 @@
 
 /* ---- numbers ---- */
 
-/* Returns the row of a configuration on a trace.  Returns the row with GPU work if the replays had GPU work. */
+/* Returns the row of a configuration on a trace, with GPU work if the replays had any. */
 static const struct row *find_result_row(const struct results *results, size_t trace,
                                          size_t configuration) {
     return result_at(results, trace, configuration, results->busy > 0);
@@ -27,9 +27,9 @@ static int is_figure_known(const struct results *results, size_t trace, enum res
     return 0;
 }
 
-/* Sets one figure of a standing: the geometric mean over the traces for which the figure is known. */
+/* Sets one figure of a configuration: the geometric mean over the traces for which the figure is known. */
 static void set_geometric_mean(const struct results *results, size_t configuration,
-                               enum result_figure figure, struct standing *out) {
+                               enum result_figure figure, struct summary *out) {
     double mean = 0, low = 0, high = 0;
     size_t count = 0;
 
@@ -52,21 +52,20 @@ static void set_geometric_mean(const struct results *results, size_t configurati
     out->high[figure] = exp(high / (double)count);
 }
 
-/* Returns the ratio of a row's bytes to its peak requested memory.  Returns a negative value if either is not known. */
+/* Returns the ratio of a figure in bytes to the peak requested memory, or a negative value if either is unknown. */
 static double over_requested(const struct row *row, enum result_figure figure) {
     if (!row->median.has[figure] || row->median.value[FIGURE_REQUESTED] == 0)
         return -1;
     return (double)row->median.value[figure] / (double)row->median.value[FIGURE_REQUESTED];
 }
 
-static void set_standing(const struct results *results, size_t configuration,
-                         struct standing *out) {
+static void set_summary(const struct results *results, size_t configuration, struct summary *out) {
     double logs = 0, kept = 0, iterations = 0;
     size_t with_peak = 0, with_steady = 0;
 
-    *out = (struct standing){.name = result_name(find_result_row(results, 0, configuration)),
-                             .configuration = results->configurations[configuration],
-                             .is_complete = 1};
+    *out = (struct summary){.name = result_name(find_result_row(results, 0, configuration)),
+                            .configuration = results->configurations[configuration],
+                            .is_complete = 1};
     for (size_t t = 0; t < results->trace_count; t++) {
         const struct row *row = find_result_row(results, t, configuration);
         double reserved = over_requested(row, FIGURE_RESERVED);
@@ -97,19 +96,17 @@ static void set_standing(const struct results *results, size_t configuration,
         set_geometric_mean(results, configuration, (enum result_figure)figure, out);
 }
 
-/* Returns 1 if a program can use the configuration, and if the configuration ran on all traces without a failure;
- * else 0. */
-static int is_complete_and_usable(const struct standing *standing) {
-    return standing->is_complete && !standing->configuration->unusable;
+/* Returns 1 if a program can use the configuration, and it ran on all traces without a failure; else 0. */
+static int is_complete_and_usable(const struct summary *summary) {
+    return summary->is_complete && !summary->configuration->unusable;
 }
 
 #define EACH_STANDING(s, findings)                                                                 \
-    struct standing *s = (findings)->standings;                                                    \
-    s < (findings)->standings + (findings)->count;                                                 \
+    struct summary *s = (findings)->summaries;                                                     \
+    s < (findings)->summaries + (findings)->count;                                                 \
     s++
 
-/* Sets the mark on all usable configurations for which the figure is known.  Sets no mark if there are fewer than
- * two. */
+/* Marks all usable configurations for which the figure is known, if there are at least two. */
 static void mark_choices(struct findings *findings, enum mark mark, enum result_figure figure) {
     size_t count = 0;
 
@@ -119,10 +116,10 @@ static void mark_choices(struct findings *findings, enum mark mark, enum result_
         s->marks[mark] &= count > 1;
 }
 
-/* Returns the marked configuration with the smallest known value of the figure.  Returns NULL if there is none. */
-static struct standing *least_marked(const struct findings *findings, enum mark mark,
-                                     enum result_figure figure) {
-    struct standing *least = NULL;
+/* Returns the marked configuration with the smallest known value of the figure, or NULL if there is none. */
+static struct summary *least_marked(const struct findings *findings, enum mark mark,
+                                    enum result_figure figure) {
+    struct summary *least = NULL;
 
     for (EACH_STANDING(s, findings))
         if (s->marks[mark] && s->mean[figure] > 0 &&
@@ -131,10 +128,9 @@ static struct standing *least_marked(const struct findings *findings, enum mark 
     return least;
 }
 
-/* Removes the mark from all configurations except the one with the smallest value of the figure and those that tie
- * with it.  Does nothing if the figure is known for no configuration. */
+/* Leaves the mark only on the configuration with the smallest value of the figure, and on those that tie with it. */
 static void keep_least(struct findings *findings, enum mark mark, enum result_figure figure) {
-    const struct standing *least = least_marked(findings, mark, figure);
+    const struct summary *least = least_marked(findings, mark, figure);
 
     for (EACH_STANDING(s, findings))
         if (least)
@@ -162,27 +158,27 @@ static void mark_all(struct findings *findings) {
     mark_smallest(findings);
 }
 
-static const struct standing *find_standing(const struct findings *findings, const char *name) {
+static const struct summary *find_summary(const struct findings *findings, const char *name) {
     for (size_t i = 0; i < findings->count; i++)
-        if (strcmp(findings->standings[i].name, name) == 0 && findings->standings[i].is_complete)
-            return &findings->standings[i];
+        if (strcmp(findings->summaries[i].name, name) == 0 && findings->summaries[i].is_complete)
+            return &findings->summaries[i];
     return NULL;
 }
 
 static void find_references(struct findings *findings) {
-    findings->weir_standing = find_standing(findings, "mapped");
-    findings->driver = find_standing(findings, "driver-keep");
+    findings->weir_summary = find_summary(findings, "mapped");
+    findings->driver = find_summary(findings, "driver-keep");
     if (!findings->driver)
-        findings->driver = find_standing(findings, "driver");
-    for (size_t i = 0; i < findings->count && !findings->weir_standing; i++)
-        if (is_complete_and_usable(&findings->standings[i]) &&
-            !configuration_is_driver(findings->standings[i].configuration))
-            findings->weir_standing = &findings->standings[i];
+        findings->driver = find_summary(findings, "driver");
+    for (size_t i = 0; i < findings->count && !findings->weir_summary; i++)
+        if (is_complete_and_usable(&findings->summaries[i]) &&
+            !configuration_is_driver(findings->summaries[i].configuration))
+            findings->weir_summary = &findings->summaries[i];
 }
 
 /* ---- sentences ---- */
 
-/* Appends text to the current sentence, and cuts it off if it is too long. */
+/* Appends text to the current sentence, as much as fits. */
 static void append_finding(struct findings *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -230,18 +226,18 @@ static void add_marked(struct findings *findings, enum mark mark) {
 }
 
 /* Appends a text such as "8.1 ms with mapped, as long as 20 steady iterations". */
-static void add_warm_up(struct findings *findings, const struct standing *standing) {
-    append_finding(findings, "%s ms with %s", MS(standing->mean[FIGURE_WARM_UP]), standing->name);
-    if (standing->warm_up_iterations > 0)
+static void add_warm_up(struct findings *findings, const struct summary *summary) {
+    append_finding(findings, "%s ms with %s", MS(summary->mean[FIGURE_WARM_UP]), summary->name);
+    if (summary->warm_up_iterations > 0)
         append_finding(findings, ", as long as %.*f steady iterations",
-                       standing->warm_up_iterations < 9.5 ? 1 : 0, standing->warm_up_iterations);
+                       summary->warm_up_iterations < 9.5 ? 1 : 0, summary->warm_up_iterations);
 }
 
 static void add_warm_up_sentence(struct findings *findings) {
-    const struct standing *pool = find_standing(findings, "pool"),
-                          *ready = find_standing(findings, "pool-prealloc");
-    const struct standing *least = least_marked(findings, MARK_WARM_UP, FIGURE_WARM_UP);
-    const struct standing *usual = findings->weir_standing, *driver = findings->driver;
+    const struct summary *pool = find_summary(findings, "pool"),
+                         *ready = find_summary(findings, "pool-prealloc");
+    const struct summary *least = least_marked(findings, MARK_WARM_UP, FIGURE_WARM_UP);
+    const struct summary *usual = findings->weir_summary, *driver = findings->driver;
 
     if (!least)
         return;
@@ -270,23 +266,22 @@ static void add_warm_up_sentence(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* Appends the ratio of the figure to the driver's figure.  Appends nothing if the driver is among the fastest
- * configurations. */
-static void add_against_driver(struct findings *findings, const struct standing *standing,
+/* Appends the ratio of the figure to the driver's figure, unless the driver is among the fastest configurations. */
+static void add_against_driver(struct findings *findings, const struct summary *summary,
                                enum result_figure figure) {
-    const struct standing *driver = findings->driver;
+    const struct summary *driver = findings->driver;
 
     if (!driver || driver->marks[MARK_FASTEST] || driver->mean[figure] <= 0)
         return;
     append_finding(findings, ", ");
-    add_ratio(findings, standing->mean[figure] / driver->mean[figure]);
+    add_ratio(findings, summary->mean[figure] / driver->mean[figure]);
     append_finding(findings, " that of %s%s", driver->name,
-                   standing->is_warm_up_endless || driver->is_warm_up_endless ? " (not settled)"
-                                                                              : "");
+                   summary->is_warm_up_endless || driver->is_warm_up_endless ? " (not settled)"
+                                                                             : "");
 }
 
 static void add_fastest_sentence(struct findings *findings) {
-    const struct standing *fastest = least_marked(findings, MARK_FASTEST, FIGURE_STEADY_MEAN);
+    const struct summary *fastest = least_marked(findings, MARK_FASTEST, FIGURE_STEADY_MEAN);
     int any_settled = 0;
 
     if (!fastest)
@@ -309,7 +304,7 @@ static void add_fastest_sentence(struct findings *findings) {
 }
 
 static void add_smallest_sentence(struct findings *findings) {
-    const struct standing *smallest = least_marked(findings, MARK_SMALLEST, FIGURE_RESERVED);
+    const struct summary *smallest = least_marked(findings, MARK_SMALLEST, FIGURE_RESERVED);
 
     if (!smallest)
         return;
@@ -327,7 +322,7 @@ static void add_smallest_sentence(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* The figures in which weir's default is compared with the driver, and their names in sentences. */
+/* The figures in which weir's default configuration is compared with the driver's, and their names in sentences. */
 static const struct {
     enum result_figure figure;
     const char *what;
@@ -335,8 +330,8 @@ static const struct {
                 {FIGURE_STEADY_WORST, "worst iteration"}, {FIGURE_WARM_UP, "warm-up"},
                 {FIGURE_RESERVED, "reserved memory"},     {FIGURE_KEPT, "kept memory"}};
 
-/* Returns the row with the smallest value of the figure on a trace, among the rows of the driver's configurations.
- * Returns NULL if no such row has the figure. */
+/* Returns the row with the smallest value of the figure among the driver's configurations on a trace, or NULL if there
+ * is none. */
 static const struct row *best_driver(const struct results *results, size_t trace,
                                      enum result_figure figure) {
     const struct row *best = NULL;
@@ -352,8 +347,8 @@ static const struct row *best_driver(const struct results *results, size_t trace
     return best;
 }
 
-/* Returns 1 if the figure of `a' is surely larger than that of `b', else 0: the range of `a' must begin above the
- * end of the range of `b'.  Memory must also differ by 1% of the requested memory. */
+/* Returns 1 if the figure of `a' is larger than that of `b' and their ranges do not overlap; amounts of memory must
+ * also differ by 1% of the requested memory.  Otherwise returns 0. */
 static int is_worse(const struct row *a, const struct row *b, enum result_figure figure) {
     int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
     uint64_t requested = a->median.value[FIGURE_REQUESTED];
@@ -363,12 +358,12 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
                : a->low.value[figure] > b->high.value[figure];
 }
 
-/* Checks whether weir's default is worse than the driver in a figure.  If so, appends the name of the figure, the
- * number of traces on which it is worse, and the largest ratio.  Returns 1 if the default is worse, 0 if not. */
+/* If weir's default configuration is worse than the driver's in a figure, appends the figure's name, on how many
+ * traces, and the largest ratio, and returns 1.  Otherwise returns 0. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;
-    size_t usual = (size_t)(findings->weir_standing - findings->standings), count = 0;
+    size_t usual = (size_t)(findings->weir_summary - findings->summaries), count = 0;
     const struct row *worst = NULL, *worst_driver = NULL;
     double most = 0;
 
@@ -411,26 +406,24 @@ static int add_worse(struct findings *findings, const struct results *results, s
 static void add_losses_sentence(struct findings *findings, const struct results *results) {
     int any = 0;
 
-    if (!findings->weir_standing || !findings->driver ||
-        configuration_is_driver(findings->weir_standing->configuration))
+    if (!findings->weir_summary || !findings->driver ||
+        configuration_is_driver(findings->weir_summary->configuration))
         return;
-    append_finding(findings, "%s%s is worse than the driver in ", findings->weir_standing->name,
-                   strcmp(findings->weir_standing->name, "mapped") == 0 ? ", weir's default," : "");
+    append_finding(findings, "%s%s is worse than the driver in ", findings->weir_summary->name,
+                   strcmp(findings->weir_summary->name, "mapped") == 0 ? ", weir's default," : "");
     for (size_t i = 0; i < sizeof measures / sizeof measures[0]; i++)
         any |= add_worse(findings, results, i, !any);
     append_finding(findings, any ? "." : "no figure.");
     end_sentence(findings);
 }
 
-/* Returns 1 if a trace was replayed but no row has a steady time, because the trace has fewer than two iterations;
- * else 0. */
+/* Returns 1 if a replayed trace has no steady time, because it has fewer than two iterations; else 0. */
 static int is_untimed(const struct results *results, size_t trace) {
     return is_figure_known(results, trace, FIGURE_CREATION) &&
            !is_figure_known(results, trace, FIGURE_STEADY_MEAN);
 }
 
-/* Adds warnings: a sentence that names the traces without a steady time, and a sentence if each row has only one
- * run. */
+/* Adds warnings about traces without a steady time, and about results from only one run. */
 static void add_doubt_sentences(struct findings *findings, const struct results *results) {
     size_t untimed = 0;
 
@@ -442,8 +435,8 @@ static void add_doubt_sentences(struct findings *findings, const struct results 
         append_finding(findings, ": fewer than 2 iterations.");
     end_sentence(findings);
     if (results->repeat == 1)
-        append_finding(
-            findings, "One run of each: a time may be 10%% off, and --repeat 5 shows by how much.");
+        append_finding(findings, "Each configuration ran once. Times may differ by 10%% between "
+                                 "runs: --repeat 5 shows by how much.");
     end_sentence(findings);
 }
 
@@ -451,8 +444,8 @@ int findings_make(const struct results *results, struct findings *findings) {
     size_t made = result_runs(results, 0), planned = result_planned(results);
 
     *findings = (struct findings){
-        .standings = calloc(results->configuration_count, sizeof *findings->standings)};
-    if (!findings->standings)
+        .summaries = calloc(results->configuration_count, sizeof *findings->summaries)};
+    if (!findings->summaries)
         return 0;
     if (made < planned) {
         append_finding(findings, "Interrupted: %zu of %zu runs were made, so nothing is compared.",
@@ -462,7 +455,7 @@ int findings_make(const struct results *results, struct findings *findings) {
     }
     findings->count = results->configuration_count;
     for (size_t i = 0; i < findings->count; i++)
-        set_standing(results, i, &findings->standings[i]);
+        set_summary(results, i, &findings->summaries[i]);
     find_references(findings);
     mark_all(findings);
     if (findings->count > 1) {
@@ -476,7 +469,7 @@ int findings_make(const struct results *results, struct findings *findings) {
 }
 
 void findings_free(struct findings *findings) {
-    free(findings->standings);
+    free(findings->summaries);
 }
 
 /* ---- JSON ---- */
@@ -494,16 +487,16 @@ static json_t *known_or_null(double value, int known) {
     return known ? jsonfile_rounded(value, 10000.0) : json_null();
 }
 
-/* Returns the ratio of a figure to the figure of the standing `to', as JSON.  Returns JSON null if either figure is
- * not known. */
-static json_t *ratio_json(const struct standing *standing, const double *of,
-                          enum result_figure figure, const struct standing *to) {
-    int known = to && to->mean[figure] > 0 && standing->mean[figure] > 0;
+/* Returns the ratio of a configuration's figure to that of the configuration `to' as JSON, or null if either is
+ * unknown. */
+static json_t *ratio_json(const struct summary *summary, const double *of,
+                          enum result_figure figure, const struct summary *to) {
+    int known = to && to->mean[figure] > 0 && summary->mean[figure] > 0;
 
     return known_or_null(known ? of[figure] / to->mean[figure] : 0, known);
 }
 
-static json_t *standing_json(const struct standing *s, const struct standing *to) {
+static json_t *summary_json(const struct summary *s, const struct summary *to) {
     return json_pack("{s:s,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "configuration", s->name,
                      "usable", !s->configuration->unusable, "complete", s->is_complete, "time",
                      ratio_json(s, s->mean, FIGURE_STEADY_MEAN, to), "time_low",
@@ -518,16 +511,15 @@ static json_t *standing_json(const struct standing *s, const struct standing *to
 }
 
 json_t *findings_json(const struct findings *findings) {
-    const struct standing *to =
-        findings->weir_standing ? findings->weir_standing : findings->driver;
-    json_t *sentences = json_array(), *standings = json_array();
+    const struct summary *to = findings->weir_summary ? findings->weir_summary : findings->driver;
+    json_t *sentences = json_array(), *summaries = json_array();
 
     for (size_t i = 0; i < findings->sentence_count; i++)
         json_array_append_new(sentences, json_string(findings->sentences[i]));
     for (size_t i = 0; i < findings->count; i++)
-        json_array_append_new(standings, standing_json(&findings->standings[i], to));
+        json_array_append_new(summaries, summary_json(&findings->summaries[i], to));
     return json_pack("{s:o,s:o,s:o,s:s?,s:o}", "sentences", sentences, "fastest",
                      marked_json(findings, MARK_FASTEST), "smallest",
                      marked_json(findings, MARK_SMALLEST), "reference", to ? to->name : NULL,
-                     "standings", standings);
+                     "standings", summaries);
 }

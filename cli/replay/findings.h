@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* findings.h: compares configurations over all traces, in numbers and in sentences.  The functions depend only on
- * the rows of the results.
+/* findings.h: compares configurations over all traces, in numbers and in sentences.  The functions depend only on the
+ * rows of the results.
  *
- * A standing summarises one configuration.  Each of its figures is a geometric mean over the traces, of the rows
- * with GPU work if there are such rows.  A configuration is not compared if it did not run, or failed, on one of the
- * traces.  Two configurations tie in a figure if the ranges of the figure (result.h) overlap.
+ * A figure of a configuration is the geometric mean over the traces; the figures are those with GPU work, if there are
+ * any.  A configuration is not compared if it did not run, or failed, on one of the traces.  Two configurations tie in
+ * a figure if its ranges (result.h) overlap.
  *
- * This file must not know the device or how figures were measured.
+ * This file must not depend on the device, or on how figures were measured.
  */
 #ifndef WEIR_CLI_FINDINGS_H
 #define WEIR_CLI_FINDINGS_H
@@ -15,37 +15,34 @@
 
 #include "cli/replay/result.h"
 
-/* The marks for the best configurations.  Only configurations that a program can use get a mark.  The best of them
- * has the mark, and so do all configurations that tie with it. */
+/* The marks for the best configuration and those that tie with it.  Configurations that a program cannot use get no
+ * mark. */
 enum mark { MARK_FASTEST, MARK_SMALLEST, MARK_WARM_UP, MARKS };
 
-/* The figures of one configuration.  A figure of 0 or less is not known. */
-struct standing {
+/* The figures of one configuration over all traces.  A figure of 0 or less is not known. */
+struct summary {
     const char *name;
     const struct configuration *configuration;
     int is_complete; /* set if the configuration has figures for all traces */
-    /* Set if the warm-up did not end on some trace.  The second half of its iterations then counts as steady. */
+    /* Set if the warm-up did not end on some trace; the second half of the iterations is then taken as steady. */
     int is_warm_up_endless;
     double mean[FIGURES], low[FIGURES], high[FIGURES];
-    /* Ratios to the peak requested memory; `kept' is the arithmetic mean over the traces. */
+    /* Ratios to the peak requested memory; `kept' is an arithmetic mean, since it may be 0 on a trace. */
     double reserved, kept;
-    /* The length of the warm-up in steady iterations, over the traces where both are known. */
-    double warm_up_iterations;
+    double warm_up_iterations; /* the time of the warm-up, divided by that of a steady iteration */
     unsigned char marks[MARKS];
 };
 
 enum { FINDINGS_SENTENCES = 6, FINDINGS_SENTENCE_BYTES = 1024 };
 
 struct findings {
-    /* An array with one standing for each configuration.  It is empty after an interrupt, because results are then
-     * incomplete. */
-    struct standing *standings;
+    /* A summary for each configuration.  Empty after an interrupt, because results are then incomplete. */
+    struct summary *summaries;
     size_t count;
-    /* The standing of weir's default.  If the default did not run, the standing of weir's first configuration; NULL
-     * if no configuration of weir ran. */
-    const struct standing *weir_standing;
-    /* The standing of CUDA's pool: driver-keep if it ran, else driver.  NULL if neither ran. */
-    const struct standing *driver;
+    /* The summary of weir's default configuration, else of weir's first configuration that ran, else NULL. */
+    const struct summary *weir_summary;
+    /* The summary of the configuration driver-keep (CUDA's pool) if it ran, else of `driver', else NULL. */
+    const struct summary *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;
 };

@@ -21,8 +21,8 @@ static const enum kind kinds[FIGURES] = {
 #undef RESULT_FIGURE
 };
 
-/* How much a figure may differ in another run, for each kind of figure, in percent and in nanoseconds.  Used to
- * estimate the range if there is only one run. */
+/* An estimate of how much a figure of each kind differs between runs, in percent and in nanoseconds; used if there is
+ * only one run. */
 static const struct {
     unsigned percent, ns;
 } doubts[] = {[KIND_TIME] = {10, 2000},
@@ -54,7 +54,7 @@ uint64_t result_median(uint64_t *values, size_t count) {
 
 /* ---- steady state ---- */
 
-enum { LEAST_STEADY = 3, LEAST_STEADY_PART = 4, SLACK_NS = 10000 };
+enum { MIN_STEADY = 3, MIN_STEADY_PART = 4, SLACK_NS = 10000 };
 
 size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
                       int modelled) {
@@ -78,7 +78,7 @@ size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t
 int result_has_steady_end(size_t warm_up, size_t count) {
     size_t follow = count - warm_up;
 
-    return follow >= LEAST_STEADY && follow >= count / LEAST_STEADY_PART;
+    return follow >= MIN_STEADY && follow >= count / MIN_STEADY_PART;
 }
 
 static uint64_t number_at(const json_t *array, size_t i) {
@@ -89,8 +89,8 @@ static void set_in(json_t *run, enum result_figure figure, uint64_t value) {
     json_object_set_new(run, result_keys[figure], jsonfile_integer(value));
 }
 
-/* Sets a figure to the mean of a column of the iterations, from iteration `from' on.  Does nothing if the run has no
- * such column. */
+/* Sets a figure of a run to the mean of the iterations' values `key' from iteration `from' on.  Does nothing if the run
+ * has no such values. */
 static void set_column_mean(json_t *run, const char *key, size_t from, enum result_figure figure) {
     const json_t *column = json_object_get(json_object_get(run, "iterations"), key);
     size_t count = json_array_size(column);
@@ -108,7 +108,7 @@ int result_set_steady(json_t *run, size_t from) {
     uint64_t *values, worst = 0;
 
     set_in(run, FIGURE_STEADY_FROM, from);
-    /* The first iteration is never steady, so at least two are needed. */
+    /* The first iteration is never steady. */
     if (count < 2 || from >= count)
         return 1;
     values = calloc(count - from, sizeof *values);
@@ -127,7 +127,8 @@ int result_set_steady(json_t *run, size_t from) {
     return 1;
 }
 
-/* Returns the number of the first steady iteration, which is common to all rows of a trace with or without GPU work. */
+/* Returns the number of the first steady iteration of a trace, which is common to all its rows with (or without) GPU
+ * work. */
 static size_t first_steady(const struct results *results, size_t trace, int busy) {
     size_t from = 0, count = 0, settled = 0;
 
@@ -168,8 +169,7 @@ int result_align(struct results *results) {
 
 /* ---- rows ---- */
 
-/* Sets the median and the range of one figure of a row, from the runs that have the figure.  `values' has room for a
- * value of each run. */
+/* Sets the median and the range of one figure of a row.  `values' is a buffer with room for a value of each run. */
 static void set_figure(struct row *row, enum result_figure figure, uint64_t *values) {
     size_t count = 0, i;
     const json_t *run;
@@ -184,7 +184,7 @@ static void set_figure(struct row *row, enum result_figure figure, uint64_t *val
     row->median.has[figure] = row->low.has[figure] = row->high.has[figure] = count > 0;
     if (count == 0)
         return;
-    median = result_median(values, count); /* result_median() has sorted the values */
+    median = result_median(values, count); /* which sorts the values */
     row->median.value[figure] = median;
     row->low.value[figure] = values[0];
     row->high.value[figure] = values[count - 1];
@@ -250,12 +250,12 @@ struct row *result_at(const struct results *results, size_t trace, size_t config
                           (busy != 0)];
 }
 
-/* The columns of the table in which the best rows are marked.  The smallest value is the best. */
+/* The columns of the table in which the rows with the smallest values are marked. */
 static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE_STEADY_MEAN,
                                             FIGURE_RESERVED, FIGURE_STEADY_MAKESPAN};
 
-/* Returns 1 if the row takes part in the comparison of a column, else 0.  Reserved memory is compared only if the
- * peak requested memory is not 0. */
+/* Returns 1 if the row is compared with others in a column of the table, else 0.  Reserved memory is compared only if
+ * the peak requested memory is not 0. */
 static int is_row_compared(const struct row *row, enum result_figure figure) {
     return result_is_comparable(row) && !row->configuration->unusable && row->median.has[figure] &&
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);

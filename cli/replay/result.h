@@ -2,10 +2,10 @@
 /* result.h: the results of replays.  The table, the JSON and the findings are all made from one struct.
  *
  * A run is one child process; its result is a JSON object (child.c).  A row belongs to one configuration on one
- * trace, either with or without GPU work.  The figures of a row are medians over its runs.  The name of a figure is
- * its key in the JSON, and its name in the manual.
+ * trace, either with or without GPU work.  The figures of a row are medians over its runs.  weir-json(7) describes each
+ * figure under its key.
  *
- * This file must not know how a figure is measured or shown.
+ * This file must not depend on how a figure is measured or shown.
  */
 #ifndef WEIR_CLI_RESULT_H
 #define WEIR_CLI_RESULT_H
@@ -16,8 +16,7 @@
 
 #include "cli/replay/configuration.h"
 
-/* The figures: the name in C, the key in the JSON, and the kind.  The kind decides how much the figure may differ
- * between two runs. */
+/* The figures: the name in C, the key in the JSON, and the kind, which decides how much two runs may differ. */
 #define RESULT_FIGURES(X)                                                                          \
     X(CREATION, "creation_ns", TIME)                                                               \
     X(FIRST, "first_ns", TIME)                                                                     \
@@ -48,7 +47,7 @@
     X(STEADY_DRIVER, "steady_driver_ns", TIME)                                                     \
     X(RSS, "peak_rss_bytes", BYTES)
 
-/* The number of equal parts into which a trace is divided, for memory over time. */
+/* The number of points of the curve of memory over time. */
 enum { RESULT_POINTS = 200 };
 
 enum result_figure {
@@ -64,44 +63,41 @@ struct result_figures {
 };
 
 struct iteration {
-    uint64_t alloc_ns;    /* the time that the allocations, frees and uses took */
+    uint64_t alloc_ns;    /* the host time of all allocations, frees and uses */
     uint64_t driver_ns;   /* the part of alloc_ns that is virtual time, on the device model */
-    uint64_t makespan_ns; /* the makespan in a replay with GPU work (busy.h) */
-    uint64_t growths;     /* the number of times that the reserved memory rose */
-    /* The number of times that reserved memory was returned to the device, or moved. */
-    uint64_t trims;
+    /* In a replay with GPU work: the time until the device has completed all work (busy.h). */
+    uint64_t makespan_ns;
+    uint64_t growths;       /* how often the reserved memory rose */
+    uint64_t trims;         /* how often reserved memory was returned to the device or moved */
     uint64_t reserved_high; /* the peak reserved memory in the iteration, or 0 if it is not known */
     uint64_t reserved_end;  /* the reserved memory at the end of the iteration */
 };
 
+/* The results of one configuration on one trace, with or without GPU work. */
 struct row {
-    size_t trace; /* the index of the trace in the list of traces */
+    size_t trace; /* an index of results.traces */
     const struct configuration *configuration;
-    /* The duration of GPU work as a factor of the times in the trace, or 0 without GPU work. */
-    double busy;
-    /* The smallest limit that is enough for the trace, or 0 if the configuration does not need one. */
+    double busy; /* GPU work as a factor of the times in the trace, or 0 without GPU work */
+    /* The smallest limit for the trace, if the configuration runs with this limit, else 0. */
     uint64_t limit;
     json_t *runs;       /* a JSON array of the runs that have figures */
-    json_t *timeline;   /* the part of the time line that belongs to this row, or NULL */
-    size_t failed_runs; /* the number of runs that failed and have no figures */
-    char *error;        /* the reason why the first of these runs failed, or NULL */
-    /* The median, the minimum and the maximum of each figure over the runs.  If there is only one run, `low' and
-     * `high' are estimates. */
+    json_t *timeline;   /* events for the file of --trace-events, or NULL */
+    size_t failed_runs; /* the number of runs without figures */
+    char *error;        /* the reason why the first run failed, or NULL */
+    /* The median, the minimum and the maximum over the runs.  With only one run, `low' and `high' are estimates. */
     struct result_figures median, low, high;
     int settled; /* set if the warm-up ended in every run */
-    /* Set for each figure in which no usable row of the trace is better. */
-    unsigned char best[FIGURES];
+    unsigned char best[FIGURES]; /* set for the figures in which no row of this trace is better */
 };
 
 struct results {
-    const char **traces; /* the names of all traces */
+    const char **traces; /* names */
     size_t trace_count;
     const struct configuration **configurations;
     size_t configuration_count;
     uint64_t repeat; /* the number of runs of each row */
-    /* The factor of GPU work, or 0; if it is not 0, each trace and configuration has a second row with GPU work. */
-    double busy;
-    /* The rows, sorted by trace and then by configuration.  A row with GPU work follows the row without GPU work. */
+    double busy;     /* GPU work as a factor of the times in the trace, or 0 without GPU work */
+    /* Sorted by trace, then by configuration.  If `busy' is not 0, a second row with GPU work follows each row. */
     struct row *rows;
     size_t row_count;
 };
@@ -110,42 +106,37 @@ extern const char *const result_keys[FIGURES];
 
 void result_set(struct result_figures *figures, enum result_figure figure, uint64_t value);
 
-/* Returns the median of the values.  If their number is even, returns the mean of the middle two.  Returns 0 if
- * there are no values.  Sorts `values'. */
+/* Sorts the values and returns their median: the mean of the middle two if `count' is even, 0 if there are none. */
 uint64_t result_median(uint64_t *values, size_t count);
 
-/* Returns the number of iterations that belong to the warm-up.  `reserved' is the reserved memory before the first
- * iteration.  The warm-up ends with the last iteration that sets a new peak of reserved memory, or that is slow.
- * Slow means over 1.25 times as long as every iteration in the second half.  On the device model, only virtual time
- * counts, so that the result is equal in every run.  Trims, moves and growths below the peak do not count, because
- * steady iterations of any engine repeat them. */
+/* Returns the number of iterations of the warm-up.  It ends with the last iteration in which the reserved memory rises
+ * above its peak, or which takes over 1.25 times as long as every iteration in the second half.  `reserved' is the
+ * reserved memory before the first iteration.  `modelled' is set on the device model; the function then compares
+ * virtual times, so the result is equal in every run. */
 size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
                       int modelled);
-/* Returns 1 if enough iterations follow the warm-up, else 0.  Enough means at least 3 iterations, and at least a
- * quarter of all iterations. */
+/* Returns 1 if at least 3 iterations, and at least a quarter of all iterations, follow the warm-up; else 0. */
 int result_has_steady_end(size_t warm_up, size_t count);
-/* Sets the figures of a run's steady iterations, which begin with iteration `from'.  Returns 1 on success, 0 if
- * there is no host memory. */
-int result_set_steady(json_t *run, size_t from);
-/* Sets the figures of the steady iterations of all runs.  All rows of a trace, with and without GPU work, use the
- * iterations after one common number as their steady iterations.  This number is the longest warm-up of all runs
- * whose warm-up ended.  If no warm-up ended, the second half of the iterations is steady.  Returns 1 on success, 0
+/* Sets those figures of a run that come from its steady iterations: from iteration `from' on.  Returns 1 on success, 0
  * if there is no host memory. */
+int result_set_steady(json_t *run, size_t from);
+/* Sets the figures of all runs that come from steady iterations.  In all runs of a trace, the same iterations are
+ * steady: those after the longest warm-up of a run, or the second half if no warm-up has ended.  Returns 1 on success,
+ * 0 if there is no host memory. */
 int result_align(struct results *results);
 
-/* Computes the medians and ranges of a row, and `settled', from its runs. */
+/* Computes the figures of a row from its runs. */
 void result_row(struct row *row);
-/* Marks the best rows of each trace, for each column that at least two usable rows have.  A row is marked if its
- * range reaches down to the smallest value of the column.  Marks nothing after an interrupt. */
+/* Sets row.best for each column of the table that at least two rows of a trace have.  A row is among the best if the
+ * range of its figure contains the smallest value of the column.  Does nothing after an interrupt. */
 void result_mark(struct results *results);
 /* Returns the name of the row's configuration.  For `weir replay', returns the name of the engine. */
 const char *result_name(const struct row *row);
-/* Returns 1 if the figures of the row can be compared with other rows, else 0.  The row must have at least one run,
- * and no run and no request may have failed. */
+/* Returns 1 if the row can be compared with other rows, else 0: it has runs, and no run and no request has failed. */
 int result_is_comparable(const struct row *row);
-/* Returns the number of runs that were made.  If `with_figures' is set, does not count the runs that failed. */
+/* Returns the number of runs so far.  If `with_figures' is set, does not count runs that failed. */
 size_t result_runs(const struct results *results, int with_figures);
-/* Returns the number of runs that the user asked for.  After an interrupt, fewer runs were made. */
+/* Returns the number of runs that the command would make without an interrupt. */
 size_t result_planned(const struct results *results);
 /* Returns the row of a configuration on a trace, with GPU work if `busy' is set.  Returns NULL if there is no such
  * row. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* table.c: prints the results as a table of at most 120 columns.  Each trace has a block of rows.  Each
- * configuration has a row, followed by a second row if there is GPU work. */
-#include "cli/replay/contest.h"
+/* table.c: prints the results as tables of at most 120 columns, one for each trace.  Each configuration has a row, and
+ * a second row if there is GPU work. */
+#include "cli/replay/benchmark.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { WIDTH = 110 };
 
-/* The columns: the figure, how it is printed, the width, and the two lines of the heading. */
+/* A column: the figure, how it is printed, the width, and the two lines of the heading. */
 enum show { SHOW_MS, SHOW_COUNT, SHOW_RATIO };
 static const struct column {
     enum result_figure figure;
@@ -35,9 +35,9 @@ static const struct column {
 
 enum { COLUMNS = sizeof columns / sizeof columns[0] };
 
-static int is_column_shown(const struct contest *contest, const struct column *column) {
-    return column->figure == FIGURE_LONGEST           ? contest->pace > 0
-           : column->figure == FIGURE_STEADY_MAKESPAN ? contest->results.busy > 0
+static int is_column_shown(const struct benchmark *benchmark, const struct column *column) {
+    return column->figure == FIGURE_LONGEST           ? benchmark->pace > 0
+           : column->figure == FIGURE_STEADY_MAKESPAN ? benchmark->results.busy > 0
                                                       : 1;
 }
 
@@ -49,14 +49,13 @@ static struct spelled spell_cell(const struct row *row, const struct column *col
         return spell_ms((double)value);
     if (row->median.has[column->figure] && column->show == SHOW_COUNT)
         return spell_count(value);
-    /* If requests failed, the replay needed less memory, and its memory cannot be compared. */
+    /* If requests failed, the replay needed less memory than others. */
     if (row->median.has[column->figure] && requested && result_is_comparable(row))
         return spell_ratio((double)value / (double)requested);
     return (struct spelled){"-"};
 }
 
-/* Prints the marks that belong to the previous cell, and then this cell.  Returns the marks of this cell, which the
- * next call prints. */
+/* Prints the marks of the previous cell, and then this cell without its marks, which it returns for the next call. */
 static const char *print_cell(FILE *file, const struct row *row, const struct column *column,
                               const char *marks) {
     static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
@@ -67,7 +66,7 @@ static const char *print_cell(FILE *file, const struct row *row, const struct co
               [is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN]];
 }
 
-/* Prints the name of a row, such as "pool".  A row with GPU work has a name such as "  busy 1". */
+/* Prints the name of a row: "pool", for example, or "  busy 1" for its row with GPU work. */
 static void print_name(FILE *file, const struct row *row) {
     char factor[WEIR_SPELL_BYTES], text[WEIR_SPELL_BYTES + 16];
 
@@ -76,7 +75,7 @@ static void print_name(FILE *file, const struct row *row) {
     fprintf(file, "  %-16s", row->busy > 0 ? text : result_name(row));
 }
 
-static void print_row(FILE *file, const struct contest *contest, const struct row *row) {
+static void print_row(FILE *file, const struct benchmark *benchmark, const struct row *row) {
     const char *marks = "";
 
     print_name(file, row);
@@ -85,29 +84,29 @@ static void print_row(FILE *file, const struct contest *contest, const struct ro
         return;
     }
     for (size_t i = 0; i < COLUMNS; i++)
-        if (is_column_shown(contest, &columns[i]))
+        if (is_column_shown(benchmark, &columns[i]))
             marks = print_cell(file, row, &columns[i], marks);
     fputs(marks, file);
     if (row->failed_runs)
-        fprintf(file, "  %zu of %" PRIu64 " failed", row->failed_runs, contest->results.repeat);
+        fprintf(file, "  %zu of %" PRIu64 " failed", row->failed_runs, benchmark->results.repeat);
     if (row->median.value[FIGURE_FAILED])
         fprintf(file, "\n  %-16s %" PRIu64 " request%s failed", "",
                 row->median.value[FIGURE_FAILED], weir__plural(row->median.value[FIGURE_FAILED]));
     fputc('\n', file);
 }
 
-static void print_heads(FILE *file, const struct contest *contest) {
+static void print_heads(FILE *file, const struct benchmark *benchmark) {
     for (int line = 0; line < 2; line++) {
         fprintf(file, "  %-16s", line ? "configuration" : "");
         for (size_t i = 0; i < COLUMNS; i++)
-            if (is_column_shown(contest, &columns[i]))
+            if (is_column_shown(benchmark, &columns[i]))
                 fprintf(file, "  %*s", columns[i].width,
                         line ? columns[i].lower : columns[i].upper);
         fputc('\n', file);
     }
 }
 
-void table_trace(FILE *file, const struct tape_header *header) {
+void table_trace(FILE *file, const struct trace_header *header) {
     fprintf(file,
             "\n%s: %" PRIu64 " iteration%s, %s allocation%s, %" PRIu64
             " stream%s, peak requested memory %s\n",
@@ -116,34 +115,34 @@ void table_trace(FILE *file, const struct tape_header *header) {
             WEIR_SHOWN(header->live_peak_bytes));
 }
 
-void table_head(FILE *file, const struct contest *contest) {
-    fprintf(file, "weir %s on %s, driver %d.%d\n", weir_version(), contest->device,
-            contest->driver_version / 1000, contest->driver_version % 1000 / 10);
-    if (contest->modelled)
+void table_head(FILE *file, const struct benchmark *benchmark) {
+    fprintf(file, "weir %s on %s, driver %d.%d\n", weir_version(), benchmark->device,
+            benchmark->driver_version / 1000, benchmark->driver_version % 1000 / 10);
+    if (benchmark->modelled)
         fprintf(file, "profile of the model: %s\n", weir_cli_model_profile());
 }
 
-static int is_interrupted(const struct contest *contest) {
-    return result_runs(&contest->results, 0) < result_planned(&contest->results);
+static int is_interrupted(const struct benchmark *benchmark) {
+    return result_runs(&benchmark->results, 0) < result_planned(&benchmark->results);
 }
 
-static void print_notes(FILE *file, const struct contest *contest) {
-    if (contest->modelled)
+static void print_notes(FILE *file, const struct benchmark *benchmark) {
+    if (benchmark->modelled)
         fputs("device model: times are virtual driver time and real time spent in weir; no GPU "
               "was used\n",
               file);
-    if (contest->results.repeat > 1)
+    if (benchmark->results.repeat > 1)
         fprintf(file, "medians of %s%" PRIu64 " runs each, in fresh processes\n",
-                is_interrupted(contest) ? "at most " : "", contest->results.repeat);
-    if (contest->results.busy > 0)
+                is_interrupted(benchmark) ? "at most " : "", benchmark->results.repeat);
+    if (benchmark->results.busy > 0)
         fputs("busy rows: with GPU work; makespan: time on the device from the start of an "
               "iteration to the end of its work,\nwaits included\n",
               file);
-    if (contest->pace > 0) {
+    if (benchmark->pace > 0) {
         char factor[WEIR_SPELL_BYTES];
 
-        weir__factor_spell(contest->pace, factor, sizeof factor);
-        fprintf(file, "paced: %s times the trace's time passes between calls\n", factor);
+        weir__factor_spell(benchmark->pace, factor, sizeof factor);
+        fprintf(file, "paced: %s times the trace's time between calls\n", factor);
     }
 }
 
@@ -165,14 +164,14 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints the names of some configurations and then a note.  If `why' is not NULL, these are the configurations that
- * programs cannot use for this reason.  If `why' is NULL, these are the configurations of the driver. */
-static void print_note(FILE *file, const struct contest *contest, const char *why,
+/* Prints a note after the names of the configurations that a program cannot use because of `why', or, if `why' is NULL,
+ * of the driver's configurations. */
+static void print_note(FILE *file, const struct benchmark *benchmark, const char *why,
                        const char *note) {
     size_t count = 0;
 
-    for (size_t i = 0; i < contest->results.configuration_count; i++) {
-        const struct configuration *c = contest->results.configurations[i];
+    for (size_t i = 0; i < benchmark->results.configuration_count; i++) {
+        const struct configuration *c = benchmark->results.configurations[i];
 
         if (why ? c->unusable == why : configuration_is_driver(c))
             fprintf(file, "%s%s", count++ ? ", " : "", c->name);
@@ -181,18 +180,18 @@ static void print_note(FILE *file, const struct contest *contest, const char *wh
         fprintf(file, "%s%s\n", why ? " (no *): " : ": ", note);
 }
 
-/* Returns 1 if an earlier configuration in the list is unusable for an equal reason, else 0. */
-static int is_repeated(const struct contest *contest, size_t configuration) {
+/* Returns 1 if an earlier configuration in the list has the same value of `unusable', else 0. */
+static int is_repeated(const struct benchmark *benchmark, size_t configuration) {
     for (size_t i = 0; i < configuration; i++)
-        if (contest->results.configurations[i]->unusable ==
-            contest->results.configurations[configuration]->unusable)
+        if (benchmark->results.configurations[i]->unusable ==
+            benchmark->results.configurations[configuration]->unusable)
             return 1;
     return 0;
 }
 
-/* Prints the legend: the meaning of the marks, and notes on some rows. */
-static void print_legend(FILE *file, const struct contest *contest) {
-    const struct results *results = &contest->results;
+/* Prints what the marks mean, and notes on some rows. */
+static void print_legend(FILE *file, const struct benchmark *benchmark) {
+    const struct results *results = &benchmark->results;
     int any_unsettled = 0;
 
     for (size_t i = 0; i < results->row_count; i++)
@@ -201,40 +200,40 @@ static void print_legend(FILE *file, const struct contest *contest) {
     fputc('\n', file);
     if (any_unsettled)
         fputs("~ not settled: too few iterations follow the warm-up\n", file);
-    if (contest->results.configuration_count < 2 || is_interrupted(contest))
+    if (benchmark->results.configuration_count < 2 || is_interrupted(benchmark))
         return;
-    fputs("* the least of its column, and what ties with it\n", file);
-    print_note(file, contest, NULL, "CUDA's own pool (cudaMallocAsync)");
-    for (size_t i = 0; i < contest->results.configuration_count; i++) {
-        const char *why = contest->results.configurations[i]->unusable;
+    fputs("* the smallest value of its column, and values that tie with it\n", file);
+    print_note(file, benchmark, NULL, "CUDA's own pool (cudaMallocAsync)");
+    for (size_t i = 0; i < benchmark->results.configuration_count; i++) {
+        const char *why = benchmark->results.configurations[i]->unusable;
 
-        if (why && !is_repeated(contest, i))
-            print_note(file, contest, why, why);
-        if (strcmp(contest->results.configurations[i]->name, "pool-prealloc") == 0)
+        if (why && !is_repeated(benchmark, i))
+            print_note(file, benchmark, why, why);
+        if (strcmp(benchmark->results.configurations[i]->name, "pool-prealloc") == 0)
             fputs("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: 0 is pool, N is pool-prealloc, -1 is "
                   "pool-prealloc-75\n",
                   file);
     }
-    if (contest->trace_count > 1 || contest->results.busy > 0)
-        fprintf(file, "below:%s%s\n", contest->results.busy > 0 ? " with GPU work" : "",
-                contest->trace_count == 1   ? ""
-                : contest->results.busy > 0 ? ", geometric means over the traces"
-                                            : " geometric means over the traces");
+    if (benchmark->trace_count > 1 || benchmark->results.busy > 0)
+        fprintf(file, "below:%s%s\n", benchmark->results.busy > 0 ? " with GPU work" : "",
+                benchmark->trace_count == 1   ? ""
+                : benchmark->results.busy > 0 ? ", geometric means over the traces"
+                                              : " geometric means over the traces");
 }
 
-void table_print(FILE *file, const struct contest *contest, const struct findings *findings) {
-    const struct results *results = &contest->results;
+void table_print(FILE *file, const struct benchmark *benchmark, const struct findings *findings) {
+    const struct results *results = &benchmark->results;
     size_t count = results->row_count / results->trace_count;
 
-    table_head(file, contest);
-    print_notes(file, contest);
-    for (size_t t = 0; t < contest->trace_count; t++) {
-        table_trace(file, &contest->traces[t].header);
-        print_heads(file, contest);
+    table_head(file, benchmark);
+    print_notes(file, benchmark);
+    for (size_t t = 0; t < benchmark->trace_count; t++) {
+        table_trace(file, &benchmark->traces[t].header);
+        print_heads(file, benchmark);
         for (size_t i = 0; i < count; i++)
-            print_row(file, contest, &results->rows[t * count + i]);
+            print_row(file, benchmark, &results->rows[t * count + i]);
     }
-    print_legend(file, contest);
+    print_legend(file, benchmark);
     for (size_t i = 0; i < findings->sentence_count; i++)
         print_wrapped(file, findings->sentences[i]);
 }

@@ -27,13 +27,13 @@ static int report_no_memory(void) {
 
 /* ------------------------------------------------------------------- reading ---- */
 
-/* Prints the reason `why' a report cannot show the file `from'.  Returns 0. */
+/* Prints that a report cannot show the file `from' because of `why'.  Returns 0. */
 static int report_unfit_file(const char *from, const char *why) {
     fprintf(stderr, "weir: %s: %s; " EXPECTED "\n", from, why);
     return 0;
 }
 
-/* Returns 1 if `array' is an array of objects that have a string at both keys, else 0. */
+/* Returns 1 if `array' is an array of objects in which both keys have strings, else 0. */
 static int have_strings(const json_t *array, const char *key, const char *other) {
     for (size_t i = 0; i < json_array_size(array); i++) {
         const json_t *element = json_array_get(array, i);
@@ -45,8 +45,7 @@ static int have_strings(const json_t *array, const char *key, const char *other)
     return json_is_array(array);
 }
 
-/* Returns the reason why the page cannot show an object of weir bench or weir replay, or NULL if it can.  Such an
- * object has the key `rows'. */
+/* Returns NULL if the page can show this output of weir bench or weir replay.  Otherwise returns the reason why not. */
 static const char *results_fault(const json_t *object) {
     if (json_integer_value(json_object_get(object, "schema")) != SCHEMA)
         return "its results have another schema than 2: make them again with this weir";
@@ -65,7 +64,7 @@ static const char *results_fault(const json_t *object) {
     return NULL;
 }
 
-/* Returns the reason why the page cannot show a document, or NULL if it can. */
+/* Returns NULL if the page can show a JSON document.  Otherwise returns the reason why not. */
 static const char *document_fault(const json_t *object) {
     if (json_object_get(object, "rows"))
         return results_fault(object);
@@ -82,8 +81,8 @@ static const char *document_fault(const json_t *object) {
     return "it is JSON, but not of weir";
 }
 
-/* Adds a document to the array `all'.  If `value' is an array, adds each document in it.  Returns 1 on success.  On
- * failure, prints a message and returns 0. */
+/* Appends a JSON document, or each document of an array, to the array `all'.  Returns 1 on success.  On failure, prints
+ * a message and returns 0. */
 static int add_documents(json_t *all, json_t *value, const char *from) {
     const char *fault = json_is_array(value) ? NULL : document_fault(value);
 
@@ -97,7 +96,7 @@ static int add_documents(json_t *all, json_t *value, const char *from) {
     return 1;
 }
 
-/* Skips white space.  Returns 1 if the file continues after it, 0 at the end of the file. */
+/* Skips white space.  Returns 1 if more text follows, 0 at the end of the file. */
 static int has_more_values(FILE *file) {
     int c;
 
@@ -165,8 +164,7 @@ json_t *report_read(const char *path) {
 
 /* ------------------------------------------------------------------- writing ---- */
 
-/* Writes JSON text, and escapes each "<".  Otherwise a text such as "</script>" in the JSON would end the script
- * element of the page. */
+/* Writes JSON text, and escapes each "<", because "</script>" in a string would end the script element of the page. */
 static int write_escaped_json(const char *text, size_t count, void *file) {
     for (size_t i = 0; i < count; i++)
         if (text[i] == '<')
@@ -176,8 +174,8 @@ static int write_escaped_json(const char *text, size_t count, void *file) {
     return ferror(file) ? -1 : 0;
 }
 
-/* Writes the page: page.html, with the JSON of all files in place of its line DATA.  Returns 1 on success, 0 if
- * there is no host memory or the write failed. */
+/* Writes page.html with the JSON of all files in place of its line DATA.  Returns 1 on success, 0 if there is no host
+ * memory or the write failed. */
 static int write_report_page(FILE *file, const void *files) {
     static const char place[] = "\nDATA\n";
     const char *at = strstr(report_page, place);
@@ -190,7 +188,7 @@ static int write_report_page(FILE *file, const void *files) {
     return !ferror(file);
 }
 
-/* Writes the page for all files, and replaces an old page as a whole.  Returns the exit code. */
+/* Writes the page, in place of an old page.  Returns the exit code. */
 static int write_page(const json_t *files, const char *page) {
     if (!output_replace(page, write_report_page, files))
         return 1;
@@ -198,8 +196,8 @@ static int write_page(const json_t *files, const char *page) {
     return 0;
 }
 
-/* Adds the documents of the file `from' to the JSON of the page.  Returns 1 on success.  On failure, prints a
- * message and returns 0. */
+/* Appends the JSON documents of the file `from' to the array `files' for the page.  Returns 1 on success.  On failure,
+ * prints a message and returns 0. */
 static int add_file(json_t *files, json_t *documents, const char *from) {
     json_t *file = json_pack("{s:o?, s:O}", "from", jsonfile_text(from), "documents", documents);
 
@@ -223,7 +221,7 @@ int report_of(json_t *document, const char *from, const char *page) {
 
 struct command {
     const char *page;
-    char **files; /* the files with results that the user named */
+    char **files; /* with results, from the command line */
     size_t count;
 };
 
@@ -260,8 +258,8 @@ static int outputs_differ_from_results(const struct command *command) {
     return 1;
 }
 
-/* Reads all files.  Does not stop at the first bad file, so that a message is printed for each of them.  Returns a
- * new reference, or NULL if a file is bad. */
+/* Reads all files, and returns the JSON for the page as a new reference.  Prints a message for each bad file, and then
+ * returns NULL. */
 static json_t *read_report_files(const struct command *command) {
     json_t *files = json_array();
     int good = files != NULL;

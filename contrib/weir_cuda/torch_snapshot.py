@@ -123,7 +123,7 @@ def convert(snapshot: Any, segments: bool, write: Callable[[str], object]) -> in
                 address += max(end(device, address, time, stream), 1)
                 count += 1
     if unknown:
-        write(f"# {unknown} frees left out: of no block that was seen\n")
+        write(f"# {unknown} frees left out: their blocks are unknown\n")
     if gone:
         write(f"# {gone} frees added: the address was handed out anew\n")
     return count

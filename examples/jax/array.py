@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A NumPy array of 1 MB on the GPU, doubled there, and back: doc/jax.md tells what that takes."""
+"""Copies a NumPy array of 1 MB to the GPU, doubles it there, and copies it back.  doc/jax.md shows its memory."""
 
 import jax
 import jax.numpy as jnp

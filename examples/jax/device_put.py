@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A NumPy array of 1 MB put on the GPU once and used there by a compiled function: doc/jax.md tells
-what that takes."""
+"""Copies a NumPy array of 1 MB to the GPU once, for a compiled function.  doc/jax.md shows its memory."""
 
 import jax
 import numpy

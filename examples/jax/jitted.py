@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A NumPy array of 1 MB given to a compiled function: doc/jax.md tells what that takes."""
+"""Passes a NumPy array of 1 MB to a compiled function.  doc/jax.md shows its memory."""
 
 import jax
 import numpy

@@ -7,17 +7,17 @@
 enum { MOST = 4 };
 
 /* configuration.c is not linked. */
-const struct allocator_kind raw_kind, public_kind;
+const struct allocator_kind driver_pool_kind, weir_kind;
 
 int configuration_is_driver(const struct configuration *configuration) {
-    return configuration->kind == &raw_kind;
+    return configuration->kind == &driver_pool_kind;
 }
 
 static const struct configuration kinds[] = {
-    {.name = "driver-keep", .kind = &raw_kind},
-    {.name = "mapped", .kind = &public_kind},
-    {.name = "pool", .kind = &public_kind},
-    {.name = "bfc-75", .kind = &public_kind, .unusable = "it is large"}};
+    {.name = "driver-keep", .kind = &driver_pool_kind},
+    {.name = "mapped", .kind = &weir_kind},
+    {.name = "pool", .kind = &weir_kind},
+    {.name = "bfc-75", .kind = &weir_kind, .unusable = "it is large"}};
 
 static const struct configuration *all[] = {&kinds[0], &kinds[1], &kinds[2], &kinds[3]};
 static const char *names[] = {"first", "second"};
@@ -89,9 +89,9 @@ static const char *marked(enum mark mark) {
 
     text[0] = '\0';
     for (size_t i = 0; i < findings.count; i++)
-        if (findings.standings[i].marks[mark])
+        if (findings.summaries[i].marks[mark])
             snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? " " : "",
-                     findings.standings[i].name);
+                     findings.summaries[i].name);
     return text;
 }
 
@@ -190,7 +190,7 @@ TEST(test_ties_are_ties) {
     ck_assert_int_eq(rows[2].best[FIGURE_STEADY_MEAN], 0);
     ck_assert_int_eq(rows[3].best[FIGURE_STEADY_MEAN], 0); /* unusable, only compared */
     ck_assert(has_sentence("driver-keep and mapped (a tie), 1.000 ms an iteration."));
-    ck_assert(has_sentence("One run of each"));
+    ck_assert(has_sentence("Each configuration ran once"));
     ck_assert(has_sentence("mapped, weir's default, is worse than the driver in no figure."));
 }
 
@@ -203,7 +203,7 @@ TEST(test_several_runs_have_their_own_range) {
     }
     complete_results();
     ck_assert_str_eq(marked(MARK_FASTEST), "driver-keep");
-    ck_assert(!has_sentence("One run of each"));
+    ck_assert(!has_sentence("Each configuration ran once"));
     ck_assert(has_sentence("mapped, weir's default, is worse than the driver in steady time"));
 }
 
@@ -228,9 +228,9 @@ TEST(test_a_failed_run_is_not_compared) {
         add_run(&rows[i], 1000000, 0, 1000000);
     json_object_set_new(json_array_get(rows[MOST + 1].runs, 0), "failed", json_integer(1));
     complete_results();
-    ck_assert_int_eq(findings.standings[1].is_complete, 0);
+    ck_assert_int_eq(findings.summaries[1].is_complete, 0);
     ck_assert_str_eq(marked(MARK_FASTEST), "driver-keep pool");
-    ck_assert_str_eq(findings.weir_standing->name, "pool");
+    ck_assert_str_eq(findings.weir_summary->name, "pool");
 }
 
 /* Sets a figure of the row's only run.  Deletes the figure if the value is below 0. */

@@ -13,7 +13,7 @@ static struct top top = {.programs = programs, .count = 1};
 static void fill_program(void) {
     memset(&program, 0, sizeof program);
     program.name.pid = 4711;
-    program.is_running = program.is_known = 1;
+    program.is_running = program.has_now = 1;
     top.now_ns = UINT64_C(100000000000);
 }
 
@@ -184,7 +184,7 @@ TEST(test_order) {
 
     memset(&other, 0, sizeof other);
     other.name.pid = 815;
-    other.is_running = other.is_known = other.has_before = 1;
+    other.is_running = other.has_now = other.has_before = 1;
     program.has_before = 1;
     top.programs = both;
     top.count = 2;
@@ -238,7 +238,7 @@ TEST(test_a_silent_program_is_shown_as_silent) {
     text = printed();
     ck_assert_ptr_nonnull(strstr(text, "    silent 7 s  "));
     free(text);
-    program.is_known = 0;
+    program.has_now = 0;
     program.fault = WEIR_SEGMENT_OTHER_VERSION;
     text = printed();
     ck_assert_ptr_nonnull(strstr(text, "4711 it is of another version of weir\n"));

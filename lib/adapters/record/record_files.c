@@ -201,7 +201,7 @@ static _Atomic uint64_t *add_unrecorded_process(int error) {
 
 /* Prints that this process is not recorded, because `weir record` had ended before the first request.  Returns NULL. */
 static void *report_recorder_ended(void) {
-    fprintf(stderr, "weir record: process %d runs on unrecorded: weir record has ended\n",
+    fprintf(stderr, "weir record: process %d is not recorded: weir record has ended\n",
             (int)getpid());
     return NULL;
 }
@@ -216,7 +216,7 @@ struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint6
     if (numbered != getpid())
         claim_number();
     if (!board) {
-        fprintf(stderr, "weir record: process %d runs on unrecorded: it cannot reach %s: %s\n",
+        fprintf(stderr, "weir record: process %d is not recorded: it cannot reach %s: %s\n",
                 (int)getpid(), folders[0], strerror(errno));
         return NULL;
     }

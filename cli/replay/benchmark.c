@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* contest.c: replays every trace on every configuration; see contest.h.
+/* benchmark.c: replays every trace on every configuration; see benchmark.h.
  *
- * For each trace, all configurations run one after another.  If the user wants several runs, this is repeated.  A
- * run may affect the device for the next run: the driver must clear pages, and clocks have risen.  Therefore each
- * repetition starts with another configuration, so that the predecessor of a configuration varies.  With --profile,
- * only the last run of a trace saves the profile, so that all runs start alike.
+ * For each trace, all configurations run one after another, as often as --repeat says.  A run affects the next run: the
+ * driver must clear pages, and clocks have risen.  Therefore each repetition starts with another configuration.  With
+ * --profile, only the last run of a trace saves the profile, so all runs read the same profile.
  */
-#include "cli/replay/contest.h"
+#include "cli/replay/benchmark.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -48,7 +47,7 @@ static void read_factor_flag(struct argp_state *state, const char *flag, const c
                    text);
 }
 
-#define FIELD(name) offsetof(struct contest, name)
+#define FIELD(name) offsetof(struct benchmark, name)
 
 static const struct weir_cli_flag flags[] = {
     {"repeat", 'r', "N", read_count_flag, FIELD(results.repeat),
@@ -70,31 +69,32 @@ static const struct weir_cli_flag flags[] = {
      "one more replay of each pair."},
     {0}};
 
-static error_t parse_contest_flag(int key, char *argument, struct argp_state *state) {
+static error_t parse_benchmark_flag(int key, char *argument, struct argp_state *state) {
     return weir_cli_read_flag(flags, key, argument, state);
 }
 
-const struct argp *contest_argp(void) {
-    static struct argp argp = {.parser = parse_contest_flag};
+const struct argp *benchmark_argp(void) {
+    static struct argp argp = {.parser = parse_benchmark_flag};
 
     argp.options = weir_cli_options(flags);
     return &argp;
 }
 
-void contest_init(struct contest *contest, int argc, char **argv) {
-    memset(contest, 0, sizeof *contest);
-    contest->results.repeat = 1;
-    contest->argc = argc;
-    contest->argv = argv;
+void benchmark_init(struct benchmark *benchmark, int argc, char **argv) {
+    memset(benchmark, 0, sizeof *benchmark);
+    benchmark->results.repeat = 1;
+    benchmark->argc = argc;
+    benchmark->argv = argv;
 }
 
-static void fail_to_add(struct contest *contest) {
+static void fail_to_add(struct benchmark *benchmark) {
     fputs("weir: out of memory\n", stderr);
-    contest->has_failed = 1;
+    benchmark->has_failed = 1;
 }
 
-void contest_add_configuration(struct contest *contest, const struct configuration *configuration) {
-    struct results *results = &contest->results;
+void benchmark_add_configuration(struct benchmark *benchmark,
+                                 const struct configuration *configuration) {
+    struct results *results = &benchmark->results;
     const struct configuration **list;
 
     for (size_t i = 0; i < results->configuration_count; i++)
@@ -102,7 +102,7 @@ void contest_add_configuration(struct contest *contest, const struct configurati
             return;
     list = reallocarray(results->configurations, results->configuration_count + 1, sizeof *list);
     if (!list) {
-        fail_to_add(contest);
+        fail_to_add(benchmark);
         return;
     }
     list[results->configuration_count++] = configuration;
@@ -111,24 +111,24 @@ void contest_add_configuration(struct contest *contest, const struct configurati
 
 /* ---- traces ---- */
 
-static void add_path(struct contest *contest, char *path) {
-    struct contest_trace *traces =
-        path ? reallocarray(contest->traces, contest->trace_count + 1, sizeof *traces) : NULL;
+static void add_path(struct benchmark *benchmark, char *path) {
+    struct benchmark_trace *traces =
+        path ? reallocarray(benchmark->traces, benchmark->trace_count + 1, sizeof *traces) : NULL;
 
     if (!traces) {
         free(path);
-        fail_to_add(contest);
+        fail_to_add(benchmark);
         return;
     }
-    contest->traces = traces;
-    traces[contest->trace_count++] = (struct contest_trace){.path = path, .tape_fd = -1};
+    benchmark->traces = traces;
+    traces[benchmark->trace_count++] = (struct benchmark_trace){.path = path, .trace_fd = -1};
 }
 
-void contest_add_trace(struct contest *contest, const char *argument) {
-    add_path(contest, shipped_resolve(argument));
+void benchmark_add_trace(struct benchmark *benchmark, const char *argument) {
+    add_path(benchmark, shipped_resolve(argument));
 }
 
-void contest_add_shipped(struct contest *contest) {
+void benchmark_add_shipped(struct benchmark *benchmark) {
     const char *folder = shipped_folder();
     size_t count;
     char **paths = shipped_list(&count);
@@ -136,51 +136,51 @@ void contest_add_shipped(struct contest *contest) {
     if (!paths) {
         fprintf(stderr, "weir: no traces %s%s: name some as arguments\n",
                 folder ? "in " : "are installed", folder ? folder : "");
-        contest->has_failed = 1;
+        benchmark->has_failed = 1;
     }
-    for (size_t i = 0; i < count && !contest->has_failed; i++)
-        add_path(contest, strdup(paths[i]));
+    for (size_t i = 0; i < count && !benchmark->has_failed; i++)
+        add_path(benchmark, strdup(paths[i]));
     shipped_free(paths, count);
 }
 
-void contest_report_no_trace(const char *path, const char *message) {
+void benchmark_report_no_trace(const char *path, const char *message) {
     fprintf(stderr, "weir: %s: %s\n", strcmp(path, "-") == 0 ? "stdin" : path, message);
     shipped_print_names(path);
 }
 
 /* If an earlier trace has the name of this trace, adds a number to the name: "gpt2-train (2)". */
-static void make_name_unique(struct contest *contest, size_t trace) {
-    char *name = contest->traces[trace].header.name, other[TAPE_NAME_BYTES];
+static void make_name_unique(struct benchmark *benchmark, size_t trace) {
+    char *name = benchmark->traces[trace].header.name, other[TRACE_NAME_BYTES];
     size_t same = 0, length = strlen(name), room = 24;
 
     for (size_t i = 0; i < trace; i++) {
-        tape_name(contest->traces[i].path, other);
+        name_of_trace(benchmark->traces[i].path, other);
         same += strcmp(name, other) == 0;
     }
-    length = length < TAPE_NAME_BYTES - room ? length : TAPE_NAME_BYTES - room;
+    length = length < TRACE_NAME_BYTES - room ? length : TRACE_NAME_BYTES - room;
     if (same)
         snprintf(name + length, room, " (%zu)", same + 1);
 }
 
-/* Reads all traces and makes their tapes.  Prints a message for each bad trace.  Returns 1 on success, 0 if a trace
- * is bad. */
-static int make_tapes(struct contest *contest) {
+/* Converts all traces to binary traces.  Prints a message for each bad trace.  Returns 1 on success, 0 if a trace is
+ * bad. */
+static int convert_traces(struct benchmark *benchmark) {
     char message[RUNNER_MESSAGE_BYTES];
     int good = 1;
 
-    for (size_t i = 0; i < contest->trace_count; i++) {
-        struct contest_trace *trace = &contest->traces[i];
+    for (size_t i = 0; i < benchmark->trace_count; i++) {
+        struct benchmark_trace *trace = &benchmark->traces[i];
 
-        trace->tape_fd =
-            tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
-        if (trace->tape_fd < 0) {
-            contest_report_no_trace(trace->path, message);
+        trace->trace_fd = binary_trace_make(trace->path, benchmark->iterations, &trace->header,
+                                            message, sizeof message);
+        if (trace->trace_fd < 0) {
+            benchmark_report_no_trace(trace->path, message);
             good = 0;
             continue;
         }
-        make_name_unique(contest, i);
-        if (contest->iterations == 1)
-            fprintf(stderr, "weir: %s: --iterations 1 leaves no steady time: 2 is the least\n",
+        make_name_unique(benchmark, i);
+        if (benchmark->iterations == 1)
+            fprintf(stderr, "weir: %s: --iterations 1 gives no steady time: use at least 2\n",
                     trace->header.name);
         else if (trace->header.marks < 2)
             fprintf(stderr, "weir: %s: the trace has %s, so there is no steady time%s\n",
@@ -189,32 +189,31 @@ static int make_tapes(struct contest *contest) {
                         ? ""
                         : ".  Record with --mark-at-nvtx NAME, or call weir_mark() in the program; "
                           "--mark-at-sync finds marks only where the program waits for the device");
-        tape_report_left_out(trace->header.name, trace->header.left_out);
+        trace_report_left_out(trace->header.name, trace->header.left_out);
     }
     return good;
 }
 
 /* ---- JSON ---- */
 
-/* Adds the positions of marks, their labels, and the peak requested memory in each part of the trace to the JSON
- * object. */
-static void set_over_time(const struct tape *tape, json_t *out) {
+/* Adds the ends of iterations, their labels, and the curve of requested memory over time to the JSON object. */
+static void set_over_time(const struct binary_trace *trace, json_t *out) {
     json_t *labels = json_array(), *marks = json_array(), *requested = json_array();
-    uint64_t live = 0, high = 0, ops = tape->header->ops;
+    uint64_t live = 0, high = 0, ops = trace->header->ops;
 
     for (uint64_t i = 0; i < ops; i++) {
-        const struct tape_op *op = &tape->ops[i];
+        const struct trace_operation *op = &trace->ops[i];
 
         if (op->code == 'm') {
             json_array_append_new(marks, jsonfile_integer(i));
-            json_array_append_new(labels, jsonfile_text(tape->labels[op->block]));
+            json_array_append_new(labels, jsonfile_text(trace->labels[op->block]));
         }
         live += op->code == 'a' ? op->bytes : 0;
         if (live > high)
             high = live;
         live -= op->code == 'f' ? op->bytes : 0;
         if (i + 1 == ops ||
-            /* The operation is the last one in its part of the trace. */
+            /* The operation is the last one before the next point of the curve. */
             i * RESULT_POINTS / ops != (i + 1) * RESULT_POINTS / ops) {
             json_array_append_new(requested, jsonfile_integer(high));
             high = live;
@@ -225,9 +224,9 @@ static void set_over_time(const struct tape *tape, json_t *out) {
     json_object_set_new(out, "requested_high", requested);
 }
 
-static json_t *trace_json(const struct contest_trace *trace) {
-    const struct tape_header *header = &trace->header;
-    struct tape tape = {0};
+static json_t *trace_json(const struct benchmark_trace *trace) {
+    const struct trace_header *header = &trace->header;
+    struct binary_trace binary = {0};
     json_t *out =
         json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "trace", jsonfile_text(header->name),
                   "iterations", header->marks, "ops", header->ops, "allocs", header->allocs,
@@ -235,21 +234,21 @@ static json_t *trace_json(const struct contest_trace *trace) {
                   header->streams, "recorded_failures", header->recorded_failures,
                   "requested_peak_bytes", jsonfile_integer(header->live_peak_bytes));
 
-    if (tape_map(trace->tape_fd, &tape)) {
-        set_over_time(&tape, out);
-        tape_unmap(&tape);
+    if (binary_trace_map(trace->trace_fd, &binary)) {
+        set_over_time(&binary, out);
+        binary_trace_unmap(&binary);
     }
     return out;
 }
 
 /* Returns all results as one JSON object (weir-json(7)). */
-static json_t *document_json(const struct contest *contest, const struct findings *findings) {
-    const struct results *results = &contest->results;
-    json_t *out = jsonfile_common(contest->argc, contest->argv), *own, *run = NULL;
+static json_t *document_json(const struct benchmark *benchmark, const struct findings *findings) {
+    const struct results *results = &benchmark->results;
+    json_t *out = jsonfile_common(benchmark->argc, benchmark->argv), *own, *run = NULL;
     json_t *traces = json_array(), *subjects = json_array(), *rows = json_array();
 
-    for (size_t i = 0; i < contest->trace_count; i++)
-        json_array_append_new(traces, trace_json(&contest->traces[i]));
+    for (size_t i = 0; i < benchmark->trace_count; i++)
+        json_array_append_new(traces, trace_json(&benchmark->traces[i]));
     for (size_t i = 0; i < results->configuration_count; i++) {
         const struct configuration *c = results->configurations[i];
 
@@ -260,7 +259,7 @@ static json_t *document_json(const struct contest *contest, const struct finding
     for (size_t i = 0; i < results->row_count; i++) {
         const struct row *row = &results->rows[i];
 
-        /* The row has no runs, because the user interrupted the command before. */
+        /* After an interrupt, the row has no runs. */
         if (json_array_size(row->runs) == 0 && !row->error)
             continue;
         if (!run)
@@ -268,12 +267,12 @@ static json_t *document_json(const struct contest *contest, const struct finding
         json_array_append_new(rows, result_row_json(results, row));
     }
     own = json_pack("{s:s,s:b,s:s?,s:i,s:I,s:I,s:I,s:o,s:o,s:O*,s:o,s:o,s:o,s:o}", "device",
-                    contest->device, "modelled", contest->modelled, "model_profile",
-                    contest->modelled ? weir_cli_model_profile() : NULL, "driver_version",
-                    contest->driver_version, "repeat", results->repeat, "planned_runs",
+                    benchmark->device, "modelled", benchmark->modelled, "model_profile",
+                    benchmark->modelled ? weir_cli_model_profile() : NULL, "driver_version",
+                    benchmark->driver_version, "repeat", results->repeat, "planned_runs",
                     result_planned(results), "made_runs", result_runs(results, 0), "busy",
                     results->busy > 0 ? json_real(results->busy) : json_null(), "pace",
-                    contest->pace > 0 ? json_real(contest->pace) : json_null(), "timer_ns",
+                    benchmark->pace > 0 ? json_real(benchmark->pace) : json_null(), "timer_ns",
                     json_object_get(run, "timer_ns"), "traces", traces, "configurations", subjects,
                     "rows", rows, "findings", findings_json(findings));
     json_object_update(out, own);
@@ -281,16 +280,16 @@ static json_t *document_json(const struct contest *contest, const struct finding
     return out;
 }
 
-FILE *contest_table_file(const struct contest *contest) {
-    return contest->json_file && strcmp(contest->json_file, "-") == 0 ? stderr : stdout;
+FILE *benchmark_table_file(const struct benchmark *benchmark) {
+    return benchmark->json_file && strcmp(benchmark->json_file, "-") == 0 ? stderr : stdout;
 }
 
 /* ---- the device ---- */
 
-/* Removes the configurations that the device cannot run, and prints a message for each of them.  Returns 1 if any
- * configurations remain, else 0. */
-static int remove_unsupported(struct contest *contest, const json_t *lacks) {
-    struct results *results = &contest->results;
+/* Removes configurations that the device cannot run, and prints a message for each.  Returns 1 if any remain, else
+ * 0. */
+static int remove_unsupported(struct benchmark *benchmark, const json_t *lacks) {
+    struct results *results = &benchmark->results;
     size_t kept = 0;
 
     for (size_t i = 0; i < results->configuration_count; i++) {
@@ -299,7 +298,7 @@ static int remove_unsupported(struct contest *contest, const json_t *lacks) {
 
         if (what)
             fprintf(stderr, "weir: %s is left out: it needs %s, which %s lacks\n",
-                    configuration->name, what, contest->device);
+                    configuration->name, what, benchmark->device);
         else
             results->configurations[kept++] = configuration;
     }
@@ -309,69 +308,70 @@ static int remove_unsupported(struct contest *contest, const json_t *lacks) {
     return kept > 0;
 }
 
-/* Starts a child process that opens the device, and stores the device's name.  Returns 1 on success.  On failure,
+/* Runs a child process that opens the device, and stores the name of the device.  Returns 1 on success.  On failure,
  * prints the reason and returns 0. */
-static int query_contest_device(struct contest *contest) {
+static int query_benchmark_device(struct benchmark *benchmark) {
     static char spec[64]; /* the name of the device, to which options.device points */
     char message[RUNNER_MESSAGE_BYTES];
     struct job job;
     json_t *result;
     int good;
 
-    job_make(&job, NULL, contest->results.busy, &contest->options, contest->device_source);
+    job_make(&job, NULL, benchmark->results.busy, &benchmark->options, benchmark->device_source);
     result = runner_run(&job, -1, message, sizeof message);
     if (!result) {
         if (message[0])
-            fprintf(stderr, "weir: looking at the device: %s\n", message);
+            fprintf(stderr, "weir: cannot read the properties of the device: %s\n", message);
         return 0;
     }
-    snprintf(contest->device, sizeof contest->device, "%s",
+    snprintf(benchmark->device, sizeof benchmark->device, "%s",
              json_string_value(json_object_get(result, "device")));
     snprintf(spec, sizeof spec, "%s", json_string_value(json_object_get(result, "spec")));
-    contest->options.device = spec[0] ? spec : NULL;
-    contest->modelled = json_is_true(json_object_get(result, "modelled"));
-    contest->driver_version = (int)json_integer_value(json_object_get(result, "driver_version"));
-    good = remove_unsupported(contest, json_object_get(result, "lacks"));
+    benchmark->options.device = spec[0] ? spec : NULL;
+    benchmark->modelled = json_is_true(json_object_get(result, "modelled"));
+    benchmark->driver_version = (int)json_integer_value(json_object_get(result, "driver_version"));
+    good = remove_unsupported(benchmark, json_object_get(result, "lacks"));
     json_decref(result);
     return good;
 }
 
 /* ---- the smallest limit ---- */
 
-const uint64_t least_unit = UINT64_C(32) << 20;
+const uint64_t limit_step = UINT64_C(32) << 20;
 
-/* Makes a trial: replays the trace with a limit of `units' times least_unit.  Stores the device's memory, in units,
- * in *most.  Returns 1 if all requests succeed, 0 if one fails.  If the trial cannot be made, writes the reason to
- * `message' and returns -1. */
-static int try_limit_units(const struct contest *contest, size_t trace, const char *configuration,
-                           const weir_options *options, double busy, uint64_t units, uint64_t *most,
-                           char *message) {
+/* Replays the trace with a limit of `units' * limit_step bytes.  Stores the device's memory in *most, in the same unit.
+ * Returns 1 if all requests succeed, 0 if one fails.  If the replay cannot run, writes the reason to `message' and
+ * returns -1. */
+static int try_limit_units(const struct benchmark *benchmark, size_t trace,
+                           const char *configuration, const weir_options *options, double busy,
+                           uint64_t units, uint64_t *most, char *message) {
     struct job job;
     json_t *trial;
     int served;
 
-    job_make(&job, configuration, busy, options, contest->device_source);
+    job_make(&job, configuration, busy, options, benchmark->device_source);
     job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT};
-    /* A request that fails is a result here, not an error to log. */
+    /* Requests that fail are results, and must not be logged as errors. */
     job.options.log = WEIR_LOG_NONE;
     job.trial = 1;
-    job.limit = units * least_unit;
-    trial = runner_run(&job, contest->traces[trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+    job.limit = units * limit_step;
+    trial = runner_run(&job, benchmark->traces[trace].trace_fd, message, RUNNER_MESSAGE_BYTES);
     served = trial ? json_is_true(json_object_get(trial, "served")) : -1;
     if (trial)
-        *most = (uint64_t)json_integer_value(json_object_get(trial, "device_bytes")) / least_unit;
+        *most = (uint64_t)json_integer_value(json_object_get(trial, "device_bytes")) / limit_step;
     json_decref(trial);
     return served;
 }
 
-uint64_t least_limit(const struct contest *contest, size_t trace, const char *configuration,
-                     const weir_options *options, double busy, char *message) {
-    uint64_t live = contest->traces[trace].header.live_peak_bytes, most = UINT64_MAX;
-    uint64_t low = live ? (live - 1) / least_unit : 0, high = low + 1, step = high / 32 + 1;
+uint64_t find_smallest_limit(const struct benchmark *benchmark, size_t trace,
+                             const char *configuration, const weir_options *options, double busy,
+                             char *message) {
+    uint64_t live = benchmark->traces[trace].header.live_peak_bytes, most = UINT64_MAX;
+    uint64_t low = live ? (live - 1) / limit_step : 0, high = low + 1, step = high / 32 + 1;
     int served;
 
 #define SERVES(units)                                                                              \
-    try_limit_units(contest, trace, configuration, options, busy, units, &most, message)
+    try_limit_units(benchmark, trace, configuration, options, busy, units, &most, message)
     while ((served = SERVES(high)) == 0) {
         if (high >= most)
             return 0;
@@ -389,7 +389,7 @@ uint64_t least_limit(const struct contest *contest, size_t trace, const char *co
             low = middle;
     }
 #undef SERVES
-    return served >= 0 ? high * least_unit : 0;
+    return served >= 0 ? high * limit_step : 0;
 }
 
 /* ---- failed requests ---- */
@@ -398,12 +398,12 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* A message names the memory of other processes only if it is more than 1/OTHERS_PART of the device.  A smaller
- * amount may be only the contexts of these processes. */
+/* Messages mention the memory of other processes only if it is more than this part of the device; less may be just
+ * their contexts. */
 enum { OTHERS_PART = 16 };
 
-/* Returns the device memory of other processes.  There are two figures, one from before the replay and one from the
- * OOM report; the larger one counts. */
+/* Returns the device memory of other processes: the larger of two figures, from before the replay and from the OOM
+ * report. */
 static uint64_t memory_of_others(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");
@@ -411,7 +411,7 @@ static uint64_t memory_of_others(const json_t *result, const json_t *oom_report)
     return since > before ? since : before;
 }
 
-/* Returns 1 if the request failed because other processes use device memory, else 0. */
+/* Returns 1 if the request would have succeeded without other processes on the device, else 0. */
 static int is_caused_by_others(const json_t *oom_report, uint64_t others, uint64_t device,
                                uint64_t live) {
     const json_t *limit = json_object_get(oom_report, "limit");
@@ -424,7 +424,7 @@ static int is_caused_by_others(const json_t *oom_report, uint64_t others, uint64
                : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
 }
 
-/* Returns how much memory this process could reserve at most under the limit of its process group. */
+/* Returns how much memory the process could reserve under the limit of its process group. */
 static uint64_t group_left(const json_t *oom_report) {
     return integer_at(oom_report, "reserved") +
            weir__size_subtract(integer_at(oom_report, "group_limit"),
@@ -436,7 +436,7 @@ static int is_group(const json_t *oom_report, uint64_t live) {
            group_left(oom_report) < live;
 }
 
-/* Writes to `text' the reason why requests failed.  `live' is the peak requested memory of the trace. */
+/* Writes why requests failed to `text'.  `live' is the peak requested memory of the trace. */
 static void write_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *oom_report = json_object_get(result, "oom_report");
     const json_t *has_limit = json_object_get(oom_report, "limit");
@@ -466,14 +466,14 @@ static void write_shortage(const json_t *result, uint64_t live, char *text, size
         snprintf(text, bytes, "the device is too small for this trace");
     else if (limit >= live)
         snprintf(text, bytes,
-                 "%s %s is too small for how the blocks of this trace lie (peak requested memory "
+                 "%s %s is too small, because of fragmentation (peak requested memory "
                  "%s)",
-                 keep_free > 0 ? "what keep-free leaves," : "the limit of", WEIR_SHOWN(limit),
-                 WEIR_SHOWN(live));
+                 keep_free > 0 ? "the memory that keep-free leaves," : "the limit of",
+                 WEIR_SHOWN(limit), WEIR_SHOWN(live));
     else if (keep_free > 0)
         snprintf(text, bytes,
-                 "--keep-free %s lets it have %s, below the trace's peak requested memory of %s: "
-                 "keep less free",
+                 "--keep-free %s leaves %s, which is below the trace's peak requested memory of "
+                 "%s: keep less free",
                  WEIR_SHOWN(keep_free), WEIR_SHOWN(limit), WEIR_SHOWN(live));
     else
         snprintf(text, bytes, "the limit of %s is below the trace's peak requested memory of %s",
@@ -482,23 +482,21 @@ static void write_shortage(const json_t *result, uint64_t live, char *text, size
 
 /* ---- advice ---- */
 
-/* Returns 1 if the user's limit made the request fail, so that a larger limit may help.  Returns 0 if the memory of
- * the device, or of other processes, is the reason. */
-static int would_larger_limit_help(const struct contest *contest, const struct row *row,
+/* Returns 1 if requests failed because of the user's limit, else 0. */
+static int would_larger_limit_help(const struct benchmark *benchmark, const struct row *row,
                                    const json_t *run) {
     const json_t *report = json_object_get(run, "oom_report");
     uint64_t live = integer_at(run, "requested_peak_bytes");
     uint64_t device = integer_at(run, "device_bytes");
 
-    return contest->options.limit.kind != WEIR_AMOUNT_SHARE &&
-           row->configuration->uses_command_options && row->busy <= 0 && contest->pace <= 0 &&
+    return benchmark->options.limit.kind != WEIR_AMOUNT_SHARE &&
+           row->configuration->uses_command_options && row->busy <= 0 && benchmark->pace <= 0 &&
            json_is_integer(json_object_get(report, "limit")) &&
            integer_at(report, "keep_free") == 0 && live <= device &&
            !is_caused_by_others(report, memory_of_others(run, report), device, live);
 }
 
-/* Returns the text of an OOM report, in which the advice is replaced: the new advice is the limit, or that no limit
- * helps if `limit' is 0. */
+/* Returns the text of an OOM report with another advice: the given limit, or that no limit helps if `limit' is 0. */
 static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *rest = strstr(text, "\n  request ");
     char spelled[WEIR_SPELL_BYTES], line[192];
@@ -507,17 +505,17 @@ static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy
         return json_string(text);
     weir__bytes_spell(limit, spelled, sizeof spelled);
     snprintf(line, sizeof line,
-             "  Try --limit %s (WEIR_LIMIT=%s): with it this trace is replayed%s.", spelled,
+             "  Try --limit %s (WEIR_LIMIT=%s): this limit is enough for the trace%s.", spelled,
              spelled, is_busy ? " without GPU work" : "");
-    return json_pack(
-        "s#++", text, (int)(advice + 3 - text),
-        limit > 0 ? line
-                  : "  No limit serves this trace here: weir bench tries other configurations.",
-        rest);
+    return json_pack("s#++", text, (int)(advice + 3 - text),
+                     limit > 0 ? line
+                               : "  No limit is enough for this trace on this device.  weir bench "
+                                 "tries other configurations.",
+                     rest);
 }
 
-/* Replaces the advice of an OOM report by the smallest limit with which the trace can be replayed.  Removes the
- * advice if `limit' is 0, because then no limit is enough. */
+/* Replaces the limit that an OOM report advises by the smallest limit for the whole trace.  Removes the advice if
+ * `limit' is 0, because then no limit is enough. */
 static void set_advice(json_t *report, uint64_t limit, int is_busy) {
     const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];
@@ -532,9 +530,9 @@ static void set_advice(json_t *report, uint64_t limit, int is_busy) {
         json_object_set_new(report, "text", replace_advice_text(text, limit, is_busy));
 }
 
-/* Appends an OOM report to the file of --oom-report, if the user named one. */
-static void append_oom_report(const struct contest *contest, json_t *report) {
-    const char *path = weir_cli_file_of(&contest->options, WEIR_SETTING_OOM_REPORT);
+/* Appends an OOM report to the file of --oom-report, if there is one. */
+static void append_oom_report(const struct benchmark *benchmark, json_t *report) {
+    const char *path = weir_cli_file_of(&benchmark->options, WEIR_SETTING_OOM_REPORT);
     const char *text = json_string_value(json_object_get(report, "text"));
     size_t length = path ? strlen(path) : 0;
     json_t *plain;
@@ -557,36 +555,36 @@ static void append_oom_report(const struct contest *contest, json_t *report) {
         fprintf(stderr, "weir: cannot write %s: %s\n", path, strerror(errno));
 }
 
-static void report_failed_requests(const struct contest *contest, const struct row *row,
+static void report_failed_requests(const struct benchmark *benchmark, const struct row *row,
                                    json_t *run, const char *what, uint64_t failed) {
-    json_t *report = json_object_get(run, "oom_report"); /* the OOM report of the first failure */
+    json_t *report = json_object_get(run, "oom_report"); /* of the first failure */
     char why[256], message[RUNNER_MESSAGE_BYTES];
     const char *text;
 
     write_shortage(run, integer_at(run, "requested_peak_bytes"), why, sizeof why);
     fprintf(stderr, "weir: %s: %" PRIu64 " request%s failed: %s\n", what, failed,
             weir__plural(failed), why);
-    if (would_larger_limit_help(contest, row, run))
+    if (would_larger_limit_help(benchmark, row, run))
         set_advice(report,
-                   least_limit(contest, row->trace, row->configuration->name, &contest->options, 0,
-                               message),
-                   contest->results.busy > 0);
+                   find_smallest_limit(benchmark, row->trace, row->configuration->name,
+                                       &benchmark->options, 0, message),
+                   benchmark->results.busy > 0);
     text = json_string_value(json_object_get(report, "text"));
-    if (text && !(contest->options.oom_report && strcmp(contest->options.oom_report, "off") == 0))
+    if (text &&
+        !(benchmark->options.oom_report && strcmp(benchmark->options.oom_report, "off") == 0))
         fputs(text, stderr);
-    append_oom_report(contest, report);
+    append_oom_report(benchmark, report);
 }
 
-/* Prints to standard error the failures of the newest run of a row, and their reasons.  Returns 1 if there were no
- * failures, else 0. */
-static int report_failed_run(const struct contest *contest, const struct row *row, json_t *run,
+/* Prints why the newest run of a row, or requests in it, failed.  Returns 1 if nothing failed, else 0. */
+static int report_failed_run(const struct benchmark *benchmark, const struct row *row, json_t *run,
                              const char *error, const char *what) {
     uint64_t failed = integer_at(run, "failed");
 
     if (run && failed == 0)
         return 1;
     if (run)
-        report_failed_requests(contest, row, run, what, failed);
+        report_failed_requests(benchmark, row, run, what, failed);
     else if (error[0])
         fprintf(stderr, "weir: %s: %s\n", what, error);
     return 0;
@@ -594,26 +592,26 @@ static int report_failed_run(const struct contest *contest, const struct row *ro
 
 /* ---- running ---- */
 
-/* Makes one run of a row, with the profile that `options' names.  Returns the result as a new reference.  On
- * failure, writes the reason to `message' and returns NULL. */
-static json_t *run_with_options(const struct contest *contest, const struct row *row,
+/* Replays the trace of a row once, in a child process.  Returns the result as a new reference.  On failure, writes the
+ * reason to `message' and returns NULL. */
+static json_t *run_with_options(const struct benchmark *benchmark, const struct row *row,
                                 const weir_options *options, int notes, int timeline,
                                 char *message) {
     struct job job;
 
-    job_make(&job, row->configuration->name, row->busy, options, contest->device_source);
-    job.pace = contest->pace;
+    job_make(&job, row->configuration->name, row->busy, options, benchmark->device_source);
+    job.pace = benchmark->pace;
     job.discards_profile = !notes;
     job.timeline = timeline;
     job.limit = row->limit;
-    return runner_run(&job, contest->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+    return runner_run(&job, benchmark->traces[row->trace].trace_fd, message, RUNNER_MESSAGE_BYTES);
 }
 
-/* Makes two runs of a row.  The first run makes a profile, and its result is discarded.  The second run reads the
- * profile.  Returns the second result, or NULL with the reason in `message'. */
-static json_t *run_learning(const struct contest *contest, const struct row *row, int timeline,
+/* Replays the trace of a row twice: the first replay writes a profile, and the second reads it.  Returns the second
+ * result, or NULL with the reason in `message'. */
+static json_t *run_learning(const struct benchmark *benchmark, const struct row *row, int timeline,
                             char *message) {
-    weir_options options = contest->options;
+    weir_options options = benchmark->options;
     char folder[PATH_MAX], profile[PATH_MAX + 16];
     json_t *result;
 
@@ -625,36 +623,36 @@ static json_t *run_learning(const struct contest *contest, const struct row *row
     }
     snprintf(profile, sizeof profile, "%s/profile", folder);
     options.profile = profile;
-    result = run_with_options(contest, row, &options, 1, 0, message);
+    result = run_with_options(benchmark, row, &options, 1, 0, message);
     if (result) {
         json_decref(result);
-        result = run_with_options(contest, row, &options, 0, timeline, message);
+        result = run_with_options(benchmark, row, &options, 0, timeline, message);
     }
     temporary_remove(folder);
     return result;
 }
 
-/* Finds the smallest limit for a row, if its configuration needs one and this is its first run.  Returns 1 on
- * success.  If no limit is enough for the trace, writes the reason to `message' and returns 0. */
-static int find_limit(const struct contest *contest, struct row *row, char *message) {
+/* Before the first run of a row, finds the smallest limit for the trace if the configuration needs it.  Returns 1 on
+ * success.  If no limit is enough, writes the reason to `message' and returns 0. */
+static int find_limit(const struct benchmark *benchmark, struct row *row, char *message) {
     message[0] = '\0';
-    if (row->limit == 0 && row->configuration->uses_least_limit)
-        row->limit = least_limit(contest, row->trace, row->configuration->name, &contest->options,
-                                 row->busy, message);
-    if (row->limit || !row->configuration->uses_least_limit)
+    if (row->limit == 0 && row->configuration->needs_smallest_limit)
+        row->limit = find_smallest_limit(benchmark, row->trace, row->configuration->name,
+                                         &benchmark->options, row->busy, message);
+    if (row->limit || !row->configuration->needs_smallest_limit)
         return 1;
     if (!message[0])
         snprintf(message, RUNNER_MESSAGE_BYTES, "no size serves this trace here");
     return 0;
 }
 
-static json_t *run_row(const struct contest *contest, struct row *row, int notes, int timeline,
+static json_t *run_row(const struct benchmark *benchmark, struct row *row, int notes, int timeline,
                        char *message) {
-    if (!find_limit(contest, row, message))
+    if (!find_limit(benchmark, row, message))
         return NULL;
     if (row->configuration->has_learning_run)
-        return run_learning(contest, row, timeline, message);
-    return run_with_options(contest, row, &contest->options, notes, timeline, message);
+        return run_learning(benchmark, row, timeline, message);
+    return run_with_options(benchmark, row, &benchmark->options, notes, timeline, message);
 }
 
 static void store_run(struct row *row, json_t *run, const char *message) {
@@ -672,58 +670,58 @@ static void store_run(struct row *row, json_t *run, const char *message) {
         row->error = strdup(message);
 }
 
-static int run_row_once(struct contest *contest, struct progress *progress, struct row *row,
+static int run_row_once(struct benchmark *benchmark, struct progress *progress, struct row *row,
                         uint64_t repeat, int notes) {
-    char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64];
-    int is_shown = contest->timeline_file && repeat == 0, good;
+    char message[RUNNER_MESSAGE_BYTES], what[TRACE_NAME_BYTES + 64];
+    int is_shown = benchmark->timeline_file && repeat == 0, good;
     json_t *run;
 
-    snprintf(what, sizeof what, "%s, %s%s", contest->results.traces[row->trace],
+    snprintf(what, sizeof what, "%s, %s%s", benchmark->results.traces[row->trace],
              row->configuration->name, row->busy > 0 ? ", busy" : "");
     progress_step(progress, what);
-    run = run_row(contest, row, notes, is_shown ? (int)(row - contest->results.rows) + 1 : 0,
+    run = run_row(benchmark, row, notes, is_shown ? (int)(row - benchmark->results.rows) + 1 : 0,
                   message);
     progress_clear(progress);
-    if (!run && interrupt_has_arrived()) /* a signal ended the child process, too */
+    if (!run && interrupt_has_arrived()) /* the signal has ended the child process, too */
         return 0;
-    good = report_failed_run(contest, row, run, message, what);
+    good = report_failed_run(benchmark, row, run, message, what);
     progress_done(progress, what, run ? "done" : "failed");
     store_run(row, run, message);
     return good;
 }
 
-static int run_all(struct contest *contest) {
-    struct results *results = &contest->results;
+static int run_all(struct benchmark *benchmark) {
+    struct results *results = &benchmark->results;
     size_t count = results->row_count / results->trace_count; /* the number of rows of each trace */
     struct progress progress;
     int good = 1;
 
-    progress_begin(&progress, results->row_count * contest->results.repeat);
+    progress_begin(&progress, results->row_count * benchmark->results.repeat);
     for (size_t trace = 0; trace < results->trace_count; trace++)
-        for (uint64_t repeat = 0; repeat < contest->results.repeat; repeat++)
+        for (uint64_t repeat = 0; repeat < benchmark->results.repeat; repeat++)
             for (size_t i = 0; i < count && !interrupt_has_arrived(); i++)
                 good &=
-                    run_row_once(contest, &progress,
+                    run_row_once(benchmark, &progress,
                                  &results->rows[trace * count + (i + trace + repeat) % count],
-                                 repeat, repeat + 1 == contest->results.repeat && i + 1 == count);
+                                 repeat, repeat + 1 == benchmark->results.repeat && i + 1 == count);
     progress_clear(&progress);
     return good;
 }
 
-static int create_contest_rows(struct contest *contest) {
-    struct results *results = &contest->results;
+static int create_benchmark_rows(struct benchmark *benchmark) {
+    struct results *results = &benchmark->results;
     size_t modes = results->busy > 0 ? 2 : 1;
-    size_t count = contest->trace_count * results->configuration_count * modes;
+    size_t count = benchmark->trace_count * results->configuration_count * modes;
 
-    results->traces = calloc(contest->trace_count, sizeof *results->traces);
+    results->traces = calloc(benchmark->trace_count, sizeof *results->traces);
     results->rows = calloc(count, sizeof *results->rows);
     if (!results->traces || !results->rows) {
         fputs("weir: out of memory\n", stderr);
         return 0;
     }
-    for (size_t i = 0; i < contest->trace_count; i++)
-        results->traces[i] = contest->traces[i].header.name;
-    results->trace_count = contest->trace_count;
+    for (size_t i = 0; i < benchmark->trace_count; i++)
+        results->traces[i] = benchmark->traces[i].header.name;
+    results->trace_count = benchmark->trace_count;
     results->row_count = count;
     for (size_t i = 0; i < count; i++)
         results->rows[i] = (struct row){
@@ -736,19 +734,19 @@ static int create_contest_rows(struct contest *contest) {
 
 /* ---- files ---- */
 
-/* Writes the time lines of all rows to one file, in which each row looks like a process.  Returns 1 on success.  On
- * failure, prints a message and returns 0. */
-static int write_timelines(const struct contest *contest) {
-    FILE *file = contest->timeline_file ? fopen(contest->timeline_file, "we") : NULL;
+/* Writes the events of all rows to the file of --trace-events, in which each row looks like a process.  Returns 1 on
+ * success.  On failure, prints a message and returns 0. */
+static int write_timelines(const struct benchmark *benchmark) {
+    FILE *file = benchmark->timeline_file ? fopen(benchmark->timeline_file, "we") : NULL;
     uint64_t missing = 0;
     int good;
 
-    if (!contest->timeline_file)
+    if (!benchmark->timeline_file)
         return 1;
     if (file)
         weir__timeline_begin_file(file);
-    for (size_t i = 0; file && i < contest->results.row_count; i++) {
-        const json_t *timeline = contest->results.rows[i].timeline;
+    for (size_t i = 0; file && i < benchmark->results.row_count; i++) {
+        const json_t *timeline = benchmark->results.rows[i].timeline;
 
         if (timeline)
             fputs(json_string_value(json_object_get(timeline, "timeline")), file);
@@ -758,66 +756,69 @@ static int write_timelines(const struct contest *contest) {
         weir__timeline_end_file(file, missing);
     good = file && !ferror(file);
     if (!file || fclose(file) != 0 || !good) {
-        fprintf(stderr, "weir: cannot write %s: %s\n", contest->timeline_file, strerror(errno));
+        fprintf(stderr, "weir: cannot write %s: %s\n", benchmark->timeline_file, strerror(errno));
         return 0;
     }
     if (missing > 0)
-        fprintf(stderr, "weir: %s: %" PRIu64 " step%s missing\n", contest->timeline_file, missing,
+        fprintf(stderr, "weir: %s: %" PRIu64 " step%s missing\n", benchmark->timeline_file, missing,
                 weir__plural_are(missing));
     return 1;
 }
 
-int contest_check_outputs(const struct contest *contest, const struct weir_cli_settings *settings) {
-    const struct output outputs[] = {{"--json", contest->json_file},
-                                     {"--trace-events", contest->timeline_file},
-                                     {"--report", contest->report},
-                                     {weir_cli_label(settings, WEIR_SETTING_OOM_REPORT),
-                                      weir_cli_file_of(&contest->options, WEIR_SETTING_OOM_REPORT)},
-                                     {weir_cli_label(settings, WEIR_SETTING_PROFILE),
-                                      weir_cli_file_of(&contest->options, WEIR_SETTING_PROFILE)}};
+int benchmark_check_outputs(const struct benchmark *benchmark,
+                            const struct weir_cli_settings *settings) {
+    const struct output outputs[] = {
+        {"--json", benchmark->json_file},
+        {"--trace-events", benchmark->timeline_file},
+        {"--report", benchmark->report},
+        {weir_cli_label(settings, WEIR_SETTING_OOM_REPORT),
+         weir_cli_file_of(&benchmark->options, WEIR_SETTING_OOM_REPORT)},
+        {weir_cli_label(settings, WEIR_SETTING_PROFILE),
+         weir_cli_file_of(&benchmark->options, WEIR_SETTING_PROFILE)}};
     size_t count = sizeof outputs / sizeof outputs[0];
 
-    for (size_t i = 0; i < contest->trace_count; i++)
-        if (!outputs_differ_from_input(outputs, count, "trace", contest->traces[i].path))
+    for (size_t i = 0; i < benchmark->trace_count; i++)
+        if (!outputs_differ_from_input(outputs, count, "trace", benchmark->traces[i].path))
             return 2;
     return outputs_differ(outputs, count) ? 0 : 2;
 }
 
-int contest_prepare(struct contest *contest) {
-    return !contest->has_failed && output_check("--json", contest->json_file) &&
-           output_check("--trace-events", contest->timeline_file) &&
-           output_check("--report", contest->report) && make_tapes(contest) &&
-           query_contest_device(contest);
+int benchmark_prepare(struct benchmark *benchmark) {
+    return !benchmark->has_failed && output_check("--json", benchmark->json_file) &&
+           output_check("--trace-events", benchmark->timeline_file) &&
+           output_check("--report", benchmark->report) && convert_traces(benchmark) &&
+           query_benchmark_device(benchmark);
 }
 
-/* Writes the time lines, the JSON and the report.  Returns the exit code; prints a message on failure. */
-static int write_files(const struct contest *contest, const struct findings *findings) {
-    json_t *document = document_json(contest, findings);
-    int good = write_timelines(contest), code = 0;
+/* Writes the files of --trace-events, --json and --report.  Returns the exit code; prints a message on failure. */
+static int write_files(const struct benchmark *benchmark, const struct findings *findings) {
+    json_t *document = document_json(benchmark, findings);
+    int good = write_timelines(benchmark), code = 0;
 
-    good &= !contest->json_file || jsonfile_write(contest->json_file, document);
+    good &= !benchmark->json_file || jsonfile_write(benchmark->json_file, document);
     good &= weir_cli_flush_output();
-    if (contest->report)
-        code = report_of(document, contest->json_file ? contest->json_file : "", contest->report);
+    if (benchmark->report)
+        code = report_of(document, benchmark->json_file ? benchmark->json_file : "",
+                         benchmark->report);
     json_decref(document);
     return good ? code : 1;
 }
 
-int contest_run(struct contest *contest) {
-    struct results *results = &contest->results;
+int benchmark_run(struct benchmark *benchmark) {
+    struct results *results = &benchmark->results;
     struct findings findings = {0};
     int good, code = 1;
 
-    if (!contest_prepare(contest) || !create_contest_rows(contest))
+    if (!benchmark_prepare(benchmark) || !create_benchmark_rows(benchmark))
         return 1;
     interrupt_watch();
-    good = run_all(contest);
+    good = run_all(benchmark);
     if (interrupt_has_arrived()) {
         fprintf(stderr, "weir: interrupted: %zu of %zu runs were made\n", result_runs(results, 0),
                 result_planned(results));
         good = 0;
     }
-    /* Without any result, weir prints no table and writes no file. */
+    /* Without a result there is no table and no file. */
     if (result_runs(results, 1) == 0)
         return 1;
     good &= result_align(results);
@@ -825,26 +826,26 @@ int contest_run(struct contest *contest) {
         result_row(&results->rows[i]);
     result_mark(results);
     if (findings_make(results, &findings)) {
-        table_print(contest_table_file(contest), contest, &findings);
-        code = write_files(contest, &findings);
+        table_print(benchmark_table_file(benchmark), benchmark, &findings);
+        code = write_files(benchmark, &findings);
     }
     findings_free(&findings);
     return good ? code : 1;
 }
 
-void contest_free(struct contest *contest) {
-    for (size_t i = 0; i < contest->trace_count; i++) {
-        free(contest->traces[i].path);
-        if (contest->traces[i].tape_fd >= 0)
-            close(contest->traces[i].tape_fd);
+void benchmark_free(struct benchmark *benchmark) {
+    for (size_t i = 0; i < benchmark->trace_count; i++) {
+        free(benchmark->traces[i].path);
+        if (benchmark->traces[i].trace_fd >= 0)
+            close(benchmark->traces[i].trace_fd);
     }
-    for (size_t i = 0; i < contest->results.row_count; i++) {
-        json_decref(contest->results.rows[i].runs);
-        json_decref(contest->results.rows[i].timeline);
-        free(contest->results.rows[i].error);
+    for (size_t i = 0; i < benchmark->results.row_count; i++) {
+        json_decref(benchmark->results.rows[i].runs);
+        json_decref(benchmark->results.rows[i].timeline);
+        free(benchmark->results.rows[i].error);
     }
-    free(contest->results.rows);
-    free(contest->results.traces);
-    free(contest->traces);
-    free(contest->results.configurations);
+    free(benchmark->results.rows);
+    free(benchmark->results.traces);
+    free(benchmark->traces);
+    free(benchmark->results.configurations);
 }
