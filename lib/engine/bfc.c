@@ -20,7 +20,7 @@
 /* Allocates a region of *bytes bytes.  The per-stream caches need regions that start at a multiple of WEIR_PAGE.  A
  * small region may start elsewhere; the function then allocates a whole page of the driver instead, if the limit
  * allows this. */
-static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
+static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
@@ -40,7 +40,7 @@ static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *ba
 /* Allocates one region of `bytes` bytes.  If the device lacks memory, tries smaller regions, down to `least` bytes.
  * TensorFlow's allocator gives up before it has tried the smallest size; weir also tries `least` itself, so that it
  * succeeds in more cases.  Sets *got to the region's size. */
-static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
+static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
     CUdeviceptr base = 0;
@@ -51,7 +51,7 @@ static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, 
     if (result != CUDA_SUCCESS)
         return weir__device_status(h->e.device, result);
     for (;;) {
-        result = take_aligned(h, &bytes, &base);
+        result = alloc_aligned(h, &bytes, &base);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes <= least)
             break;
         bytes = weir__growth_smaller(h->e.options, bytes, least, GRANULARITY);
@@ -68,9 +68,9 @@ static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, 
         return weir__device_status(h->e.device, result);
     if (placed != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__engine_widen(&h->e, base, bytes);
-    weir__heap_count(h, h->total + bytes);
-    weir__heap_grown(h);
+    weir__engine_extend_bounds(&h->e, base, bytes);
+    weir__heap_set_total(h, h->total + bytes);
+    weir__heap_update_peak(h);
     *got = bytes;
     return WEIR_OK;
 }
@@ -107,8 +107,8 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
         return weir__without_driver(WEIR_E_NO_MEMORY);
     step = region_size(h, least);
     if (step == 0)
-        return weir__heap_is_full(h);
-    status = take_region(h, step, least, &got);
+        return weir__heap_full_status(h);
+    status = add_region(h, step, least, &got);
     /* The limit has room for the small region, but not for a whole page of the driver, which the caches need instead.
      * */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
@@ -118,15 +118,15 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
         weir__growth_refused(&h->cursor);
         return status;
     }
-    weir__engine_note(&h->e, WEIR_EVENT_REQUEST, 0, step, got,
-                      weir__device_elapsed_ns(h->e.device, started), h->total);
+    weir__engine_record_event(&h->e, WEIR_EVENT_REQUEST, 0, step, got,
+                              weir__device_elapsed_ns(h->e.device, started), h->total);
     r->grew = 1;
     return WEIR_OK;
 }
 
 /* Frees a region without live blocks.  cuMemFree waits for all work of the device, so pending frees in the region need
  * no earlier wait.  After this wait, all frees of the heap have completed. */
-static CUresult drop_region(struct weir_heap *h, const struct weir_extent *region) {
+static CUresult free_region(struct weir_heap *h, const struct weir_extent *region) {
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
 
@@ -138,7 +138,7 @@ static CUresult drop_region(struct weir_heap *h, const struct weir_extent *regio
         return result;
     weir__heap_observe_all(h);
     (void)weir__placement_remove(h->placement[0], region->base);
-    weir__heap_count(h, h->total - region->bytes);
+    weir__heap_set_total(h, h->total - region->bytes);
     return CUDA_SUCCESS;
 }
 
@@ -166,7 +166,7 @@ static int find_idle(const struct weir_heap *h, size_t most, struct weir_extent 
 static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                             size_t *got) {
     size_t bytes = (size_t)(reserve - weir__heap_reserve(h));
-    weir_status status = take_region(h, bytes, GRANULARITY, got);
+    weir_status status = add_region(h, bytes, GRANULARITY, got);
 
     /* The goal and the cause of growth are unused, since each growth adds one region, as for a request. */
     (void)goal, (void)cause;
@@ -181,12 +181,12 @@ static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim)
     CUresult result = CUDA_SUCCESS;
     struct weir_extent idle;
 
-    if (trim->mode != WEIR_TRIM_FULLY &&
-        (o->several || o->waiting_marks > 0 || o->silent_streams > 0))
+    if (trim->mode != WEIR_TRIM_WAIT &&
+        (o->several || o->pending_marks > 0 || o->streams_with_open > 0))
         return WEIR_OK;
     while (result == CUDA_SUCCESS &&
            find_idle(h, (size_t)weir__size_subtract(h->total, trim->keep), &idle))
-        result = drop_region(h, &idle);
+        result = free_region(h, &idle);
     return weir__device_status(h->e.device, result);
 }
 
@@ -246,7 +246,7 @@ weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine *
         return status;
     if (setup->options->engine == WEIR_ENGINE_BFC_FIXED)
         h->e.step_bytes = 0;
-    weir__heap_stock(h);
+    weir__heap_reserve_records(h);
     *out = &h->e;
     return WEIR_OK;
 }

@@ -46,7 +46,7 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     CUresult result;
     size_t bytes;
 
-    if (!weir__sizes_take(&p->live, block, &bytes))
+    if (!weir__sizes_remove(&p->live, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
     /* If there is no host memory for the block's record, the block is not recorded, and a later free of it returns
@@ -97,7 +97,7 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
                : direct_free_block((struct direct *)e, block);
 }
 
-static weir_status direct_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
+static weir_status direct_free_batch(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
     weir_status status = WEIR_OK;
 
     (void)id;
@@ -151,13 +151,13 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     pthread_mutex_lock(&live->lock);
     /* Most queries name the start of a block, which one look-up finds. */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
-        count = weir__engine_show(visit,
-                                  &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
+        count = weir__engine_visit_list(
+            visit, &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
     for (size_t i = 0; i < live->map.capacity && !(is_at && count); i++) {
         const struct weir_map_slot *slot = &live->map.slots[i];
 
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
-            count += weir__engine_show(
+            count += weir__engine_visit_list(
                 visit, &(struct weir_extent){.base = slot->key, .bytes = slot->value}, 1);
     }
     pthread_mutex_unlock(&live->lock);
@@ -167,7 +167,7 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
 static const struct weir_engine_ops direct_ops = {
     .alloc = direct_alloc,
     .free = direct_free,
-    .give = direct_give,
+    .free_batch = direct_free_batch,
     .grow = direct_grow,
     .trim = direct_trim,
     .allow = direct_allow,

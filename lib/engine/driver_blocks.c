@@ -44,7 +44,7 @@ CUresult weir__async_make_pool(const struct weir_device *device, const struct we
     return result;
 }
 
-CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream) {
+CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir_stream stream) {
     return WEIR_ON_STREAM(device, device->driver->cuMemFreeAsync(block, stream));
 }
 
@@ -101,7 +101,7 @@ static weir_status async_free_relaxed(struct weir_async *async, CUdeviceptr bloc
     if (status != WEIR_OK)
         return status;
     result = uses ? free_with_uses(async, block, stream, uses)
-                  : weir__async_give(async->device, block, stream);
+                  : weir__async_free_on(async->device, block, stream);
     if (result != CUDA_ERROR_INVALID_VALUE)
         return weir__device_status(async->device, result);
     status = weir__device_capture(async->device, stream);
@@ -167,7 +167,7 @@ int weir__sizes_record(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes
     return is_live;
 }
 
-int weir__sizes_take(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes) {
+int weir__sizes_remove(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes) {
     uintptr_t known = 0;
     int is_live;
 
@@ -197,7 +197,7 @@ void weir__graphs_close(struct weir_graph_table *g) {
     pthread_mutex_destroy(&g->lock);
 }
 
-int weir__graphs_note(struct weir_graph_table *g, CUdeviceptr block) {
+int weir__graphs_add(struct weir_graph_table *g, CUdeviceptr block) {
     int noted;
 
     pthread_mutex_lock(&g->lock);
@@ -221,7 +221,7 @@ int weir__graphs_has(struct weir_graph_table *g, CUdeviceptr block) {
     return has;
 }
 
-void weir__graphs_forget(struct weir_graph_table *g, CUdeviceptr block) {
+void weir__graphs_remove(struct weir_graph_table *g, CUdeviceptr block) {
     if (!atomic_load_explicit(&g->any, memory_order_acquire))
         return;
     pthread_mutex_lock(&g->lock);
@@ -291,7 +291,7 @@ weir_status weir__nodes_alloc(struct weir_nodes *n, struct weir_request *r) {
 
 void weir__nodes_allow(struct weir_nodes *n, const CUmemAccessDesc *access) {
     pthread_mutex_lock(&n->lock);
-    weir__peers_note(&n->access, access);
+    weir__peers_change(&n->access, access);
     n->outdated = destroy_node_pool(n) != CUDA_SUCCESS;
     pthread_mutex_unlock(&n->lock);
 }

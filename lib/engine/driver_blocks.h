@@ -40,7 +40,7 @@ CUresult weir__async_make_pool(const struct weir_device *device, const struct we
                                size_t most, unsigned short usage, CUmemoryPool *pool);
 /* Frees a block of a driver's pool.  On a captured stream the free becomes a node of the graph.  If the thread has no
  * context, a default stream (NULL, 0x1, 0x2) is the default stream of the device's context. */
-CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream);
+CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
 /* Checks that neither `stream` nor a stream in `uses` is captured.  If weir recorded an event on a captured stream, a
  * stream that waits for the event would become part of the capture.  Returns OK, E_CAPTURE, or the driver's error.
@@ -80,7 +80,7 @@ int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit);
 int weir__sizes_record(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes, int is_live);
 /* Removes a block from the table, and sets *bytes to its size.  The sum of the sizes still includes the block.
  * Returns 1 on success, 0 if the block is not live. */
-int weir__sizes_take(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes);
+int weir__sizes_remove(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes);
 /* Fills the fields requested, in_use, their peaks and host_bytes of the statistics. */
 void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out);
 
@@ -100,11 +100,11 @@ void weir__graphs_open(struct weir_graph_table *graphs);
 void weir__graphs_close(struct weir_graph_table *graphs);
 /* Records the address of a block that is a memory node of a graph.  Returns 1 on success, 0 if there is no host
  * memory. */
-int weir__graphs_note(struct weir_graph_table *graphs, CUdeviceptr block);
+int weir__graphs_add(struct weir_graph_table *graphs, CUdeviceptr block);
 /* Returns 1 if a memory node of a graph has, or once had, its block at this address; else 0. */
 int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
 /* Removes an address from the table, since the guard (guard.h) now has a block of its own at the address. */
-void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
+void weir__graphs_remove(struct weir_graph_table *graphs, CUdeviceptr block);
 
 /* The memory nodes that an engine creates in graphs, for requests on captured streams. */
 struct weir_nodes {

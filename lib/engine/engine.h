@@ -48,7 +48,7 @@
 enum {
     /* The engine calls the driver even if the device reports too little free memory, since the report may be too low.
      * */
-    WEIR_REQUEST_INSISTS = 1,
+    WEIR_REQUEST_FORCED = 1,
     /* The request was made on a captured stream, so its block is a memory node of a graph. */
     WEIR_REQUEST_CAPTURED = 2,
     /* The block is a slab, which the caches cut into small blocks.  The caches free a slab in a call on the request's
@@ -89,7 +89,7 @@ struct weir_request {
     int kind; /* a heap's kind of addresses for the request; the heap sets it */
     int grew; /* set if reserved memory has grown for this request */
     /* Set if the engine failed without a driver call, since the device did not have enough free memory. */
-    int foretold;
+    int is_predicted;
     int result; /* the driver's result of the last failure */
     /* The engine's figures at the time of the failure, for the report on the failed request.  They are written once
      * all retries have failed.  NULL if the caller does not need them. */
@@ -113,14 +113,14 @@ struct weir_extent {
 /* The kinds of objects that an engine's `visit` can list. */
 enum weir_visited {
     /* Pieces of reserved memory that the engine can only release as a whole, sorted by address. */
-    WEIR_VISIT_WHOLES,
+    WEIR_VISIT_UNITS,
     WEIR_VISIT_BLOCKS,   /* all live blocks */
     WEIR_VISIT_BLOCK_AT, /* the live block that contains a given address */
     /* The region or superblock, from which the engine cuts blocks, that contains a given address. */
-    WEIR_VISIT_PIECE_AT,
+    WEIR_VISIT_REGION_AT,
     /* The part of the reserved address range for requests that name their address.  An engine has at most one such
      * part. */
-    WEIR_VISIT_APART
+    WEIR_VISIT_AT_ADDRESS
 };
 
 /* A physical allocation (VMM handle) that this process has exported, so that other processes can map it. */
@@ -195,7 +195,7 @@ struct weir_survey {
 
 enum weir_trim_mode {
     /* releases idle memory until at most `keep` bytes are reserved; may wait for the device */
-    WEIR_TRIM_FULLY,
+    WEIR_TRIM_WAIT,
     /* Records an event for the stream's frees if one is due, and releases the idle memory above the release threshold.
      * Only a call on this stream may use this mode, and the stream must not be captured. */
     WEIR_TRIM_MAINTAIN,
@@ -203,11 +203,11 @@ enum weir_trim_mode {
      * not be captured.  If the stream is idle, its frees have completed.  Otherwise the engine records an event on the
      * stream, unless it is a default stream.  If `id` is 0, the engine only tests its lock: it returns WEIR_E_BUSY if
      * a request holds the lock, perhaps during a wait for the device. */
-    WEIR_TRIM_ASK,
+    WEIR_TRIM_PUBLISH,
     /* Releases idle memory without a wait, until at most `keep` bytes are reserved.  So the engine releases only
      * memory whose last use is known to have completed.  If `id` is not 0, the caller works on this stream, and the
      * engine first queries whether the stream is idle. */
-    WEIR_TRIM_DONE
+    WEIR_TRIM_COMPLETED
 };
 
 struct weir_trim {
@@ -234,10 +234,10 @@ struct weir_event_sink {
 enum {
     /* The driver can release the engine's memory without a wait.  So trims in mode DONE may release memory, and the
      * caller must wait for the device before it closes the engine. */
-    WEIR_ENGINE_SHEDS = 1,
+    WEIR_ENGINE_RELEASES_ASYNC = 1,
     /* The engine itself cuts blocks from regions and orders their reuse, and a trim in mode FULLY waits for the
      * device.  Without this trait, the driver cuts the blocks and orders their reuse. */
-    WEIR_ENGINE_CUTS = 2,
+    WEIR_ENGINE_SUBALLOCATES = 2,
     /* The allocator keeps some reserved memory idle for later requests (the setting grow-ahead).  The allocator sets
      * this trait before the engine's first request. */
     WEIR_ENGINE_GROWS_AHEAD = 4
@@ -261,7 +261,7 @@ struct weir_engine_ops {
      * blocks are treated as freed on this stream; a later call on the stream, or a trim in mode MAINTAIN, records the
      * event.  With UNKNOWN, no stream may reuse the memory before a wait for the device.  Returns OK, DUE,
      * E_NOT_OWNED, or a status of the driver. */
-    weir_status (*give)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
+    weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
     /* Grows the reserved memory to at least `target` bytes, as one step towards `goal` bytes.  `cause` is the reason
      * for the growth (WEIR_EVENT_...), for the allocator's list of events. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
@@ -341,7 +341,7 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
 
 static inline weir_status weir__engine_trim(struct weir_engine *e, size_t keep, int cause,
                                             size_t *released) {
-    struct weir_trim trim = {.mode = WEIR_TRIM_FULLY, .keep = keep, .cause = cause};
+    struct weir_trim trim = {.mode = WEIR_TRIM_WAIT, .keep = keep, .cause = cause};
     weir_status status = e->ops->trim(e, &trim);
 
     *released = trim.released;
@@ -353,8 +353,9 @@ static inline void weir__engine_maintain(struct weir_engine *e, weir_stream stre
                        &(struct weir_trim){.mode = WEIR_TRIM_MAINTAIN, .stream = stream, .id = id});
 }
 
-static inline weir_status weir__engine_ask(struct weir_engine *e, weir_stream stream, uint64_t id) {
-    struct weir_trim trim = {.mode = WEIR_TRIM_ASK, .stream = stream, .id = id};
+static inline weir_status weir__engine_publish(struct weir_engine *e, weir_stream stream,
+                                               uint64_t id) {
+    struct weir_trim trim = {.mode = WEIR_TRIM_PUBLISH, .stream = stream, .id = id};
 
     return e->ops->trim(e, &trim);
 }
@@ -381,7 +382,7 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
 /* Returns 0 if the engine has never used the address for blocks, so that a free of this address needs no search under
  * the lock.  Always returns 1 for a live block of this engine, since the engine sets the bounds before it returns a
  * block. */
-static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t address) {
+static inline int weir__engine_may_contain(const struct weir_engine *e, uint64_t address) {
     return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
            address < atomic_load_explicit(&e->seen.high, memory_order_relaxed);
 }
@@ -405,7 +406,7 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
 
 /* Extends the range of addresses that the engine has ever used, so that it includes new memory.  Several threads may
  * call this function at once. */
-static inline void weir__engine_widen(struct weir_engine *e, uint64_t base, size_t bytes) {
+static inline void weir__engine_extend_bounds(struct weir_engine *e, uint64_t base, size_t bytes) {
     weir__lower_to(&e->seen.low, base);
     weir__raise_to(&e->seen.high, base + bytes);
 }
@@ -415,21 +416,22 @@ static inline void weir__engine_count(struct weir_engine *e, const struct weir_r
     uint64_t before = atomic_fetch_add_explicit(&e->seen.in_use, r->bytes, memory_order_relaxed);
 
     weir__raise_to(&e->seen.most_in_use, before + r->bytes);
-    weir__engine_widen(e, r->block, r->bytes);
+    weir__engine_extend_bounds(e, r->block, r->bytes);
 }
 /* Records a growth or a trim in the counters and, at log level info, in the log. */
-void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
-                       uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
+void weir__engine_record_event(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
+                               uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
 /* The driver is slow to refuse a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver 580).
  * */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
 /* Returns 1 if the driver would fail, since the device's free memory plus `idle` bytes is less than `bytes`; else 0.
- * Returns 0 for a request with WEIR_REQUEST_INSISTS, since the device may have more free memory than it reports. */
-int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,
-                              uint64_t idle);
+ * Returns 0 for a request with WEIR_REQUEST_FORCED, since the device may have more free memory than it reports. */
+int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_request *r,
+                                  uint64_t bytes, uint64_t idle);
 /* Calls visit->show for each of the `count` extents in the list, unless visit->show is NULL.  Returns `count`. */
-int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list, size_t count);
+int weir__engine_visit_list(const struct weir_visit *visit, const struct weir_extent *list,
+                            size_t count);
 /* Adds `bytes` free bytes, which wait for work on the stream `stream`, to the report *survey. */
-void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
+void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 
 #endif

@@ -38,9 +38,9 @@ static int find_region(const struct weir_heap *h, uint64_t address, struct weir_
            out->base <= address;
 }
 
-void weir__heap_count(struct weir_heap *h, uint64_t total) {
+void weir__heap_set_total(struct weir_heap *h, uint64_t total) {
     h->total = total;
-    h->order.worth = total / WORTH_PART;
+    h->order.least_event_bytes = total / WORTH_PART;
 }
 
 int weir__heap_add_ranges(struct weir_heap *h) {
@@ -53,8 +53,8 @@ int weir__heap_add_ranges(struct weir_heap *h) {
             placed = weir__placement_add_unmapped(h->placement[kind], h->starts[kind], bytes);
     }
     if (placed == WEIR_PLACEMENT_OK)
-        weir__engine_widen(&h->e, h->starts[0],
-                           (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
+        weir__engine_extend_bounds(&h->e, h->starts[0],
+                                   (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
     return placed;
 }
 
@@ -63,10 +63,10 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 /* Frees a live block on the stream `s`, with the free's sequence number.  If `s` is NULL, all streams may reuse the
  * memory at once.  Returns OK, E_NOT_OWNED if there is no such block, or E_HOST_MEMORY if there is no host memory.
  * Never returns E_HOST_MEMORY if `s` is NULL or &h->quarantine. */
-static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
-                              struct weir_placement_stream *s, uint64_t sequence,
-                              struct weir_placement_block *was) {
-    int result = weir__placement_give(weir__heap_placement(h, block), block, s, sequence, was);
+static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
+                                   struct weir_placement_stream *s, uint64_t sequence,
+                                   struct weir_placement_block *was) {
+    int result = weir__placement_free(weir__heap_placement(h, block), block, s, sequence, was);
 
     if (result != WEIR_PLACEMENT_OK)
         return weir__without_driver(result == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
@@ -80,11 +80,11 @@ static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
  * and releases the lock.  Also decides whether each later free needs an event: the heap can release memory only after
  * its frees have completed, so each free needs one while more is reserved than the release threshold.  The engine
  * bfc-fixed never releases memory and needs none. */
-static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
-                       const struct weir_order_stream *on) {
+static void end_operation(struct weir_heap *h, struct weir_freed *freed,
+                          const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
 
-    h->order.covers_all =
+    h->order.always_due =
         reserved > h->e.threshold && h->e.options->engine != WEIR_ENGINE_BFC_FIXED;
     if (freed) {
         freed->room = weir__order_room(&h->order, on);
@@ -116,19 +116,19 @@ static void end_deferred_block(void *context, uintptr_t block) {
     struct weir_heap *h = context;
     struct weir_placement *p = weir__heap_placement(h, block);
 
-    weir__order_several(&h->order);
+    weir__order_set_several(&h->order);
     weir__placement_undefer(p, block);
-    (void)weir__placement_give(p, block, NULL, 0, NULL);
+    (void)weir__placement_free(p, block, NULL, 0, NULL);
 }
 
-int weir__heap_look_around(struct weir_heap *h, size_t most) {
+int weir__heap_query_events(struct weir_heap *h, size_t most) {
     int found = weir__order_complete(&h->order, most);
 
-    return weir__order_look_around(&h->order, most) | found;
+    return weir__order_query_events(&h->order, most) | found;
 }
 
-void weir__heap_dry(struct weir_heap *h) {
-    weir__order_dry(&h->order);
+void weir__heap_count_lack(struct weir_heap *h) {
+    weir__order_count_lack(&h->order);
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
@@ -154,7 +154,7 @@ weir_status weir__heap_wait(struct weir_heap *h, int must) {
     CUresult result;
 
     if (!must && atomic_load_explicit(&h->e.seen.quarantined, memory_order_relaxed) == 0 &&
-        (!h->order.several || h->order.silent_streams == 0))
+        (!h->order.several || h->order.streams_with_open == 0))
         return WEIR_OK;
     weir__lock_give(&h->lock);
     result = weir__device_wait(h->e.device);
@@ -167,9 +167,9 @@ weir_status weir__heap_wait(struct weir_heap *h, int must) {
     return WEIR_OK;
 }
 
-int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t sequence) {
+int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequence) {
     return h->e.options->internal_dependencies == WEIR_SWITCH_ON &&
-           weir__order_may_follow(&h->order, id, sequence);
+           weir__order_has_event(&h->order, id, sequence);
 }
 
 /* ---- frees ---- */
@@ -177,27 +177,27 @@ int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t seque
 /* Frees a block for which no event can be recorded.  No stream may reuse its memory before a wait for the device. */
 static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     struct weir_placement_block was;
-    weir_status status = give_block(h, block, &h->quarantine, h->quarantined + 1, &was);
+    weir_status status = free_live_block(h, block, &h->quarantine, h->quarantined + 1, &was);
 
     if (status != WEIR_OK)
         return status;
-    weir__order_several(&h->order);
+    weir__order_set_several(&h->order);
     h->quarantined += was.size;
     atomic_fetch_add_explicit(&h->e.seen.quarantined, was.size, memory_order_relaxed);
     return WEIR_OK;
 }
 
-/* Frees a block on the stream of `on`, without a driver call and without an event.  If on->held is at most on->low,
+/* Frees a block on the stream of `on`, without a driver call and without an event.  If on->net_bytes is at most on->net_low,
  * other streams may soon need this stream's memory.  Then frees that an event covers must not coalesce with later
  * frees, so that other streams can use their memory as soon as the event has completed. */
-static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
-                                 struct weir_order_stream *on) {
+static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
+                                      struct weir_order_stream *on) {
     struct weir_placement_block was;
     weir_status status;
 
-    if (on->held <= on->low && on->open == 0)
-        weir__placement_part(weir__heap_placement(h, block), &on->placed, on->sequence);
-    status = give_block(h, block, &on->placed, h->order.sequence + 1, &was);
+    if (on->net_bytes <= on->net_low && on->open == 0)
+        weir__placement_set_merge_floor(weir__heap_placement(h, block), &on->placed, on->sequence);
+    status = free_live_block(h, block, &on->placed, h->order.sequence + 1, &was);
     if (status == WEIR_E_HOST_MEMORY)
         return free_quarantined(h, block);
     if (status == WEIR_OK)
@@ -207,18 +207,18 @@ static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
 
 /* Frees a batch of live blocks without driver calls, on the stream `id` whose record is `on`.  `on` is NULL if there
  * is no such stream. */
-static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
-                              struct weir_order_stream *on) {
+static weir_status free_each_block(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
+                                   struct weir_order_stream *on) {
     struct weir_placement_block was;
     weir_status status = WEIR_OK, one;
 
     for (size_t i = 0; i < freed->count; i++) {
         one = WEIR_OK;
         if (on && id != WEIR_ENGINE_UNKNOWN) {
-            one = free_silently(h, freed->block[i], on);
+            one = free_without_event(h, freed->block[i], on);
         } else if (id == WEIR_ENGINE_OBSERVED) {
-            weir__order_several(&h->order);
-            one = give_block(h, freed->block[i], NULL, 0, &was);
+            weir__order_set_several(&h->order);
+            one = free_live_block(h, freed->block[i], NULL, 0, &was);
         } else {
             one = free_quarantined(h, freed->block[i]);
         }
@@ -229,7 +229,7 @@ static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uin
     return status;
 }
 
-static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
+static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
     struct weir_heap *h = (struct weir_heap *)e;
     int is_stream = id != WEIR_ENGINE_OBSERVED && id != WEIR_ENGINE_UNKNOWN;
     struct weir_order_stream *on;
@@ -237,10 +237,10 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
 
     weir__lock_take(&h->lock);
     on = is_stream ? weir__order_stream(&h->order, id) : NULL;
-    status = free_batch(h, freed, id, on);
+    status = free_each_block(h, freed, id, on);
     if (status == WEIR_OK && on && weir__order_is_due(&h->order, on))
         status = WEIR_ENGINE_DUE;
-    leave_heap(h, freed, on);
+    end_operation(h, freed, on);
     return status;
 }
 
@@ -248,9 +248,9 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
  * Assumes the stream that last had this handle, so that this stream can reuse the memory after the capture. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
-    uint64_t id = weir__order_last_with(&h->order, stream);
+    uint64_t id = weir__order_last_id(&h->order, stream);
 
-    return free_batch(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
+    return free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
 }
 
 /* Frees a block on a stream whose id the driver cannot report, and records an event for the free at once.  In a later
@@ -268,7 +268,7 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
     if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
         return status;
     if (status == WEIR_OK)
-        status = give_block(h, block, &on->placed, sequence, &was);
+        status = free_live_block(h, block, &on->placed, sequence, &was);
     if (status != WEIR_OK)
         return free_quarantined(h, block);
     weir__order_observe(&h->order, on, SIZE_MAX);
@@ -285,7 +285,7 @@ static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64
         return free_quarantined(h, block);
     if (id == 0)
         return free_unknown(h, block, on, stream);
-    status = free_silently(h, block, on);
+    status = free_without_event(h, block, on);
     if (status == WEIR_OK)
         weir__order_maintain(&h->order, on, stream);
     return status;
@@ -360,18 +360,18 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
  * grow for it.  Returns a result of the placement. */
 static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
                       size_t most, struct weir_placement_block *out) {
-    int result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
+    int result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
 
     if (result == WEIR_PLACEMENT_NO_FIT && r->kind == WEIR_HEAP_SMALL &&
         r->bytes > h->backing->small && !weir__mapped_grows_small(h)) {
         r->kind = WEIR_HEAP_COMMON;
-        result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
+        result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
     }
     if (result != WEIR_PLACEMENT_NO_FIT ||
         atomic_load_explicit(&h->e.device->forbids_opportunistic, memory_order_relaxed) ||
-        !weir__heap_look_around(h, most))
+        !weir__heap_query_events(h, most))
         return result;
-    result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
+    result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
     h->steals += result == WEIR_PLACEMENT_OK;
     return result;
 }
@@ -384,23 +384,24 @@ struct behind {
 static int may_wait(void *context, uint64_t id, uint64_t sequence) {
     const struct behind *b = context;
 
-    return weir__heap_may_follow(b->heap, id, sequence);
+    return weir__heap_may_wait(b->heap, id, sequence);
 }
 
-static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
+static int wait_for_free(void *context, uint64_t id, uint64_t sequence) {
     const struct behind *b = context;
 
-    return weir__order_follow(&b->heap->order, b->stream, id, sequence) == CUDA_SUCCESS;
+    return weir__order_wait(&b->heap->order, b->stream, id, sequence) == CUDA_SUCCESS;
 }
 
 /* Places the block of a request in several adjacent free chunks, after no single chunk has fit.  The chunks are
  * available to the stream at once, or after it waits for other streams' work; the function makes the stream wait on
  * the device.  Returns a result of placement.h. */
-static int place_behind(struct weir_heap *h, const struct weir_request *r,
-                        struct weir_placement_stream *on, struct weir_placement_block *out) {
+static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
+                             struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct behind behind = {h, r->stream};
-    const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
-    int result = weir__placement_take_behind(h->placement[r->kind], r->bytes, on, &waits, out);
+    const struct weir_placement_waits waits = {may_wait, wait_for_free, &behind};
+    int result =
+        weir__placement_alloc_after_waits(h->placement[r->kind], r->bytes, on, &waits, out);
 
     h->steals += result == WEIR_PLACEMENT_OK;
     return result;
@@ -416,14 +417,14 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
 
     if (weir__is_failure(status)) {
         for (int i = 0; i < h->kinds; i++)
-            if (weir__placement_take(h->placement[i], r->bytes, on, out) == WEIR_PLACEMENT_OK)
+            if (weir__placement_alloc(h->placement[i], r->bytes, on, out) == WEIR_PLACEMENT_OK)
                 return WEIR_OK;
     }
     if (status != WEIR_OK)
         return status;
     placed = place_free(h, r, on, PEEKED, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
-        placed = place_behind(h, r, on, out);
+        placed = place_after_waits(h, r, on, out);
     /* unreached: a result other than OK and NO_MEMORY, since the backing has just made room */
     return weir__heap_status(placed);
 }
@@ -440,11 +441,11 @@ static weir_status place_block(struct weir_heap *h, struct weir_request *r,
     if (placed == WEIR_PLACEMENT_NO_FIT && h->range && weir__mapped_await(h))
         placed = place_free(h, r, on, PEEKED, out);
     if (placed == WEIR_PLACEMENT_NO_FIT) {
-        weir__heap_dry(h);
+        weir__heap_count_lack(h);
         placed = place_free(h, r, on, SIZE_MAX, out);
     }
     if (placed == WEIR_PLACEMENT_NO_FIT)
-        placed = place_behind(h, r, on, out);
+        placed = place_after_waits(h, r, on, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         return place_in_new(h, r, on, out);
     return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -469,19 +470,19 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     weir__lock_take(&h->lock);
     on = weir__order_stream(&h->order, r->id);
     if (r->freed)
-        (void)free_batch(h, r->freed, r->id, on);
+        (void)free_each_block(h, r->freed, r->id, on);
     if (on) {
         weir__order_maintain(&h->order, on, r->stream);
-        on->serving++;
+        on->active_requests++;
         status = r->at ? weir__mapped_place_at(h, r, &on->placed, &placed)
                        : place_block(h, r, &on->placed, &placed);
-        on->serving--;
+        on->active_requests--;
     } else {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     if (status == WEIR_OK) {
         r->block = placed.address;
-        weir__order_taken(on, placed.size);
+        weir__order_allocated(on, placed.size);
         h->in_use += placed.size;
         h->requested += placed.requested;
         if (h->requested > h->requested_peak)
@@ -491,15 +492,15 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
             atomic_store_explicit(&h->e.seen.most_in_use, h->in_use, memory_order_relaxed);
         }
     }
-    leave_heap(h, r->freed, on);
+    end_operation(h, r->freed, on);
     return status;
 }
 
 /* ---- growth and trims ---- */
 
-void weir__heap_stock(struct weir_heap *h) {
+void weir__heap_reserve_records(struct weir_heap *h) {
     for (int i = 0; i < h->kinds && i <= WEIR_HEAP_SMALL; i++)
-        weir__placement_stock(h->placement[i], STOCK);
+        weir__placement_reserve_records(h->placement[i], STOCK);
 }
 
 static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
@@ -520,15 +521,16 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     if (wanted > reserve) {
         status = h->backing->grow(h, wanted, goal, cause, &got);
         if (got > 0)
-            weir__engine_note(e, cause, 0, wanted - reserve, got,
-                              weir__device_elapsed_ns(e->device, started), weir__heap_reserve(h));
+            weir__engine_record_event(e, cause, 0, wanted - reserve, got,
+                                      weir__device_elapsed_ns(e->device, started),
+                                      weir__heap_reserve(h));
     }
     reserve = weir__heap_reserve(h);
     if (status == WEIR_OK && target > most && reserve < target)
         status = weir__without_driver(WEIR_E_LIMIT);
     if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
-        weir__heap_stock(h);
-    leave_heap(h, NULL, NULL);
+        weir__heap_reserve_records(h);
+    end_operation(h, NULL, NULL);
     return status;
 }
 
@@ -554,23 +556,24 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
 
     weir__lock_take(&h->lock);
     WEIR_ASSERT(is_heap_valid(h));
-    weir__order_ask(&h->order, trim->id, trim->stream);
-    (void)weir__heap_look_around(h, SIZE_MAX);
-    if (trim->mode == WEIR_TRIM_FULLY)
+    weir__order_query_idle(&h->order, trim->id, trim->stream);
+    (void)weir__heap_query_events(h, SIZE_MAX);
+    if (trim->mode == WEIR_TRIM_WAIT)
         status = weir__heap_wait(h, 0);
     before = weir__heap_reserve(h);
     if (status == WEIR_OK)
         status = h->backing->shrink(h, trim);
     after = weir__heap_reserve(h);
-    if (trim->mode == WEIR_TRIM_DONE && after > trim->keep && h->order.silent_streams > 0)
-        weir__heap_dry(h);
+    if (trim->mode == WEIR_TRIM_COMPLETED && after > trim->keep && h->order.streams_with_open > 0)
+        weir__heap_count_lack(h);
     trim->released = (size_t)weir__size_subtract(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&h->cursor, after);
-        weir__engine_note(&h->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
-                          trim->released, weir__device_elapsed_ns(h->e.device, started), after);
+        weir__engine_record_event(&h->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
+                                  trim->released, weir__device_elapsed_ns(h->e.device, started),
+                                  after);
     }
-    leave_heap(h, NULL, NULL);
+    end_operation(h, NULL, NULL);
     return status;
 }
 
@@ -585,16 +588,16 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
         if (on) /* without host memory for the stream's record, a later call tries again */
             weir__order_maintain(&h->order, on, trim->stream);
         break;
-    case WEIR_TRIM_ASK:
+    case WEIR_TRIM_PUBLISH:
         if (trim->id == 0 && !weir__lock_try(&h->lock))
             return WEIR_E_BUSY;
         if (trim->id == 0)
             break;
         weir__lock_take(&h->lock);
-        weir__order_cover(&h->order, trim->id, trim->stream);
+        weir__order_publish(&h->order, trim->id, trim->stream);
         break;
-    case WEIR_TRIM_DONE:
-    case WEIR_TRIM_FULLY:
+    case WEIR_TRIM_COMPLETED:
+    case WEIR_TRIM_WAIT:
         return heap_shrink(h, trim);
     }
     weir__lock_give(&h->lock);
@@ -619,7 +622,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- surveys and visits ---- */
 
-/* Finds the next chunk in the heap.  Begins with the last kind of addresses (WEIR_HEAP_APART), and *span has only
+/* Finds the next chunk in the heap.  Begins with the last kind of addresses (WEIR_HEAP_AT_ADDRESS), and *span has only
  * zeros at first.  Returns 1 on success, 0 if there is no further chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
@@ -636,7 +639,7 @@ static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
     int kind = h->kinds - 1;
     size_t largest = 0;
 
-    (void)weir__heap_look_around(h, SIZE_MAX);
+    (void)weir__heap_query_events(h, SIZE_MAX);
     while (next_chunk(h, &kind, &span)) {
         if (span.unmapped || span.live)
             continue;
@@ -644,9 +647,9 @@ static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
         end = span.address + span.size;
         out->largest_free_at_rest = weir__size_larger(out->largest_free_at_rest, run);
         if (span.deferred || span.stream == QUARANTINE)
-            weir__engine_pends(out, 0, span.size);
+            weir__survey_add_pending(out, 0, span.size);
         else if (span.sequence != 0 && (span.stream != out->id || out->id == 0))
-            weir__engine_pends(out, span.stream, span.size);
+            weir__survey_add_pending(out, span.stream, span.size);
         else
             largest = weir__size_larger(largest, span.size);
     }
@@ -660,10 +663,10 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     if (out->what & WEIR_SURVEY_IDLE)
         out->largest_free = weir__size_larger(out->largest_free, survey_idle(h, out));
     if (out->what & WEIR_SURVEY_PENDING) {
-        (void)weir__heap_look_around(h, SIZE_MAX);
-        out->frees.silent = h->order.several ? h->order.silent_streams : 0;
+        (void)weir__heap_query_events(h, SIZE_MAX);
+        out->frees.silent = h->order.several ? h->order.streams_with_open : 0;
         out->frees.waiting =
-            h->order.waiting_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
+            h->order.pending_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
     }
     /* The result is the larger of two sizes: of the largest free piece, and of the largest request for which the
      * backing can add memory. */
@@ -674,13 +677,13 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     weir__lock_give(&h->lock);
 }
 
-static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
+static int visit_live(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_placement_span span = {0};
     int count = 0, kind = h->kinds - 1;
 
     while (next_chunk(h, &kind, &span))
         if (span.live)
-            count += weir__engine_show(
+            count += weir__engine_visit_list(
                 visit, &(struct weir_extent){.base = span.address, .bytes = span.requested}, 1);
     return count;
 }
@@ -688,7 +691,7 @@ static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
 /* Calls visit->show for the live block that contains an address.  An address in the table of graphs' blocks is also
  * treated as a live block.  Takes linear time in the number of chunks of the region, unless a block starts at the
  * address. */
-static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
+static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
     int result =
@@ -699,16 +702,16 @@ static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
         block = (struct weir_extent){.base = found.address, .bytes = found.requested};
     else if (!is_node(h, visit->address))
         return 0;
-    return weir__engine_show(visit, &block, 1);
+    return weir__engine_visit_list(visit, &block, 1);
 }
 
 /* Calls visit->show for each region of memory in a placement.  Returns the number of regions. */
-static int show_regions(const struct weir_placement *p, const struct weir_visit *visit) {
+static int visit_regions(const struct weir_placement *p, const struct weir_visit *visit) {
     struct weir_extent r = {0};
     int count = 0;
 
     while (weir__placement_region_above(p, r.base + r.bytes, &r.base, &r.bytes))
-        count += weir__engine_show(visit, &r, 1);
+        count += weir__engine_visit_list(visit, &r, 1);
     return count;
 }
 
@@ -719,22 +722,22 @@ static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     weir__lock_take(&h->lock);
     switch (visit->what) {
-    case WEIR_VISIT_WHOLES:
-        count = h->range ? weir__mapped_wholes(h, visit) : show_regions(h->placement[0], visit);
+    case WEIR_VISIT_UNITS:
+        count = h->range ? weir__mapped_units(h, visit) : visit_regions(h->placement[0], visit);
         break;
     case WEIR_VISIT_BLOCKS:
-        count = show_live(h, visit);
+        count = visit_live(h, visit);
         break;
     case WEIR_VISIT_BLOCK_AT:
-        count = show_block_at(h, visit);
+        count = visit_block_at(h, visit);
         break;
-    case WEIR_VISIT_PIECE_AT:
+    case WEIR_VISIT_REGION_AT:
         if (find_region(h, visit->address, &region))
-            count = weir__engine_show(visit, &region, 1);
+            count = weir__engine_visit_list(visit, &region, 1);
         break;
-    case WEIR_VISIT_APART:
+    case WEIR_VISIT_AT_ADDRESS:
         if (h->range)
-            count = show_regions(h->placement[WEIR_HEAP_APART], visit);
+            count = visit_regions(h->placement[WEIR_HEAP_AT_ADDRESS], visit);
         break;
     }
     weir__lock_give(&h->lock);
@@ -751,7 +754,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
         weir__placement_figures(h->placement[i], &figures);
         /* Blocks of requests that name an address lie far from each other, so the addresses between them say nothing
          * about fragmentation. */
-        out->extent += i == WEIR_HEAP_APART ? figures.total : figures.extent;
+        out->extent += i == WEIR_HEAP_AT_ADDRESS ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
     out->requested = h->requested;
@@ -789,7 +792,7 @@ static void heap_close(struct weir_engine *e) {
 static const struct weir_engine_ops heap_ops = {
     .alloc = heap_alloc,
     .free = heap_free,
-    .give = heap_give,
+    .free_batch = heap_free_batch,
     .grow = heap_grow,
     .trim = heap_trim,
     .allow = heap_allow,
@@ -808,7 +811,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     h->e = *setup;
     h->e.ops = &heap_ops;
-    h->e.traits |= backing->traits | WEIR_ENGINE_CUTS;
+    h->e.traits |= backing->traits | WEIR_ENGINE_SUBALLOCATES;
     h->e.step_bytes = backing->step_bytes;
     h->backing = backing;
     h->kinds = backing->small > 0 ? WEIR_HEAP_KINDS : 1;
@@ -818,7 +821,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     /* If the setting internal_dependencies lets streams wait for each other, each stream can use the memory of other
      * streams.  The best fit among all chunks then wastes least memory. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
-        rule.own_first = 0;
+        rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {
         rule.index = (unsigned)i;
         if (weir__placement_create(&rule, &h->placement[i]) != WEIR_PLACEMENT_OK) {

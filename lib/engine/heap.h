@@ -42,7 +42,7 @@ enum {
     WEIR_HEAP_COMMON,
     /* For small requests; above the release threshold, also for blocks that may last. */
     WEIR_HEAP_SMALL,
-    WEIR_HEAP_APART, /* for requests that name an address */
+    WEIR_HEAP_AT_ADDRESS, /* for requests that name an address */
     WEIR_HEAP_KINDS
 };
 
@@ -63,7 +63,7 @@ struct weir_heap {
     uint64_t total; /* the bytes of mapped memory that blocks can be placed in */
     /* Bytes of reserved memory where no block can be placed, because the driver refused to free the memory or a thread
      * is mapping it. */
-    uint64_t kept;
+    uint64_t unusable;
     struct weir_order order;
     uint64_t reserved_peak;
     struct weir_placement *placement[WEIR_HEAP_KINDS];
@@ -113,20 +113,20 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
  * released the device memory. */
 void weir__heap_drop(struct weir_heap *h);
 /* Allocates host memory for the records of many blocks in advance, so that later requests need not allocate it. */
-void weir__heap_stock(struct weir_heap *h);
+void weir__heap_reserve_records(struct weir_heap *h);
 
 /* Sets the heap's memory for blocks to `total` bytes, and publishes the new reserved memory to other threads. */
-void weir__heap_count(struct weir_heap *h, uint64_t total);
+void weir__heap_set_total(struct weir_heap *h, uint64_t total);
 /* Adds the address range of the mapped engine to the heap, as unmapped ranges.  h->starts has the bounds of the parts.
  * Returns a result of placement.h. */
 int weir__heap_add_ranges(struct weir_heap *h);
 
 /* Records that a request found no free memory for its stream.  Each stream then records an event for its frees in its
  * next call, so that other streams can reuse the memory earlier. */
-void weir__heap_dry(struct weir_heap *h);
+void weir__heap_count_lack(struct weir_heap *h);
 /* Queries up to `most` events of streams, and the events of up to `most` deferred frees (frees that wait for several
  * streams), without a wait.  Returns 1 if a free has completed, else 0. */
-int weir__heap_look_around(struct weir_heap *h, size_t most);
+int weir__heap_query_events(struct weir_heap *h, size_t most);
 /* Makes all freed memory available to all streams.  The caller has waited until the device has finished all work. */
 void weir__heap_observe_all(struct weir_heap *h);
 /* Waits for the device if `must` is set, or if some frees have no event.  Releases the heap's lock, which the caller
@@ -135,10 +135,10 @@ void weir__heap_observe_all(struct weir_heap *h);
 weir_status weir__heap_wait(struct weir_heap *h, int must);
 /* Returns 1 if weir may make another stream wait for the free of the stream `id` with this sequence number, else 0.
  * The setting internal_dependencies must be on, and an event must cover the free. */
-int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t sequence);
+int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequence);
 
 static inline uint64_t weir__heap_reserve(const struct weir_heap *h) {
-    return h->total + h->kept;
+    return h->total + h->unusable;
 }
 
 /* Returns 1 if any growth would make the reserved memory exceed the release threshold, else 0. */
@@ -188,7 +188,7 @@ static inline size_t weir__heap_growth_limit(const struct weir_heap *h) {
 
 /* Returns the status for a request that found no memory: E_LIMIT if the limit is below the device's memory, else
  * E_NO_MEMORY. */
-static inline weir_status weir__heap_is_full(const struct weir_heap *h) {
+static inline weir_status weir__heap_full_status(const struct weir_heap *h) {
     return weir__without_driver(weir__engine_limit(&h->e) < h->e.device->total ? WEIR_E_LIMIT
                                                                                : WEIR_E_NO_MEMORY);
 }
@@ -202,7 +202,7 @@ static inline weir_status weir__heap_status(int placed) {
 }
 
 /* Updates the peak of reserved memory after growth. */
-static inline void weir__heap_grown(struct weir_heap *h) {
+static inline void weir__heap_update_peak(struct weir_heap *h) {
     h->reserved_peak = weir__size_larger(h->reserved_peak, weir__heap_reserve(h));
 }
 
@@ -220,6 +220,6 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access);
 /* Calls visit->show for each physical allocation, since the engine can only release one as a whole.  Returns the
  * number of physical allocations. */
-int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit);
+int weir__mapped_units(const struct weir_heap *h, const struct weir_visit *visit);
 
 #endif

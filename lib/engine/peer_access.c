@@ -51,7 +51,7 @@ weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, i
     return WEIR_E_NOT_SUPPORTED;
 }
 
-void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change) {
+void weir__peers_change(struct weir_access *access, const CUmemAccessDesc *change) {
     size_t i = 0;
 
     while (i < access->count && access->list[i].location.id != change->location.id)
@@ -65,7 +65,7 @@ void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change)
 }
 
 static void add_access(struct weir_access *access, int device) {
-    weir__peers_note(
+    weir__peers_change(
         access, &(CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
 }

@@ -27,6 +27,6 @@ weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, i
                               CUresult *result, char *text, size_t bytes);
 
 /* Changes the access of one device in the list.  Cannot fail: a list has room for all devices of a machine. */
-void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change);
+void weir__peers_change(struct weir_access *access, const CUmemAccessDesc *change);
 
 #endif

@@ -329,8 +329,8 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     weir__driver_leave(driver, &scope);
     atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     if (after > reserve)
-        weir__engine_note(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
-                          weir__device_elapsed_ns(p->e.device, started), after);
+        weir__engine_record_event(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
+                                  weir__device_elapsed_ns(p->e.device, started), after);
     else
         weir__growth_refused(&p->cursor);
 }
@@ -350,8 +350,8 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     atomic_store_explicit(&p->e.seen.reserved, now, memory_order_relaxed);
     grew = now > before;
     if (grew) {
-        weir__engine_note(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
-                          weir__device_elapsed_ns(p->e.device, started), now);
+        weir__engine_record_event(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
+                                  weir__device_elapsed_ns(p->e.device, started), now);
         top_up(p, request, now - before, now);
     } else if (now < before) {
         weir__growth_shrunk(&p->cursor, now);
@@ -390,8 +390,9 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     after = raise_reserve(p, weir__size_smaller(target, limit), PROBE_BYTES, UINT64_MAX, &why);
     if (after > before) {
         /* unreached: `before` is at least `target` if another thread has grown the pool meanwhile */
-        weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
-                          weir__device_elapsed_ns(e->device, started), after);
+        weir__engine_record_event(e, cause, 0, target > before ? target - before : 0,
+                                  after - before, weir__device_elapsed_ns(e->device, started),
+                                  after);
     }
     /* grow_stream runs only the frees of probe blocks.  The host waits for this stream, so the frees complete, and the
      * driver applies its release threshold.  `after` is the memory that then stays reserved. */
@@ -446,7 +447,7 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
     CUdeviceptr base;
     weir_status status;
 
-    if (!p->has_figures && !weir__sizes_take(&p->sizes, block, &counted))
+    if (!p->has_figures && !weir__sizes_remove(&p->sizes, block, &counted))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     base = driver_block(p, block, &before);
     status = weir__async_free(&p->async, base, stream, uses);
@@ -523,12 +524,12 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_driver_scope scope;
     CUresult result;
 
-    if (trim->mode == WEIR_TRIM_MAINTAIN || trim->mode == WEIR_TRIM_ASK)
+    if (trim->mode == WEIR_TRIM_MAINTAIN || trim->mode == WEIR_TRIM_PUBLISH)
         return WEIR_OK;
     result = weir__driver_enter(driver, e->device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(p->e.device, result);
-    if (trim->mode == WEIR_TRIM_FULLY && trim->cause == WEIR_EVENT_TRIM &&
+    if (trim->mode == WEIR_TRIM_WAIT && trim->cause == WEIR_EVENT_TRIM &&
         weir__superblocks_wait(&p->superblocks))
         /* If the wait fails, the superblocks that need the wait stay. */
         (void)weir__device_wait(p->e.device);
@@ -545,8 +546,9 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
         /* unreached: `before` is at most `keep` if another thread's free has lowered reserved memory meanwhile */
-        weir__engine_note(&p->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
-                          trim->released, weir__device_elapsed_ns(p->e.device, started), after);
+        weir__engine_record_event(&p->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
+                                  trim->released, weir__device_elapsed_ns(p->e.device, started),
+                                  after);
     }
     pthread_mutex_unlock(&p->growing);
     return weir__device_status(p->e.device, result);
@@ -562,7 +564,7 @@ static void free_unreceived(struct weir_pool_engine *p, CUdeviceptr block, size_
     int is_back;
 
     block = driver_block(p, block, &before);
-    is_back = weir__async_give(p->e.device, block, stream) == CUDA_SUCCESS;
+    is_back = weir__async_free_on(p->e.device, block, stream) == CUDA_SUCCESS;
     pthread_mutex_lock(&p->growing);
     /* unreached: no room in the list, after the driver has refused WEIR_POOL_PROBES frees */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
@@ -690,7 +692,7 @@ static int is_hopeless(struct weir_pool_engine *p, struct weir_request *r) {
         return 0;
     idle = weir__size_subtract(atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed),
                                pool_read_in_use(p));
-    return r->bytes > idle && weir__engine_would_refuse(&p->e, r, r->bytes, idle);
+    return r->bytes > idle && weir__engine_predicts_failure(&p->e, r, r->bytes, idle);
 }
 
 /* Allocates a block from the driver's pool, and then records the growth of the pool.  The caller has relaxed this
@@ -809,7 +811,7 @@ static weir_status give_each(struct weir_pool_engine *p, const struct weir_freed
     return status;
 }
 
-static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
+static weir_status pool_free_batch(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
     (void)id; /* always WEIR_ENGINE_OBSERVED, since this engine lacks the trait CUTS */
     return WEIR_STATUS_IN_SCOPE(e->device, give_each((struct weir_pool_engine *)e, freed));
 }
@@ -850,9 +852,9 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;
 
-    return visit->what == WEIR_VISIT_PIECE_AT &&
+    return visit->what == WEIR_VISIT_REGION_AT &&
                    weir__superblocks_find(&p->superblocks, visit->address, &superblock)
-               ? weir__engine_show(visit, &superblock, 1)
+               ? weir__engine_visit_list(visit, &superblock, 1)
                : -1;
 }
 
@@ -912,7 +914,7 @@ static void pool_close(struct weir_engine *e) {
 static const struct weir_engine_ops pool_ops = {
     .alloc = pool_alloc,
     .free = pool_free,
-    .give = pool_give,
+    .free_batch = pool_free_batch,
     .grow = pool_grow,
     .trim = pool_trim,
     .allow = pool_allow,
@@ -933,7 +935,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     p->e.ops = &pool_ops;
     /* The caller must wait for the device before it closes this engine.  Driver 580 sometimes crashes if a pool is
      * destroyed while frees in the pool are pending. */
-    p->e.traits |= WEIR_ENGINE_SHEDS;
+    p->e.traits |= WEIR_ENGINE_RELEASES_ASYNC;
     p->e.step_bytes = p->e.least_limit = UNIT;
     p->ceiling = p->limit_seen = weir__engine_limit(&p->e);
     p->told = device->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;

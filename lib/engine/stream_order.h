@@ -89,31 +89,31 @@ struct weir_order_stream {
     uint64_t open_bytes; /* the sum of the bytes of open frees */
     /* The bytes allocated on the stream minus the bytes freed on it.  Negative if the stream frees blocks of other
      * streams. */
-    int64_t held;
+    int64_t net_bytes;
     /* The stream's lowest `held` at the events since a request last found no memory.  An event is due when `held`
      * falls close to this value (the rule low at the head of this file). */
-    int64_t low;
+    int64_t net_low;
     /* The bytes by which `held` has fallen below its peak since the stream's last event. */
-    uint64_t fallen;
+    uint64_t net_drop;
     /* The number of consecutive bursts of work, up to the last one, whose events left few bytes in open frees.  At
      * most FAR.  Events become rarer with this number. */
-    unsigned foreseen;
+    unsigned covered_bursts;
     /* The number of events that weir has recorded on the stream since another stream called. */
-    unsigned alone;
+    unsigned burst_events;
     /* the number of requests without memory (`dry` of the order) at the stream's last event */
-    uint64_t dry_seen;
+    uint64_t lacked_at_event;
     /* 1 if the stream is non-blocking, so that it does not synchronize with the legacy stream; 0 if it is blocking; -1
      * if the driver was not queried yet. */
-    int is_apart;
+    int is_non_blocking;
     /* The number of events to record before the next query whether the stream is idle.  It rises while such queries
      * fail, since an idle stream needs no event but a query costs time. */
-    unsigned between;
+    unsigned idle_query_gap;
     /* The number of events recorded since the last query whether the stream is idle. */
-    unsigned recorded;
+    unsigned events_since_query;
     /* the value of `calls` of the order at the stream's last call, which shows how old the record is */
     uint64_t called;
     /* The number of requests that use this record now.  The record must not be freed while the number is above 0. */
-    unsigned serving;
+    unsigned active_requests;
     /* The events of the stream that have not completed, oldest first. */
     struct weir_order_mark *marks, **marks_end;
     enum weir_order_state state;
@@ -132,16 +132,16 @@ struct weir_order {
     uint64_t calls;    /* the number of calls on all streams so far */
     /* set once calls have come from a second stream, or from a stream with unknown id (0) */
     int several;
-    int covers_all; /* set by the owner while each free needs an event at once */
+    int always_due; /* set by the owner while each free needs an event at once */
     /* The number of requests so far that found no free memory for their stream. */
-    uint64_t dry;
+    uint64_t lacked;
     /* The sequence number up to which the rules low and much apply (see the head of this file).  weir then records
      * more events, since it cannot yet predict which memory other streams need. */
-    uint64_t unsettled_until;
+    uint64_t strict_until;
     /* The smallest number of bytes for which weir records an event.  If `worth` is below LEAST_WORTH, weir uses
      * LEAST_WORTH. */
-    uint64_t worth;
-    size_t waiting_marks, silent_streams;
+    uint64_t least_event_bytes;
+    size_t pending_marks, streams_with_open;
     /* The lists of streams, one for each state.  The first quiet stream is the next to be forgotten.  The first marked
      * stream is the next whose events are queried. */
     struct weir_order_list list[WEIR_ORDER_STATES];
@@ -189,7 +189,7 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
  * operation on `stream`, whose record is `s`.  If the driver fails, a later call retries. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Records that a block of `bytes` bytes was allocated on the stream. */
-void weir__order_taken(struct weir_order_stream *s, size_t bytes);
+void weir__order_allocated(struct weir_order_stream *s, size_t bytes);
 /* Records that `bytes` bytes were freed on `s`, without a driver call.  Returns the sequence number of the free.  Only
  * an event, or a query that finds the stream idle, makes the memory available to other streams. */
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);
@@ -201,10 +201,10 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
 /* Returns the id of the stream that last called with this handle, or 0 if there was no such call.  The stream may have
  * ended since.  Then no event can be recorded on it any more, and only a wait for the device shows that its open frees
  * have completed.  Returns 0 for default streams, since their handles stand for several streams. */
-uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream);
+uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream);
 /* Records that more than one stream uses the engine.  weir then records events, so that streams can reuse each other's
  * memory. */
-void weir__order_several(struct weir_order *o);
+void weir__order_set_several(struct weir_order *o);
 /* Returns 1 if weir__order_maintain would now record an event on the stream or query it, else 0. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
 /* Returns the number of bytes that the stream may still free before an event is due.  Returns 0 if an event may be due
@@ -212,7 +212,7 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
 uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s);
 /* Records that a request found no free memory for its stream.  Each stream with open frees then records an event in
  * its next call. */
-void weir__order_dry(struct weir_order *o);
+void weir__order_count_lack(struct weir_order *o);
 
 /* Queries the stream's events, oldest first, and removes up to `most` completed events.  Returns the number of removed
  * events. */
@@ -220,19 +220,18 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
 /* Queries up to `most` events of all streams in turn, without a wait.  Begins with the stream at which the previous
  * call stopped.  With SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if an
  * event has completed, else 0. */
-int weir__order_look_around(struct weir_order *o, size_t most);
+int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if all frees of the stream `id` up to this sequence number are known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
 /* Records an event for the open frees of `s`, in a call on its stream `stream`, which must not be captured. */
-void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
+void weir__order_cover_frees(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Returns 1 if an event covers the free with this sequence number on the stream `id`, so that other streams can wait
  * for the free; else 0. */
-int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence);
+int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequence);
 /* Makes all later work on `stream` wait on the device for the free with this sequence number on the stream `id`.  An
- * event must cover the free (weir__order_may_follow), and `stream` must not be captured.  Returns the driver's result.
+ * event must cover the free (weir__order_has_event), and `stream` must not be captured.  Returns the driver's result.
  * */
-CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
-                            uint64_t sequence);
+CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
 /* Queries whether the stream `id` is idle, in a call on this stream.  If so, its frees have completed.  Does
  * nothing if `id` is 0, or if the stream is captured.
  *
@@ -241,12 +240,12 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
  * cuStreamQuery returns 0 while work runs on NULL).  So on a blocking stream, this function records an event and
  * queries the event for some microseconds.
  */
-void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream);
+void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Makes the open frees of the stream `id` available to other streams.  Any thread may call this function; the stream
  * must exist and must not be captured.  If the stream is idle, its frees have completed, unless it is a blocking
- * stream (see weir__order_ask).  Otherwise records an event, but not on a default stream, since later work on blocking
+ * stream (see weir__order_query_idle).  Otherwise records an event, but not on a default stream, since later work on blocking
  * streams would wait for this event. */
-void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream);
+void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Records that all frees have completed, including deferred frees.  The caller has waited until the device has
  * finished all work. */
 void weir__order_observe_all(struct weir_order *o);

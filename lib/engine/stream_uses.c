@@ -50,7 +50,7 @@ static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream st
     return 1;
 }
 
-int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
+int weir__uses_add(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     int done;
 
     pthread_mutex_lock(&uses->lock);
@@ -60,7 +60,7 @@ int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, 
     return done;
 }
 
-void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
+void weir__uses_remove(struct weir_uses *uses, uint64_t block) {
     uintptr_t list = 0;
 
     pthread_mutex_lock(&uses->lock);
@@ -70,7 +70,7 @@ void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
     free((void *)list);
 }
 
-struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block) {
+struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block) {
     uintptr_t value = 0;
 
     pthread_mutex_lock(&uses->lock);
@@ -90,8 +90,8 @@ static void drop_refused(struct weir_use_list *list) {
     list->count = kept;
 }
 
-void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
-                       int freed) {
+void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
+                         int freed) {
     uintptr_t since = 0;
 
     pthread_mutex_lock(&uses->lock);

@@ -46,17 +46,17 @@ void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths);
 void weir__uses_close(struct weir_uses *uses);
 /* Records that the stream uses the block, unless this is already recorded.  Returns 1 on success, 0 if there is no
  * host memory. */
-int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
+int weir__uses_add(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
 /* Removes the uses of an earlier block at this address, since a new block is being allocated at the address. */
-void weir__uses_forget(struct weir_uses *uses, uint64_t block);
+void weir__uses_remove(struct weir_uses *uses, uint64_t block);
 /* Removes the block's list of uses from the map, and returns the list.  The caller then owns the list, until it calls
- * weir__uses_settle.  Returns NULL if the block has no list.  The map keeps the block's key, so that weir__uses_settle
+ * weir__uses_end_free.  Returns NULL if the block has no list.  The map keeps the block's key, so that weir__uses_end_free
  * can put the list back without host memory. */
-struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block);
+struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block);
 /* Finishes the free of a block whose list of uses the caller has taken from the map.  If `freed` is 1, frees the list;
  * uses that other threads have since recorded for a new block at this address stay.  If `freed` is 0, because the free
  * has failed, puts the list back into the map, without the uses that are marked `refused`. */
-void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
-                       int freed);
+void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
+                         int freed);
 
 #endif

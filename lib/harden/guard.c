@@ -444,7 +444,7 @@ static struct weir_guarded *guard_fresh(struct weir_harden *h, size_t total, wei
     }
     /* A block of a graph may once have been at this address.  Without this call, weir would later treat a free of the
      * address as a free of the graph's block. */
-    weir__graphs_forget(h->below.graphs, b->base);
+    weir__graphs_remove(h->below.graphs, b->base);
     pthread_mutex_lock(&h->lock);
     h->blocks++;
     h->block_bytes += total;
@@ -509,7 +509,7 @@ static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, wei
 
     if (status != WEIR_OK)
         return status;
-    noted = weir__graphs_note(h->below.graphs, *block);
+    noted = weir__graphs_add(h->below.graphs, *block);
     if (noted && guard_has(h, WEIR_HARDEN_ZERO_ALWAYS | WEIR_HARDEN_ZERO_STREAM))
         result = guard_fill(h, *block, bytes, 0, stream);
     if (noted && result == CUDA_SUCCESS)

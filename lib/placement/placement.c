@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* placement.c: implements placement.h; placement_state.h describes the records.
  *
- * weir__placement_take reserves all its host memory before it changes anything.  weir__placement_give needs host
+ * weir__placement_alloc reserves all its host memory before it changes anything.  weir__placement_free needs host
  * memory only for the record of a stream's tagged chunks, and allocates this memory before it changes anything.
  *
  * The table always has room for one more record for each region.  A free may be the first call of a second stream, and
@@ -21,7 +21,7 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* If at most this many streams have a struct weir_placement_own, a stream keeps its struct even without chunks in it,
+/* If at most this many streams have a struct weir_placement_owner, a stream keeps its struct even without chunks in it,
  * so that the next free need not allocate it again. */
 #define KEPT_OWNERS ((size_t)16)
 
@@ -241,7 +241,7 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     p->mask = rule->granularity - 1;
     p->shift = (unsigned)__builtin_ctzll(rule->granularity);
     p->waste = (rule->split_waste - 1) / rule->granularity + 1;
-    p->own_first = rule->own_first;
+    p->prefer_tagged = rule->prefer_tagged;
     p->index = rule->index;
     p->ended.observed = UINT64_MAX;
     if (!table_make(&p->all, &p->host, FIRST_RECORDS)) {
@@ -267,40 +267,40 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* Returns the struct with the free chunks of a stream, and creates it if necessary.  Returns NULL if there is no host
  * memory. */
-static struct weir_placement_own *own_make(struct weir_placement *p,
-                                           struct weir_placement_stream *s) {
-    struct weir_placement_own *own = s->own[p->index];
+static struct weir_placement_owner *owner_make(struct weir_placement *p,
+                                               struct weir_placement_stream *s) {
+    struct weir_placement_owner *owner = s->owner[p->index];
 
-    if (own != NULL)
-        return own;
+    if (owner != NULL)
+        return owner;
     if (s->is_fallback)
-        own = &p->fallback;
+        owner = &p->fallback;
     else if (s == p->only)
-        own = &p->first;
+        owner = &p->first;
     else
-        own = weir__hostmem_resize(&p->host, NULL, 0, sizeof *own);
-    if (own == NULL)
+        owner = weir__hostmem_resize(&p->host, NULL, 0, sizeof *owner);
+    if (owner == NULL)
         return NULL;
-    memset(own, 0, sizeof *own);
-    own->stream = s;
-    s->own[p->index] = own;
+    memset(owner, 0, sizeof *owner);
+    owner->stream = s;
+    s->owner[p->index] = owner;
     p->owners++;
-    return own;
+    return owner;
 }
 
 /* Frees the struct with the free chunks of a stream, after the last of these chunks was removed. */
-static void own_drop(struct weir_placement *p, struct weir_placement_stream *s) {
-    struct weir_placement_own *own = s->own[p->index];
+static void owner_drop(struct weir_placement *p, struct weir_placement_stream *s) {
+    struct weir_placement_owner *owner = s->owner[p->index];
 
-    if (own != &p->fallback && own != &p->first)
-        weir__hostmem_resize(&p->host, own, sizeof *own, 0);
-    s->own[p->index] = NULL;
+    if (owner != &p->fallback && owner != &p->first)
+        weir__hostmem_resize(&p->host, owner, sizeof *owner, 0);
+    s->owner[p->index] = NULL;
     p->owners--;
 }
 
 void weir__placement_forget(struct weir_placement *p, struct weir_placement_stream *s) {
-    if (s->own[p->index] != NULL)
-        own_drop(p, s);
+    if (s->owner[p->index] != NULL)
+        owner_drop(p, s);
     if (p->only == s)
         p->only = &p->ended;
 }
@@ -309,53 +309,53 @@ void weir__placement_forget(struct weir_placement *p, struct weir_placement_stre
 
 /* Inserts a free chunk into its stream's list, sorted by sequence number.  Usually the chunk comes last.  Only a part
  * of a chunk that was cut can have an earlier place. */
-static void list_insert(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
-    uint32_t older = own->newest;
+static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
+    uint32_t older = owner->newest;
     uint32_t newer = 0;
 
     while (older != 0 && p->all.tag[older].sequence > p->all.tag[id].sequence) {
         newer = older;
         older = p->all.tag[older].older;
     }
-    p->all.tag[id].own = own;
+    p->all.tag[id].owner = owner;
     p->all.tag[id].older = older;
     p->all.tag[id].newer = newer;
-    *(older != 0 ? &p->all.tag[older].newer : &own->oldest) = id;
-    *(newer != 0 ? &p->all.tag[newer].older : &own->newest) = id;
+    *(older != 0 ? &p->all.tag[older].newer : &owner->oldest) = id;
+    *(newer != 0 ? &p->all.tag[newer].older : &owner->newest) = id;
 }
 
-static void list_remove(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
+static void list_remove(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
 
-    *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = t->newer;
-    *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = t->older;
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &owner->oldest) = t->newer;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = t->older;
 }
 
 /* Replaces the free chunk `old` by the chunk `id` in the list of the stream. */
-static void list_replace(struct weir_placement *p, struct weir_placement_own *own, uint32_t old,
+static void list_replace(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t old,
                          uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
 
     /* Both chunks have equal sequence numbers, so the new chunk has the same place in the list. */
     *t = p->all.tag[old];
-    *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = id;
-    *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = id;
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &owner->oldest) = id;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = id;
 }
 
 /* ---- free chunks ---- */
 
 /* Returns the struct that has the free chunk `id`: the chunks of one stream, or the chunks that all streams may use.
  * */
-static struct weir_placement_own *chunk_owner(struct weir_placement *p, uint32_t id) {
-    return p->all.kind[id] == TAGGED ? p->all.tag[id].own : &p->clean;
+static struct weir_placement_owner *chunk_owner(struct weir_placement *p, uint32_t id) {
+    return p->all.kind[id] == TAGGED ? p->all.tag[id].owner : &p->clean;
 }
 
 /* Removes a free chunk from its set and from its stream's list, before the chunk changes. */
-static void free_chunk_remove(struct weir_placement *p, struct weir_placement_own *own,
+static void free_chunk_remove(struct weir_placement *p, struct weir_placement_owner *owner,
                               uint32_t id) {
-    set_erase(p, &own->set, id);
-    if (own != &p->clean)
-        list_remove(p, own, id);
+    set_erase(p, &owner->set, id);
+    if (owner != &p->clean)
+        list_remove(p, owner, id);
 }
 
 /* Joins the adjacent chunks `left` and `right`.  The joined chunk gets the later of both sequence numbers. */
@@ -373,23 +373,24 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
 
 /* Makes the chunk `id` a free chunk of `own`, which has the free chunks of a stream or of all streams, and coalesces
  * it with adjacent chunks.  The chunk must be in no set, and the caller has set its sequence number. */
-static void free_chunk_add(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
+static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
+                           uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
 
-    if (chunk_joins(p, next, id, own)) {
-        free_chunk_remove(p, own, next);
+    if (chunk_joins(p, next, id, owner)) {
+        free_chunk_remove(p, owner, next);
         chunk_join(p, id, next);
     }
-    if (chunk_joins(p, prev, id, own)) {
-        free_chunk_remove(p, own, prev);
+    if (chunk_joins(p, prev, id, owner)) {
+        free_chunk_remove(p, owner, prev);
         chunk_join(p, prev, id);
         id = prev;
     }
-    set_insert(p, &own->set, id);
-    p->all.kind[id] = own == &p->clean ? CLEAN : TAGGED;
-    if (own != &p->clean)
-        list_insert(p, own, id);
+    set_insert(p, &owner->set, id);
+    p->all.kind[id] = owner == &p->clean ? CLEAN : TAGGED;
+    if (owner != &p->clean)
+        list_insert(p, owner, id);
 }
 
 /* Cuts the chunk `id` at `address`.  The chunk must be in no set.  The second part gets the kind `kind` and a new
@@ -412,16 +413,16 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
  * Returns the record of the removed part. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct chunk *c = &p->all.chunk[id];
-    struct weir_placement_own *own = chunk_owner(p, id);
+    struct weir_placement_owner *owner = chunk_owner(p, id);
 
-    free_chunk_remove(p, own, id);
+    free_chunk_remove(p, owner, id);
     p->all.kind[id] = LIVE;
     if (c->address + c->size > end)
-        free_chunk_add(p, own, chunk_cut(p, id, end, LIVE));
+        free_chunk_add(p, owner, chunk_cut(p, id, end, LIVE));
     if (c->address < first) {
         uint32_t rest = chunk_cut(p, id, first, LIVE);
 
-        free_chunk_add(p, own, id);
+        free_chunk_add(p, owner, id);
         id = rest;
     }
     return id;
@@ -441,13 +442,13 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* Replaces the old record numbers in regions, chunks and lists by new ones after the table has grown, and builds all
  * sets again.  The old records in `old` have the new numbers. */
-static void records_follow(struct weir_placement *p, const struct chunk_table *old) {
+static void renumber_records(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++)
         p->region[i].border = MOVED(p->region[i].border);
     for (uint32_t id = 1; id < p->all.buckets * 8; id++) {
         struct chunk *c = &p->all.chunk[id];
-        struct weir_placement_own *own = chunk_owner(p, id);
+        struct weir_placement_owner *owner = chunk_owner(p, id);
 
         if (p->all.kind[id] == UNUSED)
             continue;
@@ -456,11 +457,11 @@ static void records_follow(struct weir_placement *p, const struct chunk_table *o
         if (p->all.kind[id] == TAGGED) {
             p->all.tag[id].older = MOVED(p->all.tag[id].older);
             p->all.tag[id].newer = MOVED(p->all.tag[id].newer);
-            own->oldest = p->all.tag[id].older == 0 ? id : own->oldest;
-            own->newest = p->all.tag[id].newer == 0 ? id : own->newest;
+            owner->oldest = p->all.tag[id].older == 0 ? id : owner->oldest;
+            owner->newest = p->all.tag[id].newer == 0 ? id : owner->newest;
         }
         if (p->all.kind[id] == TAGGED || p->all.kind[id] == CLEAN)
-            own->set.first[chunk_class(c->size)] = 0;
+            owner->set.first[chunk_class(c->size)] = 0;
     }
     for (uint32_t id = 1; id < p->all.buckets * 8; id++)
         if (p->all.kind[id] == TAGGED || p->all.kind[id] == CLEAN)
@@ -488,7 +489,7 @@ static int table_grow(struct weir_placement *p, size_t room) {
         p->all.tag[id] = old.tag[i];
         old.chunk[i].address = id;
     }
-    records_follow(p, &old);
+    renumber_records(p, &old);
     weir__hostmem_resize(&p->host, old.memory, old.bytes, 0);
     return 1;
 }
@@ -498,7 +499,7 @@ static int records_reserve(struct weir_placement *p, size_t room) {
     return p->all.room >= room || table_grow(p, room);
 }
 
-void weir__placement_stock(struct weir_placement *p, size_t chunks) {
+void weir__placement_reserve_records(struct weir_placement *p, size_t chunks) {
     size_t used = chunk_limit(p->all.buckets) - p->all.room;
 
     if (chunks > used && !records_reserve(p, chunks - used))
@@ -550,7 +551,7 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
  * all streams may use.  Returns them as a list, linked by `newer`.  All other free chunks get sequence 0.  A chunk
  * that crosses `used` is cut there, since no block lies above `used`.  Free memory above `used` can have a sequence
  * number only because it has coalesced with a freed block that was later allocated again. */
-static uint32_t chain_first(struct weir_placement *p) {
+static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
     for (size_t i = 0; i < p->regions; i++) {
@@ -579,25 +580,25 @@ static uint32_t chain_first(struct weir_placement *p) {
 /* Separates the first stream's free chunks from the chunks that all streams may use, when a second stream appears.
  * Takes linear time, once in the life of a placement. */
 static void second_stream(struct weir_placement *p) {
-    struct weir_placement_own *own;
+    struct weir_placement_owner *owner;
     uint32_t chain, id;
 
     p->several = 1;
     if (p->only == NULL)
         return;
-    chain = list_sort(p, chain_first(p));
+    chain = list_sort(p, unlink_first_stream(p));
     /* While p->only is set, the first stream's struct needs no host memory. */
-    own = own_make(p, p->only);
+    owner = owner_make(p, p->only);
     p->only = NULL;
     while ((id = chain) != 0) {
         chain = p->all.tag[id].newer;
-        free_chunk_add(p, own, id);
+        free_chunk_add(p, owner, id);
     }
 }
 
 /* Records which stream allocates or frees, while only one stream has used the placement.  `s` is NULL if the stream is
  * unknown. */
-static void stream_seen(struct weir_placement *p, struct weir_placement_stream *s) {
+static void update_only_stream(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
     if (s != NULL && s == p->only)
@@ -608,28 +609,28 @@ static void stream_seen(struct weir_placement *p, struct weir_placement_stream *
         second_stream(p);
 }
 
-void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
-                          uint64_t sequence) {
-    if (p->several && s->own[p->index] != NULL)
-        s->own[p->index]->parted = sequence;
+void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
+                                     uint64_t sequence) {
+    if (p->several && s->owner[p->index] != NULL)
+        s->owner[p->index]->merge_floor = sequence;
 }
 
 /* ---- observed frees ---- */
 
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s) {
-    struct weir_placement_own *own = s->own[p->index];
+    struct weir_placement_owner *owner = s->owner[p->index];
 
-    if (own == NULL)
+    if (owner == NULL)
         return;
-    while (own->oldest != 0 && p->all.tag[own->oldest].sequence <= s->observed) {
-        uint32_t id = own->oldest;
+    while (owner->oldest != 0 && p->all.tag[owner->oldest].sequence <= s->observed) {
+        uint32_t id = owner->oldest;
 
-        free_chunk_remove(p, own, id);
+        free_chunk_remove(p, owner, id);
         p->all.tag[id].sequence = 0;
         free_chunk_add(p, &p->clean, id);
     }
-    if (own->oldest == 0 && p->owners > KEPT_OWNERS)
-        own_drop(p, s);
+    if (owner->oldest == 0 && p->owners > KEPT_OWNERS)
+        owner_drop(p, s);
 }
 
 /* ---- regions ---- */
@@ -707,16 +708,16 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
  * streams may use the chunk.  Returns 1 on success.  If there is no host memory, changes nothing and returns 0. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
-    struct weir_placement_own *own = &p->clean;
+    struct weir_placement_owner *owner = &p->clean;
 
     if (!p->several)
-        stream_seen(p, s);
+        update_only_stream(p, s);
     if (sequence != 0 && p->several)
-        own = own_make(p, s);
-    if (own == NULL)
+        owner = owner_make(p, s);
+    if (owner == NULL)
         return 0;
     p->all.tag[id].sequence = sequence;
-    free_chunk_add(p, own, id);
+    free_chunk_add(p, owner, id);
     return 1;
 }
 
@@ -742,7 +743,7 @@ static const struct weir_placement_stream *waits_for(const struct weir_placement
     uint64_t sequence = p->all.tag[id].sequence;
 
     if (p->all.kind[id] == TAGGED)
-        return p->all.tag[id].own->stream;
+        return p->all.tag[id].owner->stream;
     return sequence == 0 || sequence <= p->only->observed ? NULL : p->only;
 }
 
@@ -899,13 +900,13 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* Prepares to place a block: makes room in the table for one more record, and sets *want to the number of granules for
  * `bytes` bytes.  Returns OK, NO_FIT, INVALID or NO_MEMORY. */
-static int take_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
-                      uint64_t *want) {
+static int alloc_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
+                       uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
         return WEIR_PLACEMENT_INVALID;
     *want = (bytes + p->mask) >> p->shift;
     if (!p->several)
-        stream_seen(p, s);
+        update_only_stream(p, s);
     if (p->all.room <= p->regions && !table_grow(p, p->regions + 1))
         return WEIR_PLACEMENT_NO_MEMORY;
     return *want >> SIZE_BITS == 0 ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_NO_FIT;
@@ -933,11 +934,11 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
 
 /* Returns the best fit for `want` granules among the chunks that all streams may use and the chunks of `own`, the
  * requesting stream's.  `own` may be NULL.  Returns 0 if no chunk fits. */
-static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_own *own,
+static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_owner *owner,
                          uint64_t want) {
-    uint32_t first = own == NULL ? 0 : set_find(p, &own->set, want), clean;
+    uint32_t first = owner == NULL ? 0 : set_find(p, &owner->set, want), clean;
 
-    if (first != 0 && p->own_first)
+    if (first != 0 && p->prefer_tagged)
         return first;
     clean = set_find(p, &p->clean.set, want);
     if (first == 0 || clean == 0)
@@ -945,31 +946,31 @@ static uint32_t best_for(const struct weir_placement *p, const struct weir_place
     return chunk_is_before(&p->all.chunk[first], &p->all.chunk[clean]) ? first : clean;
 }
 
-int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
-                         struct weir_placement_block *out) {
-    struct weir_placement_own *own;
+int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
+                          struct weir_placement_block *out) {
+    struct weir_placement_owner *owner;
     const struct chunk *c;
     uint64_t want;
     uint32_t id, rest;
     unsigned next;
-    int result = take_begin(p, bytes, s, &want);
+    int result = alloc_begin(p, bytes, s, &want);
 
     if (result != WEIR_PLACEMENT_OK)
         return result;
-    id = best_for(p, p->several && s->id != 0 ? s->own[p->index] : NULL, want);
+    id = best_for(p, p->several && s->id != 0 ? s->owner[p->index] : NULL, want);
     if (id == 0)
         return WEIR_PLACEMENT_NO_FIT;
-    own = chunk_owner(p, id);
+    owner = chunk_owner(p, id);
     c = &p->all.chunk[id];
     next = p->all.kind[c->next];
-    set_erase(p, &own->set, id);
+    set_erase(p, &owner->set, id);
     if (c->size - want >= want || c->size - want >= p->waste) {
         rest = chunk_cut(p, id, c->address + want, p->all.kind[id]);
-        set_insert(p, &own->set, rest);
-        if (own != &p->clean)
-            list_replace(p, own, id, rest);
-    } else if (own != &p->clean) {
-        list_remove(p, own, id);
+        set_insert(p, &owner->set, rest);
+        if (owner != &p->clean)
+            list_replace(p, owner, id, rest);
+    } else if (owner != &p->clean) {
+        list_remove(p, owner, id);
     }
     block_begin(p, id, bytes, out);
     /* Only a block at the end of a region, or before an unmapped range, can raise the region's highest used address.
@@ -981,16 +982,16 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_pla
 
 /* Makes [first, end), in granules, a live block of `bytes` bytes.  The range must lie in adjacent free chunks, and
  * `id` is the first of them. */
-static void take_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
-                     size_t bytes, struct weir_placement_block *out) {
+static void alloc_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
+                      size_t bytes, struct weir_placement_block *out) {
     block_begin(p, claim_run(p, id, first, end), bytes, out);
     mark_end(p, end, 1);
 }
 
-int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
-                            struct weir_placement_stream *s, struct weir_placement_block *out) {
+int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
+                             struct weir_placement_stream *s, struct weir_placement_block *out) {
     uint64_t first = address >> p->shift, want;
-    int result = take_begin(p, bytes, s, &want);
+    int result = alloc_begin(p, bytes, s, &want);
     uint32_t id;
 
     if (result != WEIR_PLACEMENT_OK)
@@ -998,7 +999,7 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
     id = chunk_around(p, address, CLEAN, address, bytes);
     if (id == 0 || waits_for(p, id) != NULL)
         return WEIR_PLACEMENT_NO_FIT;
-    take_run(p, id, first, first + want, bytes, out);
+    alloc_run(p, id, first, first + want, bytes, out);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -1011,17 +1012,18 @@ struct run {
 };
 
 /* Returns 1 if the free chunk `id` is free only for a stream other than `s`, else 0. */
-static int is_others(const struct weir_placement *p, uint32_t id,
-                     const struct weir_placement_stream *s) {
-    return p->all.kind[id] == TAGGED && (p->all.tag[id].own->stream != s || s->id == 0);
+static int is_freed_elsewhere(const struct weir_placement *p, uint32_t id,
+                              const struct weir_placement_stream *s) {
+    return p->all.kind[id] == TAGGED && (p->all.tag[id].owner->stream != s || s->id == 0);
 }
 
 /* Returns 1 if the stream may use the chunk `id` at once, or after it waits for another stream; else 0. */
 static int may_have(const struct weir_placement *p, uint32_t id,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
-    if (is_others(p, id, s))
-        return waits->may(waits->context, p->all.tag[id].own->stream->id, p->all.tag[id].sequence);
+    if (is_freed_elsewhere(p, id, s))
+        return waits->may(waits->context, p->all.tag[id].owner->stream->id,
+                          p->all.tag[id].sequence);
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
@@ -1056,19 +1058,19 @@ static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
     for (uint64_t got = 0; got < want; got += p->all.chunk[id].size, id = p->all.chunk[id].next)
-        if (is_others(p, id, s) &&
-            !waits->wait(waits->context, p->all.tag[id].own->stream->id, p->all.tag[id].sequence))
+        if (is_freed_elsewhere(p, id, s) &&
+            !waits->wait(waits->context, p->all.tag[id].owner->stream->id, p->all.tag[id].sequence))
             return 0;
     return 1;
 }
 
-int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
-                                struct weir_placement_stream *s,
-                                const struct weir_placement_waits *waits,
-                                struct weir_placement_block *out) {
+int weir__placement_alloc_after_waits(struct weir_placement *p, size_t bytes,
+                                      struct weir_placement_stream *s,
+                                      const struct weir_placement_waits *waits,
+                                      struct weir_placement_block *out) {
     struct run best = {0};
     uint64_t want, first;
-    int result = take_begin(p, bytes, s, &want);
+    int result = alloc_begin(p, bytes, s, &want);
 
     if (result != WEIR_PLACEMENT_OK)
         return result;
@@ -1079,7 +1081,7 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
     if (best.first == 0 || !run_wait(p, best.first, want, s, waits))
         return WEIR_PLACEMENT_NO_FIT;
     first = p->all.chunk[best.first].address;
-    take_run(p, best.first, first, first + want, bytes, out);
+    alloc_run(p, best.first, first, first + want, bytes, out);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -1107,7 +1109,7 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     return WEIR_PLACEMENT_INTERIOR;
 }
 
-int weir__placement_give(struct weir_placement *p, uint64_t address,
+int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out) {
     uint32_t id = chunk_find(p, address, LIVE);

@@ -21,7 +21,7 @@
  * Rules
  *
  * - Fit.  A request gets the smallest free chunk that is large enough, and among equal sizes the chunk with the lowest
- *   address.  The stream may use its own chunks and clean chunks.  If `own_first` is set, the request gets a clean
+ *   address.  The stream may use its own chunks and clean chunks.  If `prefer_tagged` is set, the request gets a clean
  *   chunk only if no chunk of the stream fits.  TensorFlow's BFC allocator chooses in this order, too.
  * - Split.  A chunk is split if it is at least twice as large as the rounded request, or if at least `split_waste`
  *   bytes would be wasted.  Otherwise the block gets the whole chunk.
@@ -48,7 +48,7 @@
 /* A placement: a set of address ranges, with the live blocks and the free chunks in it.  The caller owns the placement
  * and the lock that guards it. */
 struct weir_placement;
-struct weir_placement_own;
+struct weir_placement_owner;
 
 /* The largest number of placements that share the caller's records of streams.  Each record has an entry for each
  * placement. */
@@ -65,7 +65,7 @@ struct weir_placement_stream {
     int is_fallback;
     /* For each placement, the free chunks that only this stream may use so far, or NULL.  The index is the field
      * `index` of the placement's rule. */
-    struct weir_placement_own *own[WEIR_PLACEMENT_INDEXES];
+    struct weir_placement_owner *owner[WEIR_PLACEMENT_INDEXES];
 };
 
 struct weir_placement_rule {
@@ -76,7 +76,7 @@ struct weir_placement_rule {
      * size. */
     size_t split_waste;
     /* 1 if a request gets a chunk that all streams may use only when no chunk of its own stream fits */
-    int own_first;
+    int prefer_tagged;
     /* the index of this placement among all placements that share the caller's records of streams */
     unsigned index;
     /* Allocates host memory for the placement.  Works like realloc, but frees the memory and returns NULL if `bytes`
@@ -180,28 +180,28 @@ int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t ad
 
 /* Allocates host memory for `chunks` chunks in advance, and writes to it, so that the kernel maps it now.  Does
  * nothing if there is no host memory. */
-void weir__placement_stock(struct weir_placement *p, size_t chunks);
+void weir__placement_reserve_records(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) for work on the stream `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
-int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
-                         struct weir_placement_block *out);
+int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
+                          struct weir_placement_block *out);
 /* Places a block at `address`.  Returns NO_FIT unless a free chunk that all streams may use starts there and is large
  * enough.  Otherwise returns OK, NO_MEMORY or INVALID. */
-int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
-                            struct weir_placement_stream *s, struct weir_placement_block *out);
+int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
+                             struct weir_placement_stream *s, struct weir_placement_block *out);
 /* Places a block in a run of adjacent free chunks, for a request that fits no single chunk.  The stream may use each
  * chunk of the run at once, or after it waits for another stream's free.  Chooses the smallest run that fits, and
  * makes the stream wait for the chunks in the block.  The rest of the run stays free for the streams that could use it
  * before.  Takes linear time in the number of chunks.  Returns OK, NO_MEMORY or INVALID, or NO_FIT if no run fits or a
  * wait fails. */
-int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
-                                struct weir_placement_stream *s,
-                                const struct weir_placement_waits *waits,
-                                struct weir_placement_block *out);
+int weir__placement_alloc_after_waits(struct weir_placement *p, size_t bytes,
+                                      struct weir_placement_stream *s,
+                                      const struct weir_placement_waits *waits,
+                                      struct weir_placement_block *out);
 /* Frees the live block at `address` on the stream `s`, with the free's sequence number.  If `sequence` is 0, the
  * memory is free for all streams, and `s` may be NULL.  Writes the block to *out unless `out` is NULL.  Returns OK,
  * FOREIGN, INTERIOR or FREE.  Returns NO_MEMORY and changes nothing if there is no host memory, but never if
  * `sequence` is 0 or `s` is the fallback stream (is_fallback). */
-int weir__placement_give(struct weir_placement *p, uint64_t address,
+int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
 /* Turns the live block at `address` into a deferred block, which is freed later.  A second free of the address then
@@ -212,8 +212,8 @@ void weir__placement_undefer(struct weir_placement *p, uint64_t address);
 /* Keeps the memory of the stream's frees up to this sequence number from coalescing with memory that the stream frees
  * later.  So other streams can use this memory as soon as these frees have completed.  Does nothing for a stream
  * without such memory, or while only one stream uses the placement. */
-void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
-                          uint64_t sequence);
+void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
+                                     uint64_t sequence);
 /* Finds the live block that starts at `address`, and writes it to *out.  Returns OK, or why no live block starts
  * there: FOREIGN, INTERIOR or FREE.  If the result is INTERIOR, *out is the live block around the address. */
 int weir__placement_find(const struct weir_placement *p, uint64_t address,

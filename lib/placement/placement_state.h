@@ -73,7 +73,7 @@ struct chunk {
 struct chunk_tag {
     /* The sequence number of the latest free in the chunk, or 0 if every stream may use the chunk. */
     uint64_t sequence;
-    struct weir_placement_own *own; /* the free chunks of the stream that freed this chunk */
+    struct weir_placement_owner *owner; /* the free chunks of the stream that freed this chunk */
     uint32_t older;                 /* the chunk of this stream that was freed before, or 0 */
     uint32_t newer;
 };
@@ -116,10 +116,10 @@ struct weir_placement_region {
 
 /* The free chunks of one stream in one placement, which other streams may not use yet.  The chunks that all streams
  * may use are in a struct of this type, too, without a stream and without a list. */
-struct weir_placement_own {
+struct weir_placement_owner {
     struct weir_placement_stream *stream;
     /* Chunks that were freed up to this sequence number do not coalesce with the stream's other chunks. */
-    uint64_t parted;
+    uint64_t merge_floor;
     /* The first and the last chunk in the stream's list, which is sorted by sequence number.  0 if the list is empty.
      * */
     uint32_t oldest;
@@ -133,7 +133,7 @@ struct weir_placement {
     unsigned index;
     /* set once a second stream, or a stream with unknown id (0), has used the placement */
     int several;
-    int own_first;
+    int prefer_tagged;
     uint64_t mask;  /* the granularity minus 1 */
     /* the number of wasted granules above which a chunk is split (split_waste of the rule) */
     uint64_t waste;
@@ -143,17 +143,17 @@ struct weir_placement {
     struct weir_placement_stream ended;
     struct chunk_table all;
     size_t blocks;
-    /* The number of streams with a struct weir_placement_own, which has the stream's free chunks. */
+    /* The number of streams with a struct weir_placement_owner, which has the stream's free chunks. */
     size_t owners;
     struct weir_placement_region *region; /* the regions, sorted by base */
     size_t regions, region_length;
     size_t total;  /* the sum of all regions in granules, without unmapped ranges */
     size_t extent; /* the granules of the used parts of all regions, up to `high` of each region */
     struct weir__hostmem host;
-    struct weir_placement_own clean;
-    struct weir_placement_own first; /* the free chunks of the first stream */
+    struct weir_placement_owner clean;
+    struct weir_placement_owner first; /* the free chunks of the first stream */
     /* the free chunks of the stream for which is_fallback is set */
-    struct weir_placement_own fallback;
+    struct weir_placement_owner fallback;
 };
 
 /* Returns the largest number of records that a hash table with `buckets` buckets may have. */
@@ -220,13 +220,14 @@ static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t addre
 
 /* Returns 1 if the free chunk `id` may coalesce with the adjacent chunk `other`, else 0.  `own` has the chunk `id`: it
  * has the free chunks of a stream, or the chunks that all streams may use.  Two chunks of a stream coalesce only if
- * both were freed after the sequence number own->parted. */
+ * both were freed after the sequence number owner->merge_floor. */
 static inline int chunk_joins(const struct weir_placement *p, uint32_t other, uint32_t id,
-                              const struct weir_placement_own *own) {
-    if (own == &p->clean)
+                              const struct weir_placement_owner *owner) {
+    if (owner == &p->clean)
         return p->all.kind[other] == CLEAN;
-    return p->all.kind[other] == TAGGED && p->all.tag[other].own == own &&
-           p->all.tag[other].sequence > own->parted && p->all.tag[id].sequence > own->parted;
+    return p->all.kind[other] == TAGGED && p->all.tag[other].owner == owner &&
+           p->all.tag[other].sequence > owner->merge_floor &&
+           p->all.tag[id].sequence > owner->merge_floor;
 }
 
 #endif

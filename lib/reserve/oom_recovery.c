@@ -280,8 +280,9 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
                     v->events.peers,
                     (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, g);
             if (answers.given > 0)
-                weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
-                                  weir__registry_now() - began, weir__engine_reserve(v->engine));
+                weir__engine_record_event(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
+                                          weir__registry_now() - began,
+                                          weir__engine_reserve(v->engine));
             else if (answers.is_incomplete || ending > 0)
                 sleep_between_rounds(ENDING_PAUSE_NS);
             else
@@ -325,8 +326,8 @@ static void ask_processes(struct recovery *c) {
             peers, (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, NULL);
         now = weir__registry_now();
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
-            weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
-                              figures.reserved);
+            weir__engine_record_event(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
+                                      now - began, figures.reserved);
         /* A process that was ending may have freed its memory since the last attempt, so weir retries. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
@@ -351,9 +352,9 @@ static void ask_processes(struct recovery *c) {
 /* Calls the driver even though the device reports too little free memory, since the device may have more memory than
  * it reports.  Does nothing if the engine has already called the driver for this request. */
 static void insist(struct recovery *c) {
-    if (!c->r->foretold)
+    if (!c->r->is_predicted)
         return;
-    c->r->flags |= WEIR_REQUEST_INSISTS;
+    c->r->flags |= WEIR_REQUEST_FORCED;
     /* The statistics do not report this attempt as a retry, since weir has not called the driver for the request
      * before. */
     c->status = weir__reserve_try(c->v, c->r);
@@ -386,7 +387,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
                          .r = r,
                          .group = weir__group_of(v->device->driver, v->device->ordinal),
                          .deadline_ns = timeout_ms == UINT32_MAX ? 0 : timeout_ms * 1000000,
-                         .trim_waits = (v->engine->traits & WEIR_ENGINE_CUTS) != 0,
+                         .trim_waits = (v->engine->traits & WEIR_ENGINE_SUBALLOCATES) != 0,
                          .status = why};
 
     if (why == WEIR_E_LIMIT && weir__limit_refresh(v))

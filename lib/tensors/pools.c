@@ -447,7 +447,7 @@ static int take_whole(struct weir_tensor_part *part, size_t bytes, struct weir_t
             weir__placement_find(part->placement, s->base, &other) == WEIR_PLACEMENT_FREE)
             best = s;
     }
-    return best ? weir__placement_take(part->placement, best->bytes, &user->placed, place)
+    return best ? weir__placement_alloc(part->placement, best->bytes, &user->placed, place)
                 : WEIR_PLACEMENT_NO_FIT;
 }
 
@@ -464,11 +464,11 @@ static int take_from_part(const struct weir_tensor_pool *pool, struct weir_tenso
 
     if (pool->is_whole)
         return take_whole(part, bytes, user, place);
-    found = weir__placement_take(part->placement, bytes, &user->placed, place);
+    found = weir__placement_alloc(part->placement, bytes, &user->placed, place);
     /* No chunk is large enough.  Join chunks that this stream freed with adjacent chunks that all streams may use. */
-    return found == WEIR_PLACEMENT_NO_FIT
-               ? weir__placement_take_behind(part->placement, bytes, &user->placed, &none, place)
-               : found;
+    return found == WEIR_PLACEMENT_NO_FIT ? weir__placement_alloc_after_waits(
+                                                part->placement, bytes, &user->placed, &none, place)
+                                          : found;
 }
 
 static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, uint64_t name) {
@@ -587,12 +587,12 @@ static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_
 
     t->sequence++;
     if (heir &&
-        weir__placement_give(p, address, &heir->placed, t->sequence, NULL) == WEIR_PLACEMENT_OK)
+        weir__placement_free(p, address, &heir->placed, t->sequence, NULL) == WEIR_PLACEMENT_OK)
         return;
     if (heir && may_free_in_capture(pool, heir))
         pool->branch_freed = t->sequence;
     pool->has_lost_streams = 1;
-    (void)weir__placement_give(p, address, &pool->unknown, t->sequence, NULL);
+    (void)weir__placement_free(p, address, &pool->unknown, t->sequence, NULL);
 }
 
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,

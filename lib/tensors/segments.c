@@ -63,7 +63,7 @@ struct weir_tensor_segment weir__part_run(const weir_tensors *t,
 struct weir_placement *weir__part_placement(const weir_tensors *t, int part) {
     struct weir_placement_rule rule = {.granularity = WEIR_TENSORS_UNIT,
                                        .split_waste = WEIR_TENSORS_UNIT,
-                                       .own_first = 1,
+                                       .prefer_tagged = 1,
                                        .index = (unsigned)part};
     struct weir_placement *p;
 
