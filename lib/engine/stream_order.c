@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_order.c: implements stream_order.h.
  *
- * The events of a stream complete in order, so this file queries only the oldest one.  It keeps completed events and
- * records them again, since creating an event costs more than recording one.
- *
- * This file must not depend on blocks, on growth or on how the owner uses the reports.
+ * A stream's events complete in order, so this file queries only the oldest one.  It records completed events again,
+ * since creating an event costs more.
  */
 #include "engine/stream_order.h"
 
@@ -15,38 +13,32 @@
 #include "base/size.h"
 
 enum {
-    FIRST_FREES = 16, /* each of a stream's first 16 frees gets an event */
-    /* The number of frees to which the rules low and much (head of stream_order.h) apply after a request found no
-     * memory. */
+    FIRST_FREES = 16, /* each of a stream's first frees gets an event */
+    /* The number of frees for which weir records more events after a request has lacked memory. */
     STRICT_FREES = 2048,
-    /* The number of times in a row that weir queries an event on an idle stream.  The queries take about 10 us in all.
-     * */
+    /* The queries in a row of an event on an idle stream, about 10 us in all. */
     IDLE_QUERIES = 64,
-    STRICT_FACTOR = 4, /* an event is due after `held` has fallen by this multiple of `worth` */
-    /* The bytes allocated on all silent streams (streams with frees that no event covers) may together fall by this
-     * multiple of `worth` before an event is due. */
+    /* In these frees, an event is due after `net_bytes` has fallen by this multiple of `least_event_bytes`. */
+    STRICT_FACTOR = 4,
+    /* The streams with open frees may together keep this multiple of `least_event_bytes` from other streams. */
     SHARED_FACTOR = 16,
-    /* If more streams than this are silent (have frees that no event covers), each free gets an event. */
+    /* If more streams have open frees, each free gets an event, since each such stream costs host memory. */
     MOST_SILENT = 128,
-    /* The limits STRICT_FACTOR and SHARED_FACTOR double at most this many times, for a stream whose events were of no use to other
-     * streams. */
+    /* STRICT_FACTOR and SHARED_FACTOR double at most this many times, if the events were of no use to others. */
     MOST_DOUBLINGS = 2,
-    /* Part of the rule low: `held` may lie above `low` by 1 / SLACK of the bytes freed, and still be low. */
+    /* An event is due if `net_bytes` is at most 1 / SLACK of the freed bytes above `net_low`. */
     SLACK = 12,
-    /* The largest number of events that weir records on a stream with work before it queries again whether the stream
-     * is idle. */
+    /* The most events to record on a stream with work before weir queries again whether the stream is idle. */
     MOST_QUERY_GAP = 16,
-    /* A stream without pending frees may be forgotten if the engine had more than this many calls since the stream's
-     * last call. */
+    /* A quiet stream's record may be freed if there were more calls than this since the stream's last call. */
     FORGET_CALLS = 16384,
-    /* The number of old streams whose events are queried, and of old streams that are forgotten, for each new stream.
-     * */
+    /* For each new stream, weir queries the events of this many old streams, and frees this many old records. */
     OLD_PER_NEW = 2
 };
 #define LEAST_EVENT_BYTES (UINT64_C(64) << 10)
 #define LEAST_SHARED (UINT64_C(32) << 20)
 
-/* An event that covers all frees of a stream up to the sequence number `sequence`. */
+/* An event that covers all frees of a stream up to `sequence`. */
 struct weir_order_mark {
     CUevent event;
     uint64_t sequence;
@@ -67,7 +59,7 @@ void weir__order_recycle(struct weir_order *o, CUevent event) {
     o->spare[o->spare_count++] = event;
 }
 
-/* Relaxes this thread's capture mode, since a global capture by another thread would forbid the query. */
+/* The query needs a relaxed capture mode, since another thread's global capture would forbid it. */
 int weir__order_is_done(const struct weir_order *o, CUevent event) {
     const struct weir_driver *driver = o->device->driver;
 
@@ -98,8 +90,7 @@ weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Moves a stream from the list `from` to the end of the list `to`, which may be the same list.  If `from` is NULL, the
- * stream is in no list before the call; if `to` is NULL, it is in no list afterwards. */
+/* Moves a stream from the list `from` to the end of the list `to`, which may be the same list.  Either may be NULL. */
 static void move_stream(struct weir_order_list *from, struct weir_order_list *to,
                         struct weir_order_stream *s) {
     if (from) {
@@ -114,7 +105,6 @@ static void move_stream(struct weir_order_list *from, struct weir_order_list *to
     }
 }
 
-/* Moves the stream to the list of streams with its present state, after a change of its open frees or events. */
 static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     enum weir_order_state state = s->marks      ? WEIR_ORDER_MARKED
                                   : s->open > 0 ? WEIR_ORDER_OPEN
@@ -126,8 +116,7 @@ static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     s->state = state;
 }
 
-/* Returns a stream with open frees or with events that have not completed.  Returns NULL if there is no such stream.
- * */
+/* Returns a stream with open frees or pending events, or NULL if there is none. */
 static struct weir_order_stream *find_busy(const struct weir_order *o) {
     return o->list[WEIR_ORDER_MARKED].first ? o->list[WEIR_ORDER_MARKED].first
                                             : o->list[WEIR_ORDER_OPEN].first;
@@ -135,15 +124,12 @@ static struct weir_order_stream *find_busy(const struct weir_order *o) {
 
 /* ---- deferred frees -------------------------------------------------------------------------- */
 
-/* Adds a deferred free (a free that waits for several streams) at the end of the list, so that its events are queried
- * last. */
 static void append_fence(struct weir_order *o, struct weir_fence *f) {
     f->next = NULL;
     *(o->fences ? &o->last_fence->next : &o->fences) = f;
     o->last_fence = f;
 }
 
-/* Removes and returns the first deferred free (a free that waits for several streams).  The list must not be empty. */
 static struct weir_fence *pop_fence(struct weir_order *o) {
     struct weir_fence *f = o->fences;
 
@@ -151,14 +137,12 @@ static struct weir_fence *pop_fence(struct weir_order *o) {
     return f;
 }
 
-/* Frees the record and the events of a deferred free, which is in no list. */
 static void drop_fence(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0)
         weir__order_recycle(o, f->event[--f->events]);
     free(f);
 }
 
-/* Finishes the first deferred free in the list: calls the owner, which frees the block. */
 static void end_deferred(struct weir_order *o) {
     struct weir_fence *f = pop_fence(o);
     uintptr_t freed = f->freed;
@@ -168,7 +152,7 @@ static void end_deferred(struct weir_order *o) {
     o->ended(o->context, freed);
 }
 
-/* Queries the events of a deferred free.  Returns 1 if all events have completed, else 0. */
+/* Queries the events of a deferred free.  Returns 1 if all of them have completed, else 0. */
 static int fence_is_done(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0 && weir__order_is_done(o, f->event[f->events - 1]))
         weir__order_recycle(o, f->event[--f->events]);
@@ -220,7 +204,7 @@ int weir__order_complete(struct weir_order *o, size_t most) {
 
 /* ---- open frees and marks ------------------------------------------------------- */
 
-/* Records that no free of the stream is open any more: an event covers each free, or the free has completed. */
+/* Records that the stream has no open frees: an event covers each free, or the free has completed. */
 static void clear_open_frees(struct weir_order *o, struct weir_order_stream *s) {
     s->net_drop = 0;
     if (s->open == 0)
@@ -242,7 +226,6 @@ static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     update_list(o, s);
 }
 
-/* Records an event that covers all frees on the stream up to this sequence number. */
 static weir_status record_stream_event(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
                           uint64_t sequence) {
     struct weir_order_mark *mark = malloc(sizeof *mark);
@@ -263,13 +246,12 @@ static weir_status record_stream_event(struct weir_order *o, struct weir_order_s
     return WEIR_OK;
 }
 
-/* Records that all frees on the stream have completed, tells the owner, and recycles the events. */
+/* Records that all frees on the stream have completed, and calls the owner. */
 static void finish_open_frees(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     clear_open_frees(o, s);
-    /* After a stream was forgotten, its new record has `sequence` 0, but all earlier frees have completed.  So the
-     * observed sequence number can be larger, and it must not fall. */
+    /* The new record of a stream whose old record was freed has `sequence` 0, and the observed number must not fall. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
@@ -283,7 +265,7 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
         .device = device, .observed = observed, .ended = ended, .context = context};
 }
 
-/* Frees the record of a stream without open frees and without events, and tells the owner. */
+/* Frees the record of a quiet stream (without open frees and events), and calls the owner. */
 static void free_stream_record(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
@@ -324,9 +306,8 @@ void weir__order_close(struct weir_order *o) {
     free(o->spare);
 }
 
-/* Frees the records of some old streams without open frees and without events, since programs create and destroy
- * streams by the thousand.  Moves a stream with recent calls to the end of the list, so that the next call finds older
- * ones. */
+/* Frees records of old quiet streams, since programs create streams by the thousand.  A stream with recent calls
+ * moves to the end of the list, so that the next call finds older ones. */
 static void free_old_records(struct weir_order *o) {
     for (int i = 0; i < OLD_PER_NEW && o->list[WEIR_ORDER_QUIET].first; i++) {
         struct weir_order_stream *s = o->list[WEIR_ORDER_QUIET].first;
@@ -338,7 +319,6 @@ static void free_old_records(struct weir_order *o) {
     }
 }
 
-/* Returns the record of the stream, or NULL if there is no record. */
 static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
@@ -347,7 +327,7 @@ static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_
     return weir__map_get(&o->streams, id, &found) ? (struct weir_order_stream *)found : NULL;
 }
 
-/* Adds a record for the stream.  Returns NULL if there is no host memory. */
+/* Returns NULL if there is no host memory. */
 static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s;
 
@@ -362,7 +342,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     if (id == 0)
         o->unknown = s;
     s->placed.id = id;
-    /* If the stream had a record before, all its frees had completed when weir freed that record. */
+    /* If the stream had a record before, all its frees had completed when that record was freed. */
     s->placed.observed = o->sequence;
     s->marks_end = &s->marks;
     s->is_non_blocking = id == 0 ? 0 : -1;
@@ -372,7 +352,6 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     return s;
 }
 
-/* Returns the smallest number of freed bytes for which weir records an event. */
 static uint64_t least_event_bytes(const struct weir_order *o) {
     return weir__size_larger(o->least_event_bytes, LEAST_EVENT_BYTES);
 }
@@ -385,9 +364,8 @@ uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* If another stream has called since the last call on this stream, the last burst of this stream has ended, and
- * `covered_bursts` is updated.  The other stream's call does not update it, so that no call writes the record of another
- * stream. */
+/* If another stream has called since, the last burst of work on this stream has ended.  The other stream's call does
+ * not record this, so that no call writes another stream's record. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -421,9 +399,8 @@ void weir__order_count_lack(struct weir_order *o) {
     o->strict_until = o->sequence + STRICT_FREES;
 }
 
-/* Returns the number of bytes by which the stream's allocated bytes may fall before an event is due.  All silent
- * streams (streams with frees that no event covers) divide the bytes that they may together keep from other streams.
- * Returns 0 if there are more than MOST_SILENT silent streams. */
+/* Returns the bytes by which the stream's `net_bytes` may fall before an event is due: its equal share of what all
+ * streams with open frees may keep from other streams.  Returns 0 if there are too many such streams. */
 static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
     size_t silent = o->streams_with_open + (s->open == 0);
 
@@ -432,14 +409,13 @@ static uint64_t share_of(const struct weir_order *o, const struct weir_order_str
                : weir__size_larger(SHARED_FACTOR * least_event_bytes(o), LEAST_SHARED) / silent;
 }
 
-/* Returns the number of bytes by which the stream's allocated bytes `held` may fall before they are so close to the
- * lowest value `low` that an event is due. */
+/* Returns the bytes by which `net_bytes` may fall before it is so close to `net_low` that an event is due. */
 static uint64_t room_above_net_low(const struct weir_order *o, const struct weir_order_stream *s) {
     int64_t above =
         s->net_bytes - s->net_low - (int64_t)(least_event_bytes(o) + s->net_drop / SLACK);
     uint64_t least = weir__size_subtract(least_event_bytes(o), s->net_drop);
 
-    /* Each freed byte lowers `held` by 1 and raises the allowed distance above `low` by 1 / SLACK. */
+    /* Each freed byte lowers `net_bytes` by 1, and raises the allowed distance above `net_low` by 1 / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
@@ -447,8 +423,8 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* No event is due while the program forbids streams to use each other's memory.  Returns 0 nevertheless, so that
-     * the caller asks again at its next free, since the program may allow this at any time. */
+    /* No event is due while the program forbids streams to use each other's memory.  It may allow this at any time,
+     * so 0 makes the caller ask again at its next free. */
     if (o->always_due ||
         atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed))
         return 0;
@@ -471,9 +447,8 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
            weir__order_room(o, s) == 0;
 }
 
-/* Returns 1 if the stream is non-blocking, else 0.  An idle non-blocking stream has completed all its work; an idle
- * blocking stream may still depend on the legacy stream.  Queries the driver once for each stream.  The query would
- * break a capture of the stream (H200, driver 580). */
+/* Returns 1 if the stream is non-blocking, else 0.  An idle blocking stream may still depend on the legacy stream.
+ * The stream must not be captured, since the query would break the capture (H200, driver 580). */
 static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 
@@ -484,8 +459,8 @@ static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, we
     return s->is_non_blocking;
 }
 
-/* Queries whether the stream is idle, and sets how many events to record before the next query: more after each query
- * that finds work.  Returns 1 if the stream is idle, else 0. */
+/* Queries whether the stream is idle.  After each query that finds work, weir records more events before the next
+ * one.  Returns 1 if the stream is idle, else 0. */
 static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->events_since_query = 0;
     if (weir__device_is_idle(o->device, stream)) {
@@ -498,7 +473,7 @@ static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_st
     return 0;
 }
 
-/* Makes the stream's open frees available to other streams.  If the stream is idle, its frees have completed;
+/* Makes the stream's open frees available to other streams: if the stream is idle, its frees have completed;
  * otherwise records an event.  Returns 1 on success, else 0. */
 static int publish_open_frees(struct weir_order *o, struct weir_order_stream *s,
                               weir_stream stream) {
@@ -519,15 +494,14 @@ static int publish_open_frees(struct weir_order *o, struct weir_order_stream *s,
 }
 
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    /* A handle may be used again after its stream was destroyed.  During this call on the stream, the handle is valid,
-     * so the map gets the new entry. */
+    /* The driver may reuse the handle of a destroyed stream.  In this call the handle means this stream. */
     if (s->handle != stream && s->placed.id != 0 &&
         (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
         s->handle = stream;
     if (!weir__order_is_due(o, s))
         return;
-    if (publish_open_frees(o, s, stream)) { /* on failure, a later call retries */
+    if (publish_open_frees(o, s, stream)) {
         if (s->net_bytes < s->net_low || s->lacked_at_event != o->lacked)
             s->net_low = s->net_bytes;
         s->lacked_at_event = o->lacked;
@@ -599,7 +573,7 @@ int weir__order_query_events(struct weir_order *o, size_t most) {
     return found;
 }
 
-/* Records that the frees of a stream with sequence numbers up to `sequence` have completed, and tells the owner. */
+/* Records that the stream's frees up to this sequence number have completed, and calls the owner. */
 static void observe_until(struct weir_order *o, struct weir_order_stream *s, uint64_t sequence) {
     if (s->sequence <= sequence) {
         finish_open_frees(o, s);
@@ -636,7 +610,7 @@ void weir__order_observe_all(struct weir_order *o) {
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
 
-    /* A stream is forgotten only after all its frees have completed. */
+    /* weir frees a stream's record only after all its frees have completed. */
     return !s || s->placed.observed >= sequence;
 }
 
@@ -646,8 +620,7 @@ void weir__order_cover_frees(struct weir_order *o, struct weir_order_stream *s,
         clear_open_frees(o, s);
 }
 
-/* Returns the oldest event of the stream `id` that covers the free with this sequence number.  Returns NULL if no
- * event covers the free. */
+/* Returns the oldest event that covers the free with this number on the stream `id`, or NULL. */
 static const struct weir_order_mark *find_mark(const struct weir_order *o, uint64_t id,
                                                uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
@@ -667,8 +640,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     const struct weir_order_mark *last = find_mark(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* The events of unknown streams (id 0) may be on several streams, whose freed memory may have coalesced.  So
-     * `stream` waits for all these events up to the sequence number. */
+    /* The events of unknown streams may be on several streams, whose memory may have coalesced.  So `stream` waits
+     * for all of them up to the sequence number. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
@@ -681,7 +654,7 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
 }
 
 /* Makes the frees of an idle stream available to all streams.  An idle blocking stream may still depend on the legacy
- * stream, so for a blocking stream the function records an event and queries the event some times. */
+ * stream, so it gets an event. */
 static void publish_idle_frees(struct weir_order *o, struct weir_order_stream *s,
                                weir_stream stream) {
     if (is_non_blocking(o, s, stream))
