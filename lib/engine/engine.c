@@ -12,8 +12,8 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* The list survey->by has entries for WEIR_SURVEY_STREAMS streams.  The bytes of further streams are added to the
- * entry for unknown streams. */
+/* survey->by has WEIR_SURVEY_STREAMS entries.  Bytes of further streams are added to the last entry, for unknown
+ * streams. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
 
@@ -73,8 +73,8 @@ int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_reque
     return 1;
 }
 
-/* The driver reports memory that the program has freed by cuMemFree as used until a trim (H200, driver 580).  So if
- * the figures show live blocks, the function trims the pool and reads the figures again. */
+/* The driver reports memory that the program has freed by cuMemFree as used until a trim (H200, driver 580).  So the
+ * function trims the pool before it trusts the figures. */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
     size_t released;

@@ -70,22 +70,18 @@ struct weir_order_stream {
     int64_t net_bytes;
     /* The lowest `net_bytes` at the stream's events since a request last lacked memory. */
     int64_t net_low;
-    /* The fall of `net_bytes` from its peak since the stream's last event. */
-    uint64_t net_drop;
+    uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
     /* The number of bursts of work in a row whose events covered nearly all frees, at most MOST_DOUBLINGS.  The higher
      * it is, the rarer are the stream's events. */
     unsigned covered_bursts;
-    /* The events recorded on the stream since another stream called. */
-    unsigned burst_events;
-    /* `lacked` of the order at the stream's last event */
-    uint64_t lacked_at_event;
+    unsigned burst_events;    /* the events recorded on the stream since another stream called */
+    uint64_t lacked_at_event; /* `lacked` of the order at the stream's last event */
     /* 1 if the stream is non-blocking, 0 if it is blocking (or unknown), -1 if the driver was not queried yet */
     int is_non_blocking;
     /* The events to record before the next query whether the stream is idle.  Doubles while the stream is not. */
     unsigned idle_query_gap;
     unsigned events_since_query;
-    /* `calls` of the order at the stream's last call */
-    uint64_t called;
+    uint64_t called; /* `calls` of the order at the stream's last call */
     /* The requests that use this record now, perhaps without the lock.  Unless 0, the record must not be freed. */
     unsigned active_requests;
     /* The events that have not completed, oldest first. */
@@ -102,11 +98,9 @@ struct weir_order {
     uint64_t recent_id;
     uint64_t sequence; /* the number of the latest free on any stream */
     uint64_t calls;    /* the calls on all streams so far */
-    /* set once a second stream, or an unknown one (id 0), has called */
-    int several;
+    int several;       /* set once a second stream, or an unknown one (id 0), has called */
     int always_due; /* set by the owner while each free needs an event at once */
-    /* The requests so far that found no free memory for their stream. */
-    uint64_t lacked;
+    uint64_t lacked; /* the requests so far that found no free memory for their stream */
     /* Up to this sequence number, weir records more events, since a request has lacked memory. */
     uint64_t strict_until;
     /* No event is recorded for fewer freed bytes.  LEAST_EVENT_BYTES if this field is smaller. */
@@ -126,8 +120,7 @@ struct weir_order {
     size_t spare_count, spare_capacity;
     /* The deferred frees.  The events of the first one are queried next. */
     struct weir_fence *fences, *last_fence;
-    /* The number of deferred frees; read without the lock, too. */
-    _Atomic size_t deferred;
+    _Atomic size_t deferred; /* the number of deferred frees; read without the lock, too */
     uint64_t event_records;
 };
 

@@ -17,8 +17,7 @@ void weir__uses_close(struct weir_uses *uses) {
     pthread_mutex_destroy(&uses->lock);
 }
 
-/* Tells requests, by the slow path USES, whether the map has an entry.  Called after each change of the map.  The
- * caller holds the lock. */
+/* Sets or clears the slow path USES after a change of the map.  The caller holds the lock. */
 static void publish_uses(struct weir_uses *uses) {
     int some = uses->map.count > 0;
 
@@ -26,8 +25,8 @@ static void publish_uses(struct weir_uses *uses) {
         (void)weir__slow_path_set(uses->paths, WEIR_SLOW_PATH_USES, some);
 }
 
-/* Adds a stream to the list of streams that use the block, unless the list already has it.  Returns 1 on success, 0 if
- * there is no host memory. */
+/* Records once that the stream uses the block.  Returns 1 on success, 0 if there is no host memory.  The caller holds
+ * the lock. */
 static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     uintptr_t known = 0;
     struct weir_use_list *list;
@@ -74,7 +73,7 @@ struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block) 
     uintptr_t value = 0;
 
     pthread_mutex_lock(&uses->lock);
-    /* Removes the list but keeps the key, so that the list can be put back without host memory. */
+    /* The key stays, so that the list can be put back without host memory. */
     if (weir__map_get(&uses->map, block, &value))
         weir__map_put(&uses->map, block, 0);
     pthread_mutex_unlock(&uses->lock);
@@ -98,7 +97,8 @@ void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use
     weir__map_get(&uses->map, block, &since);
     if (!freed) {
         drop_refused(list);
-        weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail: the map has the key */
+        /* cannot fail, since the map has the key */
+        weir__map_put(&uses->map, block, (uintptr_t)list);
     } else if (since == 0) {
         weir__map_remove(&uses->map, block, NULL);
     }

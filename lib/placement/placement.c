@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* placement.c: implements placement.h; placement_state.h describes the records.
  *
- * weir__placement_alloc reserves all its host memory before it changes anything.  weir__placement_free needs host
- * memory only for the record of a stream's tagged chunks, and allocates this memory before it changes anything.
+ * An operation reserves all its host memory before it changes anything.  The table always has room for one more
+ * record for each region, since a free may be the first call of a second stream, and second_stream() then cuts one
+ * chunk in each region.  Two unmapped ranges are never adjacent.
  *
- * The table always has room for one more record for each region.  A free may be the first call of a second stream, and
- * second_stream() then needs these records.  Two unmapped ranges are never adjacent.
- *
- * There is no index from an address inside a block to the block.  Only errors and queries need such an index, and
- * every request would have to maintain it.  diagnose() walks over the region instead.
+ * No index leads from an address inside a block to the block, since only errors and queries would need it.
+ * diagnose() walks over the region instead.
  *
  * This file must not depend on drivers, locks or the memory behind an address.
  */
@@ -21,16 +19,14 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* If at most this many streams have a struct weir_placement_owner, a stream keeps its struct even without chunks in it,
- * so that the next free need not allocate it again. */
+/* With at most this number of owners, a stream keeps its struct weir_placement_owner even without chunks, so that the
+ * next free need not allocate it again. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
 
-/* Creates an empty hash table with room for `records` records.  The table is one piece of host memory, and the records
- * are at its start, aligned to a cache line.  The table is at most 13/16 full, so that most records are in their own
- * bucket.  Record 0 is marked as used, so that 0 can mean "no record".  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Creates an empty table with room for `records` records, in one piece of host memory.  Record 0 is marked as used,
+ * so that 0 can mean "no record".  Returns 1 on success, 0 if there is no host memory. */
 static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t records) {
     const size_t record_bytes = sizeof *t->chunk + sizeof *t->tag + 2;
     size_t buckets = LEAST_BUCKETS, slots;
@@ -51,7 +47,7 @@ static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t 
     t->print = (uint8_t *)(t->tag + slots);
     t->kind = t->print + slots;
     t->passed = t->kind + slots;
-    memset(t->print, 0, 2 * slots + buckets); /* also clears the arrays `kind` and `passed` */
+    memset(t->print, 0, 2 * slots + buckets); /* also clears `kind` and `passed` */
     t->buckets = buckets;
     t->shift = 64 - (unsigned)__builtin_ctzll(buckets);
     t->room = chunk_limit(buckets);
@@ -60,8 +56,7 @@ static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t 
     return 1;
 }
 
-/* Adds a record for `address` to a table with room.  Returns the number of the record.  The caller fills the record
- * and sets its kind. */
+/* Adds a record to a table with room, and returns its number.  The caller fills the record and sets its kind. */
 static uint32_t record_add(struct chunk_table *t, uint64_t address) {
     uint64_t hash = address * CHUNK_FACTOR;
     size_t bucket = (size_t)(hash >> t->shift);
@@ -103,7 +98,7 @@ static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
     *link = id;
     end[0] = &chunk[id].child[0];
     end[1] = &chunk[id].child[1];
-    while (rest != 0) { /* splits the subtree that the new chunk has replaced */
+    while (rest != 0) { /* splits the subtree below the new chunk */
         int side = chunk_is_before(&chunk[id], &chunk[rest]);
 
         *end[side] = rest;
@@ -113,8 +108,7 @@ static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
     *end[0] = *end[1] = 0;
 }
 
-/* Adds a free chunk to a size class that already has chunks.  *first is the smallest chunk of the class, which is not
- * in its treap. */
+/* Adds a chunk to a size class whose smallest chunk is *first. */
 static void class_insert(struct chunk *chunk, uint32_t *first, uint32_t id) {
     uint32_t old = *first, *link = &chunk[old].child[1];
 
@@ -128,8 +122,6 @@ static void class_insert(struct chunk *chunk, uint32_t *first, uint32_t id) {
     treap_insert(chunk, &chunk[id].child[1], old);
 }
 
-/* Adds a free chunk to a set of free chunks.  If the chunk is the smallest of its size class, it becomes the first
- * one, and the old first one moves into the treap. */
 static inline void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
@@ -144,8 +136,7 @@ static inline void set_insert(struct weir_placement *p, struct chunk_set *set, u
     chunk[id].child[0] = chunk[id].child[1] = 0;
 }
 
-/* Removes a chunk from a size class with at least two chunks.  *first_of is the smallest chunk of the class, which is
- * not in its treap. */
+/* Removes a chunk from a size class with at least two chunks.  *first_of is the smallest. */
 static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
     uint32_t first = *first_of, *link = &chunk[first].child[1], before, after;
 
@@ -176,8 +167,6 @@ static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
     *link = before | after;
 }
 
-/* Removes a chunk from its set of free chunks.  If the chunk is the smallest of its size class, the smallest chunk of
- * the treap takes its place. */
 static inline void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
@@ -191,8 +180,7 @@ static inline void set_erase(struct weir_placement *p, struct chunk_set *set, ui
     set->octaves ^= (uint64_t)(set->used[c / CLASSES] == 0) << c / CLASSES;
 }
 
-/* Returns the smallest chunk of the set with at least `want` granules, at the lowest address among equal ones.
- * Returns 0 if no chunk is large enough. */
+/* Returns the best fit for `want` granules in the set, or 0 if no chunk is large enough. */
 static uint32_t set_find(const struct weir_placement *p, const struct chunk_set *set,
                          uint64_t want) {
     const struct chunk *chunk = p->all.chunk;
@@ -265,7 +253,7 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the struct with the free chunks of a stream, and creates it if necessary.  Returns NULL if there is no host
+/* Returns the struct with the stream's free chunks, and creates it if necessary.  Returns NULL if there is no host
  * memory. */
 static struct weir_placement_owner *owner_make(struct weir_placement *p,
                                                struct weir_placement_stream *s) {
@@ -288,7 +276,6 @@ static struct weir_placement_owner *owner_make(struct weir_placement *p,
     return owner;
 }
 
-/* Frees the struct with the free chunks of a stream, after the last of these chunks was removed. */
 static void owner_drop(struct weir_placement *p, struct weir_placement_stream *s) {
     struct weir_placement_owner *owner = s->owner[p->index];
 
@@ -307,8 +294,8 @@ void weir__placement_forget(struct weir_placement *p, struct weir_placement_stre
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a free chunk into its stream's list, sorted by sequence number.  Usually the chunk comes last.  Only a part
- * of a chunk that was cut can have an earlier place. */
+/* Inserts a tagged chunk into its stream's list, sorted by sequence.  Usually it is the last.  Only a part of a chunk
+ * that was cut can have an earlier place. */
 static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
     uint32_t older = owner->newest;
     uint32_t newer = 0;
@@ -331,12 +318,11 @@ static void list_remove(struct weir_placement *p, struct weir_placement_owner *o
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = t->older;
 }
 
-/* Replaces the free chunk `old` by the chunk `id` in the list of the stream. */
+/* Replaces the chunk `old` in its stream's list by `id`, which is a part of it and so has the same sequence. */
 static void list_replace(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t old,
                          uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
 
-    /* Both chunks have equal sequence numbers, so the new chunk has the same place in the list. */
     *t = p->all.tag[old];
     *(t->older != 0 ? &p->all.tag[t->older].newer : &owner->oldest) = id;
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = id;
@@ -344,13 +330,11 @@ static void list_replace(struct weir_placement *p, struct weir_placement_owner *
 
 /* ---- free chunks ---- */
 
-/* Returns the struct that has the free chunk `id`: the chunks of one stream, or the chunks that all streams may use.
- * */
 static struct weir_placement_owner *chunk_owner(struct weir_placement *p, uint32_t id) {
     return p->all.kind[id] == TAGGED ? p->all.tag[id].owner : &p->clean;
 }
 
-/* Removes a free chunk from its set and from its stream's list, before the chunk changes. */
+/* Removes a free chunk from its set and its stream's list, before the chunk changes. */
 static void free_chunk_remove(struct weir_placement *p, struct weir_placement_owner *owner,
                               uint32_t id) {
     set_erase(p, &owner->set, id);
@@ -358,7 +342,7 @@ static void free_chunk_remove(struct weir_placement *p, struct weir_placement_ow
         list_remove(p, owner, id);
 }
 
-/* Joins the adjacent chunks `left` and `right`.  The joined chunk gets the later of both sequence numbers. */
+/* Joins adjacent chunks, which must be in no set.  The joined chunk gets the later sequence. */
 static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
     struct chunk *l = &p->all.chunk[left];
     struct chunk *r = &p->all.chunk[right];
@@ -371,8 +355,7 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     record_remove(&p->all, right);
 }
 
-/* Makes the chunk `id` a free chunk of `own`, which has the free chunks of a stream or of all streams, and coalesces
- * it with adjacent chunks.  The chunk must be in no set, and the caller has set its sequence number. */
+/* Makes the chunk `id`, which must be in no set, a free chunk of `owner`, and coalesces it.  Its sequence is set. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
                            uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
@@ -393,8 +376,8 @@ static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner
         list_insert(p, owner, id);
 }
 
-/* Cuts the chunk `id` at `address`.  The chunk must be in no set.  The second part gets the kind `kind` and a new
- * record, for which the table must have room.  Returns the new record. */
+/* Cuts the chunk `id`, which must be in no set, at `address`.  Returns the record of the second part, which gets the
+ * kind `kind`.  The table must have room for this record. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -409,8 +392,8 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     return rest;
 }
 
-/* Removes the part of the free chunk `id` that lies in [first, end) from its set.  The rest of the chunk stays free.
- * Returns the record of the removed part. */
+/* Removes the part of the free chunk `id` in [first, end) from its set.  The rest stays free.  Returns the record of
+ * the removed part. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct chunk *c = &p->all.chunk[id];
     struct weir_placement_owner *owner = chunk_owner(p, id);
@@ -428,9 +411,9 @@ static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first
     return id;
 }
 
-/* Joins all of [first, end), in granules, into one chunk that is in no set.  The range must lie in adjacent free
- * chunks, and `id` is the first of them.  The rest of these chunks stays free for the streams that could use it.  The
- * table must have room for two more records.  Returns the record of the joined chunk. */
+/* Joins all of [first, end), in adjacent free chunks of which `id` is the first, into one chunk that is in no set.
+ * The rest of these chunks stays free.  The table must have room for two records.  Returns the record of the joined
+ * chunk. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -440,8 +423,8 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Replaces the old record numbers in regions, chunks and lists by new ones after the table has grown, and builds all
- * sets again.  The old records in `old` have the new numbers. */
+/* Replaces the record numbers of the old table by new ones, which its records have in `address`, and builds all sets
+ * again. */
 static void renumber_records(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++)
@@ -469,8 +452,8 @@ static void renumber_records(struct weir_placement *p, const struct chunk_table 
 #undef MOVED
 }
 
-/* Moves all records to a larger hash table with room for `room` more records.  Every record gets another number.
- * Returns 1 on success, 0 if there is no host memory. */
+/* Moves all records to a table with room for `room` more.  Every record gets another number.  Returns 1 on success, 0
+ * if there is no host memory. */
 static int table_grow(struct weir_placement *p, size_t room) {
     struct chunk_table old = p->all;
 
@@ -494,7 +477,7 @@ static int table_grow(struct weir_placement *p, size_t room) {
     return 1;
 }
 
-/* Makes room in the hash table for `room` more records.  Returns 1 on success, 0 if there is no host memory. */
+/* Returns 1 on success, 0 if there is no host memory. */
 static int records_reserve(struct weir_placement *p, size_t room) {
     return p->all.room >= room || table_grow(p, room);
 }
@@ -524,8 +507,7 @@ static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     return first;
 }
 
-/* Sorts a linked list of chunks by sequence number (merge sort).  `id` is the first chunk, and the links are the
- * fields `newer`.  Returns the first chunk of the sorted list. */
+/* Sorts a list of chunks, linked by `newer`, by sequence (merge sort).  Returns the first chunk. */
 static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     uint32_t run[32] = {0}; /* run[i] is 0 or a sorted list of 2^i chunks */
     uint32_t all = 0;
@@ -547,10 +529,9 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the chunks that the first stream has freed, and whose frees have not completed, from the set of chunks that
- * all streams may use.  Returns them as a list, linked by `newer`.  All other free chunks get sequence 0.  A chunk
- * that crosses `used` is cut there, since no block lies above `used`.  Free memory above `used` can have a sequence
- * number only because it has coalesced with a freed block that was later allocated again. */
+/* Removes the chunks whose frees by the first stream have not completed from the clean set.  Returns them as a list,
+ * linked by `newer`.  All other free chunks get sequence 0.  A chunk is cut at `used`, since memory above it has a
+ * sequence only because it once coalesced with a freed block. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -577,8 +558,7 @@ static uint32_t unlink_first_stream(struct weir_placement *p) {
     return chain;
 }
 
-/* Separates the first stream's free chunks from the chunks that all streams may use, when a second stream appears.
- * Takes linear time, once in the life of a placement. */
+/* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once for each placement. */
 static void second_stream(struct weir_placement *p) {
     struct weir_placement_owner *owner;
     uint32_t chain, id;
@@ -587,7 +567,7 @@ static void second_stream(struct weir_placement *p) {
     if (p->only == NULL)
         return;
     chain = list_sort(p, unlink_first_stream(p));
-    /* While p->only is set, the first stream's struct needs no host memory. */
+    /* needs no host memory while p->only is set */
     owner = owner_make(p, p->only);
     p->only = NULL;
     while ((id = chain) != 0) {
@@ -596,8 +576,7 @@ static void second_stream(struct weir_placement *p) {
     }
 }
 
-/* Records which stream allocates or frees, while only one stream has used the placement.  `s` is NULL if the stream is
- * unknown. */
+/* Records which stream calls, while only one stream has used the placement.  `s` is NULL if the stream is unknown. */
 static void update_only_stream(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
@@ -635,7 +614,7 @@ void weir__placement_observe(struct weir_placement *p, struct weir_placement_str
 
 /* ---- regions ---- */
 
-/* Returns the index of the first region that ends above `address` (in granules), or p->regions if there is none. */
+/* Returns the index of the first region that ends above `address` (in granules), or p->regions. */
 static size_t region_position(const struct weir_placement *p, uint64_t address) {
     size_t first = p->regions, at;
 
@@ -643,8 +622,7 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return first;
 }
 
-/* Raises the highest used address of a region, after a block or new memory was placed up to `end`.  A block also
- * raises the field `used`. */
+/* Raises the highest used address of a region after a block or new memory was placed up to `end`. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
     struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
@@ -656,7 +634,7 @@ static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
         r->used = end;
 }
 
-/* Makes room in the array of regions for one more.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes room for one more region.  Returns 1 on success, 0 if there is no host memory. */
 static int region_reserve(struct weir_placement *p) {
     size_t want = 2 * p->region_length + 1;
     struct weir_placement_region *more;
@@ -704,8 +682,8 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, which must be in no set, on the stream `s` with this sequence number.  If `sequence` is 0, all
- * streams may use the chunk.  Returns 1 on success.  If there is no host memory, changes nothing and returns 0. */
+/* Frees the chunk `id`, which must be in no set, on the stream `s`, or for all streams if `sequence` is 0.  Returns 1
+ * on success.  Returns 0 and changes nothing if there is no host memory. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
     struct weir_placement_owner *owner = &p->clean;
@@ -721,7 +699,6 @@ static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placeme
     return 1;
 }
 
-/* Removes the region with this index from the placement.  All of the region must be free. */
 static void region_unlink(struct weir_placement *p, size_t position) {
     struct weir_placement_region *r = &p->region[position];
 
@@ -737,8 +714,7 @@ static void region_unlink(struct weir_placement *p, size_t position) {
     memmove(r, r + 1, (p->regions - position) * sizeof *r);
 }
 
-/* Returns the stream for whose free other streams must wait before they use the free chunk `id`.  Returns NULL if all
- * streams may use the chunk now. */
+/* Returns the stream for whose free other streams must wait before they use the free chunk `id`, or NULL. */
 static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
     uint64_t sequence = p->all.tag[id].sequence;
 
@@ -792,8 +768,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 
 /* ---- unmapped ranges ---- */
 
-/* Turns the chunk `id`, which must be in no set, into an unmapped range, and joins it with adjacent unmapped ranges.
- * */
+/* Turns the chunk `id`, which must be in no set, into an unmapped range, and joins it with adjacent ones. */
 static void chunk_unmap(struct weir_placement *p, uint32_t id) {
     struct chunk *c = &p->all.chunk[id];
 
@@ -818,8 +793,7 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
     return status;
 }
 
-/* Returns the chunk of this kind that starts at `within`.  Returns 0 if there is none, or if [address, address +
- * bytes) does not lie inside the chunk. */
+/* Returns the chunk of this kind that starts at `within`, or 0 if [address, address + bytes) does not lie inside it. */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                              uint64_t address, size_t bytes) {
     uint64_t before = (address - within) >> p->shift;
@@ -898,8 +872,8 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- placing blocks ---- */
 
-/* Prepares to place a block: makes room in the table for one more record, and sets *want to the number of granules for
- * `bytes` bytes.  Returns OK, NO_FIT, INVALID or NO_MEMORY. */
+/* Makes room in the table for one more record, and sets *want to the granules for `bytes` bytes.  Returns OK, NO_FIT,
+ * INVALID or NO_MEMORY. */
 static int alloc_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                        uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
@@ -921,7 +895,7 @@ static void block_describe(const struct weir_placement *p, uint32_t id,
     out->size = c->size << p->shift;
 }
 
-/* Makes the chunk `id`, which must be in no set, a live block of `bytes` bytes.  Describes the block in *out. */
+/* Makes the chunk `id`, which must be in no set, a live block, and describes it in *out. */
 static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
                         struct weir_placement_block *out) {
     struct chunk *c = &p->all.chunk[id];
@@ -932,8 +906,7 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit for `want` granules among the chunks that all streams may use and the chunks of `own`, the
- * requesting stream's.  `own` may be NULL.  Returns 0 if no chunk fits. */
+/* Returns the best fit among the clean chunks and those of `owner`, which may be NULL.  Returns 0 if no chunk fits. */
 static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_owner *owner,
                          uint64_t want) {
     uint32_t first = owner == NULL ? 0 : set_find(p, &owner->set, want), clean;
@@ -973,15 +946,13 @@ int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_pl
         list_remove(p, owner, id);
     }
     block_begin(p, id, bytes, out);
-    /* Only a block at the end of a region, or before an unmapped range, can raise the region's highest used address.
-     * All other free chunks lie below memory that was used before. */
+    /* Only a block at the end of a region, or before an unmapped range, can raise the highest used address. */
     if (next == BORDER || next == UNMAPPED)
         mark_end(p, (out->address + out->size) >> p->shift, 1);
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes [first, end), in granules, a live block of `bytes` bytes.  The range must lie in adjacent free chunks, and
- * `id` is the first of them. */
+/* Makes [first, end), in adjacent free chunks of which `id` is the first, a live block. */
 static void alloc_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
                       size_t bytes, struct weir_placement_block *out) {
     block_begin(p, claim_run(p, id, first, end), bytes, out);
@@ -1008,16 +979,16 @@ int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t 
 /* A run of adjacent free chunks. */
 struct run {
     uint32_t first;
-    uint64_t size; /* the size of the run, in granules */
+    uint64_t size; /* in granules */
 };
 
-/* Returns 1 if the free chunk `id` is free only for a stream other than `s`, else 0. */
+/* Returns 1 if the chunk `id` is free only for a stream other than `s`, else 0. */
 static int is_freed_elsewhere(const struct weir_placement *p, uint32_t id,
                               const struct weir_placement_stream *s) {
     return p->all.kind[id] == TAGGED && (p->all.tag[id].owner->stream != s || s->id == 0);
 }
 
-/* Returns 1 if the stream may use the chunk `id` at once, or after it waits for another stream; else 0. */
+/* Returns 1 if the stream may use the chunk `id` at once, or after a wait for another stream; else 0. */
 static int may_have(const struct weir_placement *p, uint32_t id,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
@@ -1027,8 +998,7 @@ static int may_have(const struct weir_placement *p, uint32_t id,
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
-/* Finds the smallest run of adjacent free chunks in a region that has at least `want` granules.  Writes this run to
- * *best if it is smaller than *best. */
+/* Replaces *best by the smallest run in a region that has at least `want` granules, if it is smaller. */
 static void run_search(const struct weir_placement *p, const struct weir_placement_region *r,
                        uint64_t want, const struct weir_placement_stream *s,
                        const struct weir_placement_waits *waits, struct run *best) {
@@ -1052,8 +1022,8 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     }
 }
 
-/* Makes the stream wait for the frees of other streams in the first `want` granules of a run.  `id` is the first chunk
- * of the run.  Returns 1 on success, else 0. */
+/* Makes the stream wait for other streams' frees in the first `want` granules of the run that starts with the chunk
+ * `id`.  Returns 1 on success, else 0. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
@@ -1087,8 +1057,8 @@ int weir__placement_alloc_after_waits(struct weir_placement *p, size_t bytes,
 
 /* ---- freeing blocks ---- */
 
-/* Returns why no live block starts at `address`: FOREIGN, FREE or INTERIOR.  If the result is INTERIOR, writes the
- * live block around the address to *out, unless `out` is NULL. */
+/* Returns why no live block starts at `address`: FOREIGN, FREE, or INTERIOR with the block around the address in
+ * *out, unless NULL. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;
