@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* heap.c: the heap, an engine that cuts blocks from its own memory and orders their reuse (heap.h).
+/* heap.c: implements heap.h.
  *
  * This file must not depend on names of settings, or on how a placement orders its chunks.
  */
@@ -10,28 +10,24 @@
 #include "base/assert.h"
 #include "base/result.h"
 
-/* A stream id that no stream has.  It stands for quarantined frees, for which no event could be recorded, so that no
- * stream may reuse the memory before a wait for the device. */
+/* The stream id of quarantined frees (without an event), which no stream has. */
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* The largest number of events to query for a request that does not fit, before the heap reuses other streams' memory
- * or grows. */
+/* Most events to query for a request that does not fit, before the heap looks for other memory. */
 enum { PEEKED = 32 };
 
-/* The number of deferred frees (frees that wait for several streams) to query at each further deferred free.  So they
- * do not pile up while all requests fit into free memory. */
+/* The deferred frees to query at each further one, so that they do not pile up while all requests fit. */
 enum { DEFERRED_PEEKED = 2 };
 
-/* weir records an event only if it makes at least this fraction (1/256) of all memory available to other streams. */
+/* An event is recorded only for at least this fraction (1/256) of all memory. */
 enum { WORTH_PART = 256 };
 
-/* The number of blocks for which the heap allocates host memory in advance.  The first iteration of most programs
- * needs no more. */
+/* The blocks with host memory in advance; the first iteration of most programs needs no more. */
 enum { STOCK = 400 };
 
 /* ---- placements ---- */
 
-/* Finds the region that contains an address.  Returns 1 on success, 0 if no region contains the address. */
+/* Finds the region that contains an address.  Returns 1 on success, 0 if there is none. */
 static int find_region(const struct weir_heap *h, uint64_t address, struct weir_extent *out) {
     return weir__placement_region_above(weir__heap_placement(h, address), address, &out->base,
                                         &out->bytes) &&
@@ -60,9 +56,8 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- frees and published figures ---- */
 
-/* Frees a live block on the stream `s`, with the free's sequence number.  If `s` is NULL, all streams may reuse the
- * memory at once.  Returns OK, E_NOT_OWNED if there is no such block, or E_HOST_MEMORY if there is no host memory.
- * Never returns E_HOST_MEMORY if `s` is NULL or &h->quarantine. */
+/* Frees a live block on the stream `s` with this sequence, or for all streams if `s` is NULL.  Returns OK,
+ * E_NOT_OWNED if there is no such block, or E_HOST_MEMORY, but never for NULL or &h->quarantine. */
 static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
                                    struct weir_placement_stream *s, uint64_t sequence,
                                    struct weir_placement_block *was) {
@@ -76,10 +71,9 @@ static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Ends an operation: writes the results of a batch of frees to *freed, unless `freed` is NULL, publishes the figures,
- * and releases the lock.  Also decides whether each later free needs an event: the heap can release memory only after
- * its frees have completed, so each free needs one while more is reserved than the release threshold.  The engine
- * bfc-fixed never releases memory and needs none. */
+/* Publishes the figures and releases the lock, after writing the results of a batch of frees to *freed, unless NULL.
+ * While more is reserved than the release threshold, each free needs an event, since memory can be released only
+ * after its frees have completed; the engine bfc-fixed never releases memory. */
 static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
@@ -97,8 +91,7 @@ static void end_operation(struct weir_heap *h, struct weir_freed *freed,
 
 /* ---- completed frees ---- */
 
-/* The callback of stream_order.h: makes the memory of the stream's completed frees available to all streams.  If
- * `is_forgotten` is set, removes the stream from the placements instead. */
+/* Makes the memory of a stream's completed frees available to all streams, or removes the stream. */
 static void heap_observed(void *context, struct weir_order_stream *s, int is_forgotten) {
     struct weir_heap *h = context;
 
@@ -110,8 +103,7 @@ static void heap_observed(void *context, struct weir_order_stream *s, int is_for
     }
 }
 
-/* The callback of stream_order.h for a deferred free: frees the block, after all streams that use it have completed
- * their work. */
+/* Frees a deferred block, after all streams that use it have completed their work. */
 static void end_deferred_block(void *context, uintptr_t block) {
     struct weir_heap *h = context;
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -132,8 +124,8 @@ void weir__heap_count_lack(struct weir_heap *h) {
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
-/* Makes the memory of quarantined frees (frees without an event) up to `sequence` available to all streams, after a
- * wait for the device has covered these frees. */
+/* Makes the memory of frees without an event, up to `sequence`, available to all streams, after a wait for the
+ * device. */
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
@@ -174,7 +166,7 @@ int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequenc
 
 /* ---- frees ---- */
 
-/* Frees a block for which no event can be recorded.  No stream may reuse its memory before a wait for the device. */
+/* Frees a block without an event.  No stream may reuse its memory before a wait for the device. */
 static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     struct weir_placement_block was;
     weir_status status = free_live_block(h, block, &h->quarantine, h->quarantined + 1, &was);
@@ -187,9 +179,9 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees a block on the stream of `on`, without a driver call and without an event.  If on->net_bytes is at most on->net_low,
- * other streams may soon need this stream's memory.  Then frees that an event covers must not coalesce with later
- * frees, so that other streams can use their memory as soon as the event has completed. */
+/* Frees a block on the stream of `on`, without a driver call.  While on->net_bytes is at its low, other streams may
+ * soon need this stream's memory: then frees that an event covers do not coalesce with later ones, so that other
+ * streams can use their memory as soon as the event has completed. */
 static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
                                       struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -205,8 +197,7 @@ static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
     return status;
 }
 
-/* Frees a batch of live blocks without driver calls, on the stream `id` whose record is `on`.  `on` is NULL if there
- * is no such stream. */
+/* Frees live blocks without driver calls, on the stream `id` whose record is `on`, or NULL if there is none. */
 static weir_status free_each_block(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
                                    struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -244,8 +235,8 @@ static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *fre
     return status;
 }
 
-/* Frees a block on a captured stream, or while another capture prevents the driver from reporting the stream's id.
- * Assumes the stream that last had this handle, so that this stream can reuse the memory after the capture. */
+/* Frees a block during a capture, in which the driver does not report the stream's id.  Assumes the stream that last
+ * had this handle, so that it can reuse the memory after the capture. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_id(&h->order, stream);
@@ -253,8 +244,8 @@ static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_st
     return free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
 }
 
-/* Frees a block on a stream whose id the driver cannot report, and records an event for the free at once.  In a later
- * call the handle may mean another stream. */
+/* Frees a block on a stream whose id is unknown, with an event at once, since the handle may mean another stream in a
+ * later call. */
 static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
                                 struct weir_order_stream *on, weir_stream stream) {
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -275,7 +266,6 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Frees a block that only the stream of the free uses. */
 static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64_t id,
                                   weir_stream stream) {
     struct weir_order_stream *on = weir__order_stream(&h->order, id);
@@ -291,15 +281,13 @@ static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64
     return status;
 }
 
-/* Defers the free of a block until all work so far on `stream` and on every other stream that uses it has completed.
- * */
+/* Defers the free of a block until all work so far on `stream` and on each stream in `uses` has completed. */
 static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_placement *p = weir__heap_placement(h, block);
     struct weir_placement_block found;
     weir_status status;
 
-    /* The block has already been freed. */
     if (weir__placement_find(p, block, &found) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__order_defer(&h->order, stream, uses, block);
@@ -313,8 +301,7 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
     return WEIR_OK;
 }
 
-/* Returns 1 if the address is a block that belongs to a graph (a memory node), and the heap has no memory there; else
- * 0.  The caller holds the lock. */
+/* Returns 1 if the address belongs to a graph, and not to the heap's memory; else 0.  The caller holds the lock. */
 static int is_node(const struct weir_heap *h, CUdeviceptr block) {
     struct weir_extent region;
 
@@ -356,8 +343,8 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 /* ---- requests ---- */
 
 /* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries if frees of other
- * streams have completed.  A large request goes from the SMALL to the COMMON addresses if the SMALL addresses must not
- * grow for it.  Returns a result of the placement. */
+ * streams have completed.  A large request goes from the SMALL to the COMMON addresses if the SMALL ones must not
+ * grow for it.  Returns a result of placement.h. */
 static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
                       size_t most, struct weir_placement_block *out) {
     int result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
@@ -393,9 +380,8 @@ static int wait_for_free(void *context, uint64_t id, uint64_t sequence) {
     return weir__order_wait(&b->heap->order, b->stream, id, sequence) == CUDA_SUCCESS;
 }
 
-/* Places the block of a request in several adjacent free chunks, after no single chunk has fit.  The chunks are
- * available to the stream at once, or after it waits for other streams' work; the function makes the stream wait on
- * the device.  Returns a result of placement.h. */
+/* Places the request in adjacent free chunks, after no single chunk has fit, and makes the stream wait on the device
+ * for other streams' work there.  Returns a result of placement.h. */
 static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
                              struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct behind behind = {h, r->stream};
@@ -407,8 +393,7 @@ static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-/* Takes more memory from the device, or moves idle memory, and places the block of a request there.  If both fail,
- * places the block in memory for other kinds of requests. */
+/* Makes room for the request by new or moved memory, and places it there; otherwise in addresses for other requests. */
 static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
                                 struct weir_placement_stream *on,
                                 struct weir_placement_block *out) {
@@ -429,9 +414,9 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     return weir__heap_status(placed);
 }
 
-/* Places the block of a request in free memory.  If none fits, tries in this order: memory that another thread is
- * adding, free memory after a wait for other streams, and new memory.  Queries all events before the heap grows.  Such
- * queries cost little compared with mapping memory, and the heap would grow too much if it missed a completed free. */
+/* Places the request in free memory, then in memory that another thread is adding, in free memory after a wait for
+ * other streams, or in new memory.  Queries all events before the heap grows, since mapping memory costs more than
+ * all queries. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed;
@@ -458,8 +443,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
-    /* The request's stream is captured, so the block becomes a memory node of the graph.  If the driver has returned
-     * an error (906: the request is on the legacy stream while another stream is captured), the request fails. */
+    /* On a captured stream, the block becomes a memory node of the graph.  If the driver has returned an error (906:
+     * the request is on the legacy stream while another stream is captured), the request fails. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status != WEIR_OK)
@@ -548,7 +533,7 @@ static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     return total == h->total && h->in_use <= total && h->requested <= h->in_use;
 }
 
-/* Releases idle memory.  In mode FULLY the heap first waits for frees without an event.  In other modes, each stream
+/* Releases idle memory.  In mode WAIT the heap first waits for frees without an event.  In other modes, each stream
  * with such frees records an event in its next call, so that a later trim can release more. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
@@ -585,7 +570,7 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&h->lock);
         on = weir__order_stream(&h->order, trim->id);
-        if (on) /* without host memory for the stream's record, a later call tries again */
+        if (on) /* without host memory, a later call tries again */
             weir__order_maintain(&h->order, on, trim->stream);
         break;
     case WEIR_TRIM_PUBLISH:
@@ -612,8 +597,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
     status = weir__mapped_allow(h, access);
-    /* The heap and its memory nodes each have a list of devices with access.  The heap's lock keeps concurrent changes
-     * of both lists in one order. */
+    /* The heap's lock keeps concurrent changes of both lists of devices in one order. */
     if (status == WEIR_OK)
         weir__nodes_allow(&h->nodes, access);
     weir__lock_give(&h->lock);
@@ -622,8 +606,8 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- surveys and visits ---- */
 
-/* Finds the next chunk in the heap.  Begins with the last kind of addresses (WEIR_HEAP_AT_ADDRESS), and *span has only
- * zeros at first.  Returns 1 on success, 0 if there is no further chunk. */
+/* Finds the next chunk in the heap, from the last kind of addresses on.  *span has only zeros at first.  Returns 1 on
+ * success, 0 if there is no further chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -631,11 +615,11 @@ static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placemen
     return 0;
 }
 
-/* Queries all events, and then adds the free memory to the report *out.  Returns the size of the largest block that
- * the report's stream could allocate in free memory without a wait, or 0 if there is none. */
+/* Queries all events, and adds the free memory to the report.  Returns the size of the largest block that the stream
+ * could allocate in free memory without a wait, or 0. */
 static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
     struct weir_placement_span span = {0};
-    uint64_t end = 0, run = 0; /* the end and the size of the current run of adjacent free memory */
+    uint64_t end = 0, run = 0; /* the current run of adjacent free memory */
     int kind = h->kinds - 1;
     size_t largest = 0;
 
@@ -668,8 +652,6 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
         out->frees.waiting =
             h->order.pending_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
     }
-    /* The result is the larger of two sizes: of the largest free piece, and of the largest request for which the
-     * backing can add memory. */
     if (out->what & WEIR_SURVEY_LARGEST) {
         out->largest = survey_idle(h, out);
         out->largest = weir__size_larger(out->largest, h->backing->largest(h, out));
@@ -688,9 +670,8 @@ static int visit_live(struct weir_heap *h, const struct weir_visit *visit) {
     return count;
 }
 
-/* Calls visit->show for the live block that contains an address.  An address in the table of graphs' blocks is also
- * treated as a live block.  Takes linear time in the number of chunks of the region, unless a block starts at the
- * address. */
+/* Calls visit->show for the live block, or the address of a graph's block, that contains an address.  Takes linear
+ * time in the chunks of the region, unless a block starts at the address. */
 static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
@@ -705,7 +686,7 @@ static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     return weir__engine_visit_list(visit, &block, 1);
 }
 
-/* Calls visit->show for each region of memory in a placement.  Returns the number of regions. */
+/* Calls visit->show for each region of a placement.  Returns the number of regions. */
 static int visit_regions(const struct weir_placement *p, const struct weir_visit *visit) {
     struct weir_extent r = {0};
     int count = 0;
@@ -752,8 +733,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < h->kinds; i++) {
         weir__placement_figures(h->placement[i], &figures);
-        /* Blocks of requests that name an address lie far from each other, so the addresses between them say nothing
-         * about fragmentation. */
+        /* Blocks at named addresses lie far apart, so the addresses between them say nothing about fragmentation. */
         out->extent += i == WEIR_HEAP_AT_ADDRESS ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
@@ -818,8 +798,8 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If the setting internal_dependencies lets streams wait for each other, each stream can use the memory of other
-     * streams.  The best fit among all chunks then wastes least memory. */
+    /* If streams may wait for each other, each can use the memory of others, so the best fit among all chunks wastes
+     * least. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {

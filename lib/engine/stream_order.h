@@ -66,7 +66,7 @@ struct weir_order_stream {
     uint64_t frees;
     size_t open;         /* the number of frees that no event covers yet */
     uint64_t open_bytes; /* the bytes of frees that no event covers yet */
-    /* The bytes allocated minus the bytes freed on the stream.  Negative if the stream frees blocks of other streams. */
+    /* The bytes allocated minus the bytes freed on the stream.  Negative if it frees blocks of other streams. */
     int64_t net_bytes;
     /* The lowest `net_bytes` at the stream's events since a request last lacked memory. */
     int64_t net_low;
@@ -196,7 +196,7 @@ void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream strea
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Records that all frees have completed, also deferred ones, after a wait for the device. */
 void weir__order_observe_all(struct weir_order *o);
-/* Records that all frees with numbers up to `sequence` have completed, after a wait for the device that covered them. */
+/* Records that all frees with numbers up to `sequence` have completed, after a wait for the device. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
 /* Records an event on `stream`, whose id is `id`, or 0 if unknown.  The caller passes the event to

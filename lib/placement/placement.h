@@ -146,8 +146,8 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Turns [address, address + bytes), a part of the unmapped range that starts at `within`, into a free chunk, after
- * the caller has mapped memory there.  The chunk is free for all streams if `sequence` is 0; otherwise for `s`, as if `s`
- * had freed it with this sequence.  Returns OK, INVALID or NO_MEMORY. */
+ * the caller has mapped memory there.  The chunk is free for all streams if `sequence` is 0; otherwise for
+ * `s`, as if `s` had freed it with this sequence.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
 /* Turns [address, address + bytes), which must be free for any streams, into an unmapped range, before the caller
@@ -174,8 +174,8 @@ int weir__placement_alloc_after_waits(struct weir_placement *p, size_t bytes,
                                       const struct weir_placement_waits *waits,
                                       struct weir_placement_block *out);
 /* Frees the live block at `address` on the stream `s` with this sequence.  If `sequence` is 0, the memory is free for
- * all streams, and `s` may be NULL.  Writes the block to *out unless `out` is NULL.  Returns OK, FOREIGN, INTERIOR or FREE.
- * Returns NO_MEMORY and changes nothing without host memory, but never if `sequence` is 0 or `s` is the fallback
+ * all streams, and `s` may be NULL.  Writes the block to *out unless `out` is NULL.  Returns OK, FOREIGN, INTERIOR or
+ * FREE.  Returns NO_MEMORY and changes nothing without host memory, but never if `sequence` is 0 or `s` is the fallback
  * stream. */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
