@@ -663,8 +663,8 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream, int ends) {
         flush_cache(f, c, stream, id, 0, 0, 1);
     if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
-    (void)weir__engine_publish(f->engine, stream,
-                               id); /* weir cannot query the stream after its end */
+    /* weir cannot query the stream after its end */
+    (void)weir__engine_publish(f->engine, stream, id);
     if (!c || !ends)
         return;
     pthread_mutex_lock(&f->lock);

@@ -111,8 +111,8 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
         weir__growth_refused(&h->cursor);
         return status;
     }
-    weir__engine_record_event(&h->e, WEIR_EVENT_REQUEST, 0, step, got,
-                              weir__device_elapsed_ns(h->e.device, started), h->total);
+    weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, step, got,
+                        weir__device_elapsed_ns(h->e.device, started), h->total);
     r->grew = 1;
     return WEIR_OK;
 }

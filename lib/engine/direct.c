@@ -147,13 +147,13 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     pthread_mutex_lock(&live->lock);
     /* finds a block by its start, as most queries do */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
-        count = weir__engine_visit_list(
-            visit, &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
+        count = weir__visit_list(visit,
+                                 &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
     for (size_t i = 0; i < live->map.capacity && !(is_at && count); i++) {
         const struct weir_map_slot *slot = &live->map.slots[i];
 
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
-            count += weir__engine_visit_list(
+            count += weir__visit_list(
                 visit, &(struct weir_extent){.base = slot->key, .bytes = slot->value}, 1);
     }
     pthread_mutex_unlock(&live->lock);

@@ -30,8 +30,8 @@ void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint6
     survey->by[at].bytes += bytes;
 }
 
-void weir__engine_record_event(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
-                               uint64_t got, uint64_t stall_ns, uint64_t reserved_after) {
+void weir__engine_record(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
+                         uint64_t got, uint64_t stall_ns, uint64_t reserved_after) {
     struct weir_event_sink *sink = e->events;
     weir_event event = {
         .time_ns = weir__device_elapsed_ns(e->device, e->device->created_ticks),
@@ -126,8 +126,7 @@ int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t ad
                .what = what, .address = address, .show = copy_extent, .context = out});
 }
 
-int weir__engine_visit_list(const struct weir_visit *visit, const struct weir_extent *list,
-                            size_t count) {
+int weir__visit_list(const struct weir_visit *visit, const struct weir_extent *list, size_t count) {
     for (size_t i = 0; visit->show && i < count; i++)
         visit->show(visit->context, &list[i]);
     return (int)count;

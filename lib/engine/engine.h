@@ -386,8 +386,8 @@ static inline void weir__engine_count(struct weir_engine *e, const struct weir_r
     weir__engine_extend_bounds(e, r->block, r->bytes);
 }
 /* Records a growth or a trim in the counters and, at log level info, in the log. */
-void weir__engine_record_event(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
-                               uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
+void weir__engine_record(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
+                         uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
 /* The driver is slow to fail a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
 /* Returns 1 if the driver would fail, since the device's free memory plus `idle` is less than `bytes`; else 0.
@@ -395,8 +395,7 @@ void weir__engine_record_event(const struct weir_engine *e, int cause, int shrin
 int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_request *r,
                                   uint64_t bytes, uint64_t idle);
 /* Calls visit->show, unless NULL, for each extent of the list.  Returns `count`. */
-int weir__engine_visit_list(const struct weir_visit *visit, const struct weir_extent *list,
-                            size_t count);
+int weir__visit_list(const struct weir_visit *visit, const struct weir_extent *list, size_t count);
 /* Adds free bytes that wait for work on `stream` to the report. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 

@@ -14,13 +14,13 @@
 #define QUARANTINE (UINT64_MAX - 1)
 
 /* Most events to query for a request that does not fit, before the heap looks for other memory. */
-enum { PEEKED = 32 };
+enum { MOST_QUERIES = 32 };
 
 /* The deferred frees to query at each further one, so that they do not pile up while all requests fit. */
-enum { DEFERRED_PEEKED = 2 };
+enum { DEFERRED_QUERIES = 2 };
 
 /* An event is recorded only for at least this fraction (1/256) of all memory. */
-enum { WORTH_PART = 256 };
+enum { EVENT_FRACTION = 256 };
 
 /* The blocks with host memory in advance; the first iteration of most programs needs no more. */
 enum { STOCK = 400 };
@@ -36,7 +36,7 @@ static int find_region(const struct weir_heap *h, uint64_t address, struct weir_
 
 void weir__heap_set_total(struct weir_heap *h, uint64_t total) {
     h->total = total;
-    h->order.least_event_bytes = total / WORTH_PART;
+    h->order.least_event_bytes = total / EVENT_FRACTION;
 }
 
 int weir__heap_add_ranges(struct weir_heap *h) {
@@ -335,7 +335,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     else
         status = defer_free(h, block, stream, uses);
     if (uses)
-        (void)weir__order_complete(&h->order, DEFERRED_PEEKED);
+        (void)weir__order_complete(&h->order, DEFERRED_QUERIES);
     weir__lock_give(&h->lock);
     return status;
 }
@@ -386,8 +386,7 @@ static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
                              struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct behind behind = {h, r->stream};
     const struct weir_placement_waits waits = {may_wait, wait_for_free, &behind};
-    int result =
-        weir__placement_alloc_after_waits(h->placement[r->kind], r->bytes, on, &waits, out);
+    int result = weir__placement_alloc_wait(h->placement[r->kind], r->bytes, on, &waits, out);
 
     h->steals += result == WEIR_PLACEMENT_OK;
     return result;
@@ -407,7 +406,7 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     }
     if (status != WEIR_OK)
         return status;
-    placed = place_free(h, r, on, PEEKED, out);
+    placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_after_waits(h, r, on, out);
     /* unreached: a result other than OK and NO_MEMORY, since the backing has just made room */
@@ -422,9 +421,9 @@ static weir_status place_block(struct weir_heap *h, struct weir_request *r,
     int placed;
 
     r->kind = weir__heap_kind(h, r->bytes);
-    placed = place_free(h, r, on, PEEKED, out);
+    placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && h->range && weir__mapped_await(h))
-        placed = place_free(h, r, on, PEEKED, out);
+        placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT) {
         weir__heap_count_lack(h);
         placed = place_free(h, r, on, SIZE_MAX, out);
@@ -506,9 +505,8 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     if (wanted > reserve) {
         status = h->backing->grow(h, wanted, goal, cause, &got);
         if (got > 0)
-            weir__engine_record_event(e, cause, 0, wanted - reserve, got,
-                                      weir__device_elapsed_ns(e->device, started),
-                                      weir__heap_reserve(h));
+            weir__engine_record(e, cause, 0, wanted - reserve, got,
+                                weir__device_elapsed_ns(e->device, started), weir__heap_reserve(h));
     }
     reserve = weir__heap_reserve(h);
     if (status == WEIR_OK && target > most && reserve < target)
@@ -554,9 +552,8 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     trim->released = (size_t)weir__size_subtract(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&h->cursor, after);
-        weir__engine_record_event(&h->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
-                                  trim->released, weir__device_elapsed_ns(h->e.device, started),
-                                  after);
+        weir__engine_record(&h->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
+                            trim->released, weir__device_elapsed_ns(h->e.device, started), after);
     }
     end_operation(h, NULL, NULL);
     return status;
@@ -665,7 +662,7 @@ static int visit_live(struct weir_heap *h, const struct weir_visit *visit) {
 
     while (next_chunk(h, &kind, &span))
         if (span.live)
-            count += weir__engine_visit_list(
+            count += weir__visit_list(
                 visit, &(struct weir_extent){.base = span.address, .bytes = span.requested}, 1);
     return count;
 }
@@ -683,7 +680,7 @@ static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
         block = (struct weir_extent){.base = found.address, .bytes = found.requested};
     else if (!is_node(h, visit->address))
         return 0;
-    return weir__engine_visit_list(visit, &block, 1);
+    return weir__visit_list(visit, &block, 1);
 }
 
 /* Calls visit->show for each region of a placement.  Returns the number of regions. */
@@ -692,7 +689,7 @@ static int visit_regions(const struct weir_placement *p, const struct weir_visit
     int count = 0;
 
     while (weir__placement_region_above(p, r.base + r.bytes, &r.base, &r.bytes))
-        count += weir__engine_visit_list(visit, &r, 1);
+        count += weir__visit_list(visit, &r, 1);
     return count;
 }
 
@@ -714,7 +711,7 @@ static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
         break;
     case WEIR_VISIT_REGION_AT:
         if (find_region(h, visit->address, &region))
-            count = weir__engine_visit_list(visit, &region, 1);
+            count = weir__visit_list(visit, &region, 1);
         break;
     case WEIR_VISIT_AT_ADDRESS:
         if (h->range)

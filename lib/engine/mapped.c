@@ -235,9 +235,8 @@ static void lift_aliases(struct weir_heap *h, int notes) {
     g->alias_count = kept;
     weir__driver_leave(driver, &scope);
     if (notes && h->unusable < before)
-        weir__engine_record_event(&h->e, WEIR_EVENT_RECOVERY, 1, before, before - h->unusable,
-                                  weir__device_elapsed_ns(h->e.device, started),
-                                  weir__heap_reserve(h));
+        weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, before, before - h->unusable,
+                            weir__device_elapsed_ns(h->e.device, started), weir__heap_reserve(h));
 }
 
 /* ---- physical allocations ---- */
@@ -443,12 +442,12 @@ static void note_change(struct weir_heap *h, struct weir_request *r, uint64_t be
     if (after > before) {
         r->grew = 1;
         weir__heap_update_peak(h);
-        weir__engine_record_event(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
-                                  weir__device_elapsed_ns(h->e.device, started), after);
+        weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
+                            weir__device_elapsed_ns(h->e.device, started), after);
         /* Some memory was unmapped in order to move it, and was then released because a later step failed. */
     } else if (after < before) {
-        weir__engine_record_event(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
-                                  weir__device_elapsed_ns(h->e.device, started), after);
+        weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
+                            weir__device_elapsed_ns(h->e.device, started), after);
     }
 }
 
@@ -481,7 +480,7 @@ static weir_status carry_out(struct weir_heap *h, struct weir_request *r, int wh
         if (g->moves[i].in_hand)
             release_memory(h, g->moves[i].to);
     if (unseen) /* without this event, the frees in the moved memory might get none */
-        weir__order_cover_frees(&h->order, weir__order_stream(&h->order, r->id), r->stream);
+        weir__order_cover(&h->order, weir__order_stream(&h->order, r->id), r->stream);
     note_change(h, r, before, started);
     return status;
 }
@@ -973,7 +972,7 @@ int weir__mapped_units(const struct weir_heap *h, const struct weir_visit *visit
     int count = 0;
 
     for (size_t i = 0; i < g->handle_count; i++)
-        count += weir__engine_visit_list(
+        count += weir__visit_list(
             visit, &(struct weir_extent){.base = g->handles[i].base, .bytes = g->handles[i].bytes},
             1);
     return count;

@@ -329,8 +329,8 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     weir__driver_leave(driver, &scope);
     atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     if (after > reserve)
-        weir__engine_record_event(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
-                                  weir__device_elapsed_ns(p->e.device, started), after);
+        weir__engine_record(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
+                            weir__device_elapsed_ns(p->e.device, started), after);
     else
         weir__growth_refused(&p->cursor);
 }
@@ -350,8 +350,8 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     atomic_store_explicit(&p->e.seen.reserved, now, memory_order_relaxed);
     grew = now > before;
     if (grew) {
-        weir__engine_record_event(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
-                                  weir__device_elapsed_ns(p->e.device, started), now);
+        weir__engine_record(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
+                            weir__device_elapsed_ns(p->e.device, started), now);
         top_up(p, request, now - before, now);
     } else if (now < before) {
         weir__growth_shrunk(&p->cursor, now);
@@ -390,9 +390,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     after = raise_reserve(p, weir__size_smaller(target, limit), PROBE_BYTES, UINT64_MAX, &why);
     if (after > before) {
         /* unreached: `before` is at least `target` if another thread has grown the pool meanwhile */
-        weir__engine_record_event(e, cause, 0, target > before ? target - before : 0,
-                                  after - before, weir__device_elapsed_ns(e->device, started),
-                                  after);
+        weir__engine_record(e, cause, 0, target > before ? target - before : 0, after - before,
+                            weir__device_elapsed_ns(e->device, started), after);
     }
     /* grow_stream runs only the frees of probe blocks.  The host waits for this stream, so the frees complete, and the
      * driver applies its release threshold.  `after` is the memory that then stays reserved. */
@@ -546,9 +545,8 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
         /* unreached: `before` is at most `keep` if another thread's free has lowered reserved memory meanwhile */
-        weir__engine_record_event(&p->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
-                                  trim->released, weir__device_elapsed_ns(p->e.device, started),
-                                  after);
+        weir__engine_record(&p->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
+                            trim->released, weir__device_elapsed_ns(p->e.device, started), after);
     }
     pthread_mutex_unlock(&p->growing);
     return weir__device_status(p->e.device, result);
@@ -854,7 +852,7 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     return visit->what == WEIR_VISIT_REGION_AT &&
                    weir__superblocks_find(&p->superblocks, visit->address, &superblock)
-               ? weir__engine_visit_list(visit, &superblock, 1)
+               ? weir__visit_list(visit, &superblock, 1)
                : -1;
 }
 

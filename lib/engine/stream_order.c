@@ -21,22 +21,22 @@ enum {
     /* In these frees, an event is due after `net_bytes` has fallen by this multiple of `least_event_bytes`. */
     STRICT_FACTOR = 4,
     /* The streams with open frees may together keep this multiple of `least_event_bytes` from other streams. */
-    SHARED_FACTOR = 16,
+    SHARE = 16,
     /* If more streams have open frees, each free gets an event, since each such stream costs host memory. */
-    MOST_SILENT = 128,
-    /* STRICT_FACTOR and SHARED_FACTOR double at most this many times, if the events were of no use to others. */
+    MOST_OPEN = 128,
+    /* STRICT_FACTOR and SHARE double at most this many times, if the events were of no use to others. */
     MOST_DOUBLINGS = 2,
     /* An event is due if `net_bytes` is at most 1 / SLACK of the freed bytes above `net_low`. */
     SLACK = 12,
     /* The most events to record on a stream with work before weir queries again whether the stream is idle. */
-    MOST_QUERY_GAP = 16,
+    MOST_GAP = 16,
     /* A quiet stream's record may be freed if there were more calls than this since the stream's last call. */
     FORGET_CALLS = 16384,
     /* For each new stream, weir queries the events of this many old streams, and frees this many old records. */
     OLD_PER_NEW = 2
 };
 #define LEAST_EVENT_BYTES (UINT64_C(64) << 10)
-#define LEAST_SHARED (UINT64_C(32) << 20)
+#define LEAST_SHARE (UINT64_C(32) << 20)
 
 /* An event that covers all frees of a stream up to `sequence`. */
 struct weir_order_mark {
@@ -226,8 +226,8 @@ static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     update_list(o, s);
 }
 
-static weir_status record_stream_event(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
-                          uint64_t sequence) {
+static weir_status record_stream_event(struct weir_order *o, struct weir_order_stream *s,
+                                       weir_stream stream, uint64_t sequence) {
     struct weir_order_mark *mark = malloc(sizeof *mark);
     weir_status status;
 
@@ -352,7 +352,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     return s;
 }
 
-static uint64_t least_event_bytes(const struct weir_order *o) {
+static uint64_t least_bytes(const struct weir_order *o) {
     return weir__size_larger(o->least_event_bytes, LEAST_EVENT_BYTES);
 }
 
@@ -374,7 +374,7 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) 
     if (!s)
         return NULL;
     if (o->recent != s) {
-        if (s->open_bytes > STRICT_FACTOR * least_event_bytes(o))
+        if (s->open_bytes > STRICT_FACTOR * least_bytes(o))
             s->covered_bursts = 0;
         else if (s->burst_events > 0 && s->covered_bursts < MOST_DOUBLINGS)
             s->covered_bursts++;
@@ -402,18 +402,15 @@ void weir__order_count_lack(struct weir_order *o) {
 /* Returns the bytes by which the stream's `net_bytes` may fall before an event is due: its equal share of what all
  * streams with open frees may keep from other streams.  Returns 0 if there are too many such streams. */
 static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
-    size_t silent = o->streams_with_open + (s->open == 0);
+    size_t all = o->streams_with_open + (s->open == 0);
 
-    return silent > MOST_SILENT
-               ? 0
-               : weir__size_larger(SHARED_FACTOR * least_event_bytes(o), LEAST_SHARED) / silent;
+    return all > MOST_OPEN ? 0 : weir__size_larger(SHARE * least_bytes(o), LEAST_SHARE) / all;
 }
 
 /* Returns the bytes by which `net_bytes` may fall before it is so close to `net_low` that an event is due. */
 static uint64_t room_above_net_low(const struct weir_order *o, const struct weir_order_stream *s) {
-    int64_t above =
-        s->net_bytes - s->net_low - (int64_t)(least_event_bytes(o) + s->net_drop / SLACK);
-    uint64_t least = weir__size_subtract(least_event_bytes(o), s->net_drop);
+    int64_t above = s->net_bytes - s->net_low - (int64_t)(least_bytes(o) + s->net_drop / SLACK);
+    uint64_t least = weir__size_subtract(least_bytes(o), s->net_drop);
 
     /* Each freed byte lowers `net_bytes` by 1, and raises the allowed distance above `net_low` by 1 / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
@@ -436,7 +433,7 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     room = weir__size_subtract(share_of(o, s) << doublings, s->net_drop);
     if (o->sequence >= o->strict_until)
         return room;
-    most = STRICT_FACTOR * least_event_bytes(o) << doublings;
+    most = STRICT_FACTOR * least_bytes(o) << doublings;
     room = weir__size_smaller(room, weir__size_subtract(most, s->net_drop));
     return weir__size_smaller(room, room_above_net_low(o, s));
 }
@@ -464,20 +461,17 @@ static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, we
 static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->events_since_query = 0;
     if (weir__device_is_idle(o->device, stream)) {
-        s->idle_query_gap = 0;
+        s->query_gap = 0;
         return 1;
     }
-    s->idle_query_gap = s->idle_query_gap == 0               ? 1
-                        : s->idle_query_gap < MOST_QUERY_GAP ? 2 * s->idle_query_gap
-                                                             : MOST_QUERY_GAP;
+    s->query_gap = s->query_gap == 0 ? 1 : s->query_gap < MOST_GAP ? 2 * s->query_gap : MOST_GAP;
     return 0;
 }
 
 /* Makes the stream's open frees available to other streams: if the stream is idle, its frees have completed;
  * otherwise records an event.  Returns 1 on success, else 0. */
-static int publish_open_frees(struct weir_order *o, struct weir_order_stream *s,
-                              weir_stream stream) {
-    if (s->is_non_blocking != 0 && s->events_since_query >= s->idle_query_gap) {
+static int publish_open(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    if (s->is_non_blocking != 0 && s->events_since_query >= s->query_gap) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)
             return 0;
         if (is_non_blocking(o, s, stream) && query_idle(o, s, stream)) {
@@ -501,7 +495,7 @@ void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, wei
         s->handle = stream;
     if (!weir__order_is_due(o, s))
         return;
-    if (publish_open_frees(o, s, stream)) {
+    if (publish_open(o, s, stream)) {
         if (s->net_bytes < s->net_low || s->lacked_at_event != o->lacked)
             s->net_low = s->net_bytes;
         s->lacked_at_event = o->lacked;
@@ -614,8 +608,7 @@ int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t se
     return !s || s->placed.observed >= sequence;
 }
 
-void weir__order_cover_frees(struct weir_order *o, struct weir_order_stream *s,
-                             weir_stream stream) {
+void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->open > 0 && record_stream_event(o, s, stream, s->sequence) == WEIR_OK)
         clear_open_frees(o, s);
 }
@@ -655,12 +648,11 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
 
 /* Makes the frees of an idle stream available to all streams.  An idle blocking stream may still depend on the legacy
  * stream, so it gets an event. */
-static void publish_idle_frees(struct weir_order *o, struct weir_order_stream *s,
-                               weir_stream stream) {
+static void finish_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_non_blocking(o, s, stream))
         finish_open_frees(o, s);
     else
-        weir__order_cover_frees(o, s, stream);
+        weir__order_cover(o, s, stream);
     for (int i = 0; i < IDLE_QUERIES && s->marks; i++)
         weir__order_observe(o, s, SIZE_MAX);
 }
@@ -670,7 +662,7 @@ void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream strea
 
     if (s && weir__device_capture(o->device, stream) == WEIR_OK &&
         weir__device_is_idle(o->device, stream))
-        publish_idle_frees(o, s, stream);
+        finish_idle(o, s, stream);
 }
 
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream) {
@@ -679,7 +671,7 @@ void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream) 
     if (!s || s->state == WEIR_ORDER_QUIET)
         return;
     if (weir__device_is_idle(o->device, stream))
-        publish_idle_frees(o, s, stream);
+        finish_idle(o, s, stream);
     else if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE)
-        weir__order_cover_frees(o, s, stream);
+        weir__order_cover(o, s, stream);
 }

@@ -79,7 +79,7 @@ struct weir_order_stream {
     /* 1 if the stream is non-blocking, 0 if it is blocking (or unknown), -1 if the driver was not queried yet */
     int is_non_blocking;
     /* The events to record before the next query whether the stream is idle.  Doubles while the stream is not. */
-    unsigned idle_query_gap;
+    unsigned query_gap;
     unsigned events_since_query;
     uint64_t called; /* `calls` of the order at the stream's last call */
     /* The requests that use this record now, perhaps without the lock.  Unless 0, the record must not be freed. */
@@ -177,7 +177,7 @@ int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if the free with this number on the stream `id` is known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
 /* Records an event for the open frees of `s`, in a call on its stream `stream`, which must not be captured. */
-void weir__order_cover_frees(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
+void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Returns 1 if an event covers the free with this number on the stream `id`, so that other streams can wait for it;
  * else 0. */
 int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequence);

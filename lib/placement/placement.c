@@ -1034,10 +1034,10 @@ static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
     return 1;
 }
 
-int weir__placement_alloc_after_waits(struct weir_placement *p, size_t bytes,
-                                      struct weir_placement_stream *s,
-                                      const struct weir_placement_waits *waits,
-                                      struct weir_placement_block *out) {
+int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
+                               struct weir_placement_stream *s,
+                               const struct weir_placement_waits *waits,
+                               struct weir_placement_block *out) {
     struct run best = {0};
     uint64_t want, first;
     int result = alloc_begin(p, bytes, s, &want);

@@ -169,10 +169,10 @@ int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t 
  * once, or after a wait for another stream's free.  Chooses the smallest run of chunks that fits, and makes the
  * stream wait for the chunks in the block.  Takes linear time in the number of chunks.  Returns OK, NO_MEMORY,
  * INVALID, or NO_FIT if no run fits or a wait fails. */
-int weir__placement_alloc_after_waits(struct weir_placement *p, size_t bytes,
-                                      struct weir_placement_stream *s,
-                                      const struct weir_placement_waits *waits,
-                                      struct weir_placement_block *out);
+int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
+                               struct weir_placement_stream *s,
+                               const struct weir_placement_waits *waits,
+                               struct weir_placement_block *out);
 /* Frees the live block at `address` on the stream `s` with this sequence.  If `sequence` is 0, the memory is free for
  * all streams, and `s` may be NULL.  Writes the block to *out unless `out` is NULL.  Returns OK, FOREIGN, INTERIOR or
  * FREE.  Returns NO_MEMORY and changes nothing without host memory, but never if `sequence` is 0 or `s` is the fallback

@@ -280,9 +280,8 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
                     v->events.peers,
                     (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, g);
             if (answers.given > 0)
-                weir__engine_record_event(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
-                                          weir__registry_now() - began,
-                                          weir__engine_reserve(v->engine));
+                weir__engine_record(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
+                                    weir__registry_now() - began, weir__engine_reserve(v->engine));
             else if (answers.is_incomplete || ending > 0)
                 sleep_between_rounds(ENDING_PAUSE_NS);
             else
@@ -326,8 +325,8 @@ static void ask_processes(struct recovery *c) {
             peers, (struct weir_ask){most, .began_ns = first, .deadline_ns = until}, NULL);
         now = weir__registry_now();
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
-            weir__engine_record_event(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given,
-                                      now - began, figures.reserved);
+            weir__engine_record(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
+                                figures.reserved);
         /* A process that was ending may have freed its memory since the last attempt, so weir retries. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))

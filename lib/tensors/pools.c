@@ -466,9 +466,9 @@ static int take_from_part(const struct weir_tensor_pool *pool, struct weir_tenso
         return take_whole(part, bytes, user, place);
     found = weir__placement_alloc(part->placement, bytes, &user->placed, place);
     /* No chunk is large enough.  Join chunks that this stream freed with adjacent chunks that all streams may use. */
-    return found == WEIR_PLACEMENT_NO_FIT ? weir__placement_alloc_after_waits(
-                                                part->placement, bytes, &user->placed, &none, place)
-                                          : found;
+    return found == WEIR_PLACEMENT_NO_FIT
+               ? weir__placement_alloc_wait(part->placement, bytes, &user->placed, &none, place)
+               : found;
 }
 
 static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, uint64_t name) {

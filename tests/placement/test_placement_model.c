@@ -161,8 +161,7 @@ static void differ_take_behind(uint64_t stream, size_t bytes) {
     int result = model_take_behind(bytes, stream, &theirs);
     memcpy(expected, waited_for, sizeof expected);
     waited_for[0] = '\0';
-    MUST_EQUAL(weir__placement_alloc_after_waits(p, bytes, record_of(stream), &waits, &ours),
-               result);
+    MUST_EQUAL(weir__placement_alloc_wait(p, bytes, record_of(stream), &waits, &ours), result);
     MUST(strcmp(expected, waited_for) == 0);
     MUST_EQUAL(ours.address, theirs.address);
     MUST_EQUAL(ours.requested, theirs.requested);
