@@ -64,8 +64,7 @@ struct weir_sizes {
 
 void weir__sizes_open(struct weir_sizes *sizes);
 void weir__sizes_close(struct weir_sizes *sizes);
-/* Adds `bytes` to the sum, before the caller allocates a block.  Returns 1 on success, 0 if the sum would exceed the
- * limit. */
+/* Adds `bytes` to the sum, before the caller allocates a block.  Returns 0 if the sum would exceed the limit. */
 int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit);
 /* Records a block after the driver has allocated it or failed to free it; the sum already includes it.  If `is_live`
  * is 0, or there is no host memory, subtracts the bytes from the sum.  Returns 1 if the block is recorded, else 0.  A

@@ -12,8 +12,7 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* survey->by has WEIR_SURVEY_STREAMS entries.  Bytes of further streams are added to the last entry, for unknown
- * streams. */
+/* The list survey->by has WEIR_SURVEY_STREAMS entries.  The last one is for unknown and further streams. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
 

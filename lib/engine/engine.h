@@ -38,8 +38,7 @@
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
-/* A value of the field `at` of a request: the engine chooses an address so far from all blocks that the new block can
- * grow in place. */
+/* A value of `at` of a request: an address so far from all blocks that the new block can grow in place. */
 #define WEIR_ENGINE_FAR UINT64_MAX
 
 /* ---- a request --------------------------------------------------------------------------------- */
@@ -72,8 +71,7 @@ struct weir_request {
      * WEIR_ENGINE_FAR.  If the address is not free, the request fails without a wait. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id, or 0 if it is not queried yet; the engine then stores it here.  A stream with a known id is
-     * not captured. */
+    /* The stream's id, or 0; the engine then queries and stores it.  A stream with a known id is not captured. */
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
@@ -150,8 +148,7 @@ enum {
 struct weir_survey {
     unsigned what;
     uint64_t id; /* the caller's stream, or 0 if unknown */
-    /* For WEIR_SURVEY_LARGEST: the bytes of cached blocks, in whole units of the engine, that the caller will release
-     * to the device before its next request. */
+    /* For WEIR_SURVEY_LARGEST: the cached bytes that the caller will release to the device before its next request. */
     uint64_t back;
     /* The largest free piece that the stream may use, or UINT64_MAX if the engine cannot compute it. */
     uint64_t largest_free;
@@ -178,8 +175,8 @@ struct weir_survey {
 enum weir_trim_mode {
     /* Releases idle memory until at most `keep` bytes are reserved, and waits for the device if necessary. */
     WEIR_TRIM_WAIT,
-    /* In a call on a stream that is not captured: records an event for its frees if one is due, and releases the idle
-     * memory above the release threshold. */
+    /* Only on a stream that is not captured: records an event for its frees if one is due, and releases idle memory
+     * above the release threshold. */
     WEIR_TRIM_MAINTAIN,
     /* Makes the frees of the stream `id` available to other streams, from any thread.  The stream must exist and must
      * not be captured.  If it has work, records an event, except on a default stream.  If `id` is 0, only tests the
@@ -217,8 +214,7 @@ enum {
     WEIR_ENGINE_RELEASES_ASYNC = 1,
     /* The engine itself cuts blocks from regions and orders their reuse.  Without this trait, the driver does. */
     WEIR_ENGINE_SUBALLOCATES = 2,
-    /* The allocator grows the engine ahead of requests (the setting grow-ahead), and has set this trait before the
-     * first request. */
+    /* The setting grow-ahead is on.  The allocator sets this trait before the first request. */
     WEIR_ENGINE_GROWS_AHEAD = 4
 };
 
@@ -226,8 +222,7 @@ struct weir_engine;
 struct weir_graph_table;
 
 struct weir_engine_ops {
-    /* Allocates a block.  Does not wait for pending frees before it returns E_NO_MEMORY or E_LIMIT, since OOM
-     * recovery waits. */
+    /* Allocates a block.  Returns E_NO_MEMORY or E_LIMIT without a wait for pending frees: OOM recovery waits. */
     weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
     /* Frees a block.  `uses` lists the other streams that use the block, or is NULL.  An error leaves the block live.
      * Sets `refused` in the entry of a stream that the driver does not know. */
@@ -238,8 +233,7 @@ struct weir_engine_ops {
      * also accept a stream's id, as if the blocks were freed on this stream, and UNKNOWN, and call the driver only to
      * query events.  Returns OK, DUE, E_NOT_OWNED, or a status of the driver. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
-    /* Grows the reserved memory to at least `target` bytes, one step towards `goal`, for the reason `cause`
-     * (WEIR_EVENT_...). */
+    /* Grows the reserved memory to at least `target` bytes, one step towards `goal`.  `cause`: WEIR_EVENT_... */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Changes a device's access to all present and future memory.  An error changes nothing. */
@@ -248,8 +242,7 @@ struct weir_engine_ops {
      * reuse by events also fills steals and event_records. */
     void (*figures)(struct weir_engine *e, weir_statistics *out);
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
-    /* Calls visit->show for all objects of one kind, under the engine's lock.  Returns their number, or -1 if this
-     * engine cannot list them. */
+    /* Calls visit->show for all objects of a kind, under the lock.  Returns their number, or -1 if not supported. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
     /* Releases all memory.  The caller has freed all blocks, and no free is pending, unless the device is lost. */
     void (*close)(struct weir_engine *e);
@@ -268,8 +261,7 @@ struct weir_engine {
     const _Atomic uint64_t *limit;
     uint64_t threshold; /* the release threshold: idle bytes that stay reserved */
     size_t least_limit; /* the smallest limit with which the engine can allocate any block, or 0 */
-    /* The bytes of one step of background growth, or 0 if there is none.  A step holds the driver's lock for about
-     * 0.1 ms. */
+    /* The bytes of one step of background growth, about 0.1 ms under the driver's lock; 0 for none. */
     size_t step_bytes;
     unsigned traits;
     /* The driver's pool that the memory comes from, or NULL.  weir cannot count the pending frees in this pool; only
@@ -279,11 +271,9 @@ struct weir_engine {
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;
-        /* The bytes in live blocks, and their peak.  Without the trait SUBALLOCATES, the per-stream caches subtract
-         * the bytes of each free. */
+        /* The bytes in live blocks, and their peak.  If the driver suballocates, the caches subtract each free. */
         _Atomic uint64_t in_use, most_in_use;
-        /* The bytes of frees without an event, which no request may reuse before a wait for the device.  Only with
-         * the trait SUBALLOCATES. */
+        /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
         _Atomic uint64_t quarantined;
         /* All addresses that the engine has ever used for blocks lie in [low, high).  Before the first memory, `low`
          * is UINT64_MAX and `high` is 0.  Not maintained without the trait SUBALLOCATES and caches. */
@@ -291,18 +281,16 @@ struct weir_engine {
     } seen;
 };
 
-/* These functions open an engine with the settings, the device and the limit of `setup`.  They allocate no device
- * memory. */
+/* These functions open an engine without memory, with the settings, the device and the limit of `setup`. */
 weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engine **out);
 /* For WEIR_ENGINE_BFC (regions that grow) and WEIR_ENGINE_BFC_FIXED (one region). */
 weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine **out);
 
-/* Lists the physical allocations behind [base, base + bytes), where a live block of the mapped engine `e` lies, in
- * *out, which is empty at first, with an exported file descriptor for each.  Returns OK, E_NOT_SUPPORTED if the
- * device cannot export memory, E_NOT_OWNED if a part of the range is not mapped, or E_HOST_MEMORY without host memory
- * or descriptors. */
+/* Lists in *out, which is empty at first, the physical allocations behind [base, base + bytes), in a live block of
+ * the mapped engine, and exports each.  Returns OK, E_NOT_SUPPORTED if the device cannot export memory, E_NOT_OWNED
+ * if a part is not mapped, or E_HOST_MEMORY without host memory or descriptors. */
 weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
                                struct weir_memory_files *out);
 
@@ -329,9 +317,8 @@ static inline weir_status weir__engine_publish(struct weir_engine *e, weir_strea
     return e->ops->trim(e, &trim);
 }
 
-/* Queries pending frees once, without a wait, and finishes those that have completed.  Returns the number of frees
- * that a later query can find complete.  Sets *silent, unless NULL, to the number of streams with frees that no event
- * covers. */
+/* Queries pending frees once, without a wait, and finishes completed ones.  Returns the number of frees that a later
+ * query can find complete.  Sets *silent, unless NULL, to the streams with frees that no event covers. */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 
@@ -357,8 +344,7 @@ static inline int weir__engine_may_contain(const struct weir_engine *e, uint64_t
 
 /* Returns 1 if the engine has a live block, as far as it can determine; else 0. */
 int weir__engine_has_blocks(struct weir_engine *e);
-/* Finds the object of this kind at an address.  Returns 1 on success, 0 if there is none, -1 if this engine cannot
- * list such objects. */
+/* Finds the object of this kind at an address.  Returns 1 on success, 0 if none, -1 if the engine cannot list such. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
 /* Lists all objects of this kind in *out, which the caller frees.  Returns their number.  Sets *out to NULL and
@@ -377,8 +363,7 @@ static inline void weir__engine_extend_bounds(struct weir_engine *e, uint64_t ba
     weir__lower_to(&e->seen.low, base);
     weir__raise_to(&e->seen.high, base + bytes);
 }
-/* Adds a new block to the figures.  Only engines without the trait SUBALLOCATES call this function, if the allocator
- * has caches. */
+/* Adds a new block to the figures, in engines without the trait SUBALLOCATES, if the allocator has caches. */
 static inline void weir__engine_count(struct weir_engine *e, const struct weir_request *r) {
     uint64_t before = atomic_fetch_add_explicit(&e->seen.in_use, r->bytes, memory_order_relaxed);
 
@@ -390,7 +375,7 @@ void weir__engine_record(const struct weir_engine *e, int cause, int shrink, uin
                          uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
 /* The driver is slow to fail a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
-/* Returns 1 if the driver would fail, since the device's free memory plus `idle` is less than `bytes`; else 0.
+/* Returns 1 if the driver would fail for lack of memory: `bytes` exceeds the device's free memory plus `idle`.
  * Returns 0 for WEIR_REQUEST_FORCED. */
 int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_request *r,
                                   uint64_t bytes, uint64_t idle);

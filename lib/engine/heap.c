@@ -124,8 +124,7 @@ void weir__heap_count_lack(struct weir_heap *h) {
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
-/* Makes the memory of frees without an event, up to `sequence`, available to all streams, after a wait for the
- * device. */
+/* Makes the memory of frees without an event, up to `sequence`, free for all streams, after a wait for the device. */
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
@@ -244,8 +243,7 @@ static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_st
     return free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
 }
 
-/* Frees a block on a stream whose id is unknown, with an event at once, since the handle may mean another stream in a
- * later call. */
+/* Frees a block on an unknown stream, with an event at once: in a later call the handle may mean another stream. */
 static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
                                 struct weir_order_stream *on, weir_stream stream) {
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -413,9 +411,8 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     return weir__heap_status(placed);
 }
 
-/* Places the request in free memory, then in memory that another thread is adding, in free memory after a wait for
- * other streams, or in new memory.  Queries all events before the heap grows, since mapping memory costs more than
- * all queries. */
+/* Places the request in free memory, in memory that another thread is adding, in free memory after a wait for other
+ * streams, or in new memory.  Queries all events before the heap grows, since mapping memory costs more. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed;
@@ -795,8 +792,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If streams may wait for each other, each can use the memory of others, so the best fit among all chunks wastes
-     * least. */
+    /* If streams wait for each other, any chunk serves any stream, so the best fit among all wastes least memory. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {

@@ -3,16 +3,13 @@
  *
  * A backing takes memory from the device and releases it: mapped.c in one range of addresses, or bfc.c in regions.
  *
- * Stream order.  A freed block has the id of a stream and a sequence number.  This stream may reuse the memory at
- * once, other streams after all frees of the stream up to this number have completed (doc/reuse.md).  If other
- * streams use a block, too (weir_use), its free is deferred: the block keeps its address until events on all these
- * streams have completed.  If a free can have no event, or there is no host memory for its record, the memory is
- * quarantined: no stream may reuse it before a wait for the device.
+ * Stream order (doc/reuse.md).  A stream may reuse the memory that it has freed at once, other streams after the free
+ * has completed.  If several streams use a block (weir_use), its free is deferred until events on all of them have
+ * completed.  A free that can have no event is quarantined until a wait for the device.
  *
- * Locks.  One lock guards the whole heap, and each operation takes this lock once.  Its holder makes the driver calls
- * for events, queries, growth and moves, and may take the locks of the counters, of the nodes and of the graph table.
- * A backing that grows while other requests run, and a wait for the device, release the lock; only bfc.c waits under
- * the lock, in cuMemFree.
+ * Locks.  Each operation takes the heap's lock once, and makes driver calls under it.  Its holder may take the locks of
+ * the counters, of the nodes and of the graph table.  A wait for the device, and a backing that grows while other
+ * requests run, release the lock; only bfc.c waits under the lock, in cuMemFree.
  *
  * This file must not depend on names of settings or on the layers above.
  */
@@ -40,8 +37,7 @@ enum {
     WEIR_HEAP_KINDS
 };
 
-/* The fields that each request writes lie between `lock` and the first fields of `order`, so that they share few
- * cache lines. */
+/* The fields that each request writes lie together, from `lock` to the first fields of `order`. */
 struct weir_heap {
     struct weir_engine e;
     const struct weir_backing *backing;
@@ -63,8 +59,7 @@ struct weir_heap {
     struct weir_growth_cursor cursor;
     /* The bytes ever freed without an event; plus 1, the sequence of the next such free. */
     uint64_t quarantined;
-    /* The stream of frees without an event.  No real stream has this record, so none may reuse their memory before a
-     * wait for the device. */
+    /* The stream of frees without an event, a record that no real stream has. */
     struct weir_placement_stream quarantine;
     uint64_t steals; /* the requests that reused memory which another stream had freed */
 };
@@ -106,11 +101,10 @@ void weir__heap_set_total(struct weir_heap *h, uint64_t total);
 /* Adds the address range of the mapped engine as unmapped ranges.  Returns a result of placement.h. */
 int weir__heap_add_ranges(struct weir_heap *h);
 
-/* Records that a request found no free memory for its stream.  Each stream then records an event for its frees in its
- * next call. */
+/* Records that a request found no free memory.  Each stream then records an event for its frees in its next call. */
 void weir__heap_count_lack(struct weir_heap *h);
-/* Queries up to `most` events of streams, and those of up to `most` deferred frees, without a wait.  Returns 1 if a
- * free has completed, else 0. */
+/* Queries up to `most` events of streams and of deferred frees, without a wait.  Returns 1 if a free has completed,
+ * else 0. */
 int weir__heap_query_events(struct weir_heap *h, size_t most);
 /* Makes all freed memory available to all streams, after a wait for the device. */
 void weir__heap_observe_all(struct weir_heap *h);
@@ -188,11 +182,9 @@ static inline void weir__heap_update_peak(struct weir_heap *h) {
 
 /* ---- for heaps with a range: mapped.c ---- */
 
-/* Waits for memory that another thread is mapping in the background, perhaps without the lock.  Returns 1 if the
- * request may fit now, else 0. */
+/* Waits for memory that another thread is mapping, perhaps without the lock.  Returns 1 if the request may fit now. */
 int weir__mapped_await(struct weir_heap *h);
-/* Places a block at the address that the request names, and maps memory there.  The request's size is a multiple of a
- * page. */
+/* Places a block at the address that the request names, and maps memory there.  The size is a multiple of a page. */
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
                                   struct weir_placement_stream *on,
                                   struct weir_placement_block *out);

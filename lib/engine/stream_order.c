@@ -13,7 +13,8 @@
 #include "base/size.h"
 
 enum {
-    FIRST_FREES = 16, /* each of a stream's first frees gets an event */
+    FIRST_FREES =
+        16, /* each of a stream's first frees gets an event: the stream may end after any call */
     /* The number of frees for which weir records more events after a request has lacked memory. */
     STRICT_FREES = 2048,
     /* The queries in a row of an event on an idle stream, about 10 us in all. */
@@ -646,8 +647,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     return result;
 }
 
-/* Makes the frees of an idle stream available to all streams.  An idle blocking stream may still depend on the legacy
- * stream, so it gets an event. */
+/* Makes the frees of an idle stream available to all.  A blocking stream gets an event: it may wait for the legacy
+ * stream. */
 static void finish_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_non_blocking(o, s, stream))
         finish_open_frees(o, s);

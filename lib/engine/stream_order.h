@@ -10,18 +10,6 @@
  * - mark: an event that covers all frees of a stream up to a sequence.
  * - open: a free is open until an event covers it.  Only the next call on its stream can record this event.
  * - quiet: a stream without open frees and without marks is quiet.  Its record may be freed.
- * - net bytes: the bytes allocated on a stream minus the bytes freed on it.
- * - fence: the events of a deferred free, which waits for several streams.
- *
- * Rules.  An event for a stream's open frees is due if one of these rules holds:
- *
- * - The stream has made fewer than 16 frees that an event covers, since a stream may end after any call.
- * - A request on another stream has lacked memory since the stream's last event.
- * - Since the stream's last event, its net bytes have fallen by its share: 16 times `least_event_bytes`, divided by the
- *   number of streams with open frees.
- * - The next 2,048 frees after a request has lacked memory: the net bytes have fallen by 4 times `least_event_bytes`,
- *   or are near their lowest value.
- * - More memory is reserved than the release threshold (`always_due`).
  *
  * A stream id is what cuStreamGetId returns.  The id 0 stands for all unknown streams; with drivers below 12.0, all
  * streams are unknown.  A mark on an unknown stream must be recorded at once, since the handle may mean another
@@ -41,17 +29,14 @@
 struct weir_order_mark;
 struct weir_order_stream;
 
-/* The owner's callback: all frees of `s` up to the sequence number `s->placed.observed` have completed, so their
- * memory can be reused.  If `is_forgotten` is 1, the record `s` is about to be freed.  The callback must not call
- * functions of this file. */
+/* The owner's callback: all frees of `s` up to `s->placed.observed` have completed, so their memory can be reused.
+ * If `is_forgotten` is 1, the record `s` is about to be freed.  The callback must not call this file's functions. */
 typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s, int is_forgotten);
 
-/* The owner's callback that finishes a deferred free after its events have completed.  The callback must not defer or
- * end another free. */
+/* The owner's callback that finishes a deferred free after its events.  It must not defer or end another free. */
 typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
-/* MARKED: the stream has an event that has not completed.  OPEN: it has no such event, but frees that no event
- * covers.  QUIET: it has neither. */
+/* MARKED: an event of the stream has not completed.  OPEN: there are only frees without an event.  QUIET: neither. */
 enum weir_order_state { WEIR_ORDER_QUIET, WEIR_ORDER_OPEN, WEIR_ORDER_MARKED, WEIR_ORDER_STATES };
 
 struct weir_order_list {
@@ -143,9 +128,9 @@ void weir__order_close(struct weir_order *o);
 /* Finds or creates the record of a stream, in a call on the stream.  Returns NULL if there is no host memory.  The
  * record is valid until the next call of this function, or longer while the caller keeps `active_requests` above 0. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
-/* Makes the open frees of `s` available to other streams if an event is due.  If the stream is idle, its frees have
- * completed; otherwise records an event.  Called in each operation on `stream`, whose record is `s`.  If the driver
- * fails, a later call retries. */
+/* Makes the open frees of `s` available to other streams if an event is due: they have completed if the stream is
+ * idle; otherwise records an event.  Called in each operation on `stream`.  If the driver fails, a later call
+ * retries. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 void weir__order_allocated(struct weir_order_stream *s, size_t bytes);
 /* Records a free of `bytes` bytes on `s`, without a driver call.  Returns the free's sequence number. */
@@ -164,22 +149,19 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
 /* Returns the bytes that the stream may still free before an event is due.  Returns 0 if the next free may make an
  * event due, and UINT64_MAX if no other stream uses the engine.  `s` is NULL if the stream has no record. */
 uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s);
-/* Records that a request found no free memory for its stream.  Each stream with open frees then records an event in
- * its next call. */
+/* Records that a request found no free memory.  Each stream with open frees then records an event in its next call. */
 void weir__order_count_lack(struct weir_order *o);
 
 /* Queries the stream's events, oldest first, and removes up to `most` completed ones.  Returns their number. */
 size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, size_t most);
 /* Queries up to `most` events of all streams, without a wait.  The next call continues with the next stream.  With
- * SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if an event has completed,
- * else 0. */
+ * SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if one has completed. */
 int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if the free with this number on the stream `id` is known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
 /* Records an event for the open frees of `s`, in a call on its stream `stream`, which must not be captured. */
 void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* Returns 1 if an event covers the free with this number on the stream `id`, so that other streams can wait for it;
- * else 0. */
+/* Returns 1 if an event, for which other streams can wait, covers the free with this number on the stream `id`. */
 int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequence);
 /* Makes all later work on `stream`, which must not be captured, wait on the device for the free with this number on
  * the stream `id`.  An event must cover the free.  Returns the driver's result. */

@@ -25,8 +25,7 @@ static void publish_uses(struct weir_uses *uses) {
         (void)weir__slow_path_set(uses->paths, WEIR_SLOW_PATH_USES, some);
 }
 
-/* Records once that the stream uses the block.  Returns 1 on success, 0 if there is no host memory.  The caller holds
- * the lock. */
+/* Records once that the stream uses the block.  Returns 1, or 0 without host memory.  The caller holds the lock. */
 static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     uintptr_t known = 0;
     struct weir_use_list *list;

@@ -19,8 +19,7 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* With at most this number of owners, a stream keeps its struct weir_placement_owner even without chunks, so that the
- * next free need not allocate it again. */
+/* With at most this many owners, a stream keeps its struct even without chunks, ready for the next free. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
@@ -253,8 +252,7 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the struct with the stream's free chunks, and creates it if necessary.  Returns NULL if there is no host
- * memory. */
+/* Returns the struct with the stream's free chunks, a new one if necessary.  Returns NULL without host memory. */
 static struct weir_placement_owner *owner_make(struct weir_placement *p,
                                                struct weir_placement_stream *s) {
     struct weir_placement_owner *owner = s->owner[p->index];
@@ -392,8 +390,7 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     return rest;
 }
 
-/* Removes the part of the free chunk `id` in [first, end) from its set.  The rest stays free.  Returns the record of
- * the removed part. */
+/* Removes the part of the free chunk `id` in [first, end) from its set, and returns the record of this part. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct chunk *c = &p->all.chunk[id];
     struct weir_placement_owner *owner = chunk_owner(p, id);
@@ -411,9 +408,8 @@ static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first
     return id;
 }
 
-/* Joins all of [first, end), in adjacent free chunks of which `id` is the first, into one chunk that is in no set.
- * The rest of these chunks stays free.  The table must have room for two records.  Returns the record of the joined
- * chunk. */
+/* Joins [first, end), in adjacent free chunks of which `id` is the first, into one chunk that is in no set, and
+ * returns its record.  The table must have room for two records, since the rest of these chunks stays free. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -423,8 +419,7 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Replaces the record numbers of the old table by new ones, which its records have in `address`, and builds all sets
- * again. */
+/* Replaces old record numbers by new ones, which the old records have in `address`, and builds all sets again. */
 static void renumber_records(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++)
@@ -452,8 +447,7 @@ static void renumber_records(struct weir_placement *p, const struct chunk_table 
 #undef MOVED
 }
 
-/* Moves all records to a table with room for `room` more.  Every record gets another number.  Returns 1 on success, 0
- * if there is no host memory. */
+/* Moves all records to a table with room for `room` more; their numbers change.  Returns 0 without host memory. */
 static int table_grow(struct weir_placement *p, size_t room) {
     struct chunk_table old = p->all;
 
@@ -872,8 +866,8 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- placing blocks ---- */
 
-/* Makes room in the table for one more record, and sets *want to the granules for `bytes` bytes.  Returns OK, NO_FIT,
- * INVALID or NO_MEMORY. */
+/* Makes room for one more record, and sets *want to the granules for `bytes`.  Returns OK, NO_FIT, INVALID or
+ * NO_MEMORY. */
 static int alloc_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                        uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
@@ -1022,8 +1016,7 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     }
 }
 
-/* Makes the stream wait for other streams' frees in the first `want` granules of the run that starts with the chunk
- * `id`.  Returns 1 on success, else 0. */
+/* Makes the stream wait for other streams' frees in the first `want` granules of the run that starts with `id`. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {

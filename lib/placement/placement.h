@@ -47,12 +47,10 @@ struct weir_placement_owner;
 /* The largest number of placements that can share the caller's records of streams. */
 enum { WEIR_PLACEMENT_INDEXES = 3 };
 
-/* The caller's record of a stream, which several placements share.  The caller sets `id`, `observed` and
- * `is_fallback`. */
+/* The caller's record of a stream, for several placements.  The caller sets the first three fields. */
 struct weir_placement_stream {
     uint64_t id; /* the driver's id, or 0 if it is unknown */
-    /* the sequence of the stream's last free that is known to have completed */
-    uint64_t observed;
+    uint64_t observed; /* the sequence of the stream's last free that is known to have completed */
     /* Set for at most one stream.  Its frees need no host memory, so that a free can always succeed. */
     int is_fallback;
     /* The stream's tagged chunks in the placement with this index, or NULL. */
@@ -99,8 +97,7 @@ struct weir_placement_figures {
     size_t host_bytes;
 };
 
-/* One chunk, in a walk over all chunks with weir__placement_next.  A chunk is free unless it is live, deferred or
- * unmapped. */
+/* One chunk, in a walk over all chunks.  A chunk is free unless it is live, deferred or unmapped. */
 struct weir_placement_span {
     uint64_t address;
     size_t size;
@@ -115,8 +112,7 @@ struct weir_placement_span {
     size_t region;
 };
 
-/* Callbacks of a request that may use memory of other streams after a wait.  They get the stream and the sequence of
- * a free, and return 1 or 0. */
+/* Callbacks that make the request's stream wait for a free, which is named by its stream and its sequence. */
 struct weir_placement_waits {
     /* Returns 1 if the request's stream can wait for this free. */
     int (*may)(void *context, uint64_t stream, uint64_t sequence);
@@ -155,8 +151,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
-/* Allocates host memory for `chunks` chunks in advance, if there is any, and writes to it, so that the kernel maps it
- * now. */
+/* Allocates host memory for `chunks` chunks in advance, if there is any, and makes the kernel map it now. */
 void weir__placement_reserve_records(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) for work on `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
@@ -174,9 +169,8 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
                                const struct weir_placement_waits *waits,
                                struct weir_placement_block *out);
 /* Frees the live block at `address` on the stream `s` with this sequence.  If `sequence` is 0, the memory is free for
- * all streams, and `s` may be NULL.  Writes the block to *out unless `out` is NULL.  Returns OK, FOREIGN, INTERIOR or
- * FREE.  Returns NO_MEMORY and changes nothing without host memory, but never if `sequence` is 0 or `s` is the fallback
- * stream. */
+ * all streams, and `s` may be NULL.  Returns OK with the block in *out, unless NULL, FOREIGN, INTERIOR or FREE.
+ * Returns NO_MEMORY and changes nothing without host memory, but never if `sequence` is 0 or `s` is the fallback. */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
@@ -185,12 +179,10 @@ void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Turns a deferred block into a live one, which the caller then frees. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
 /* Keeps memory of the stream's frees up to this sequence from coalescing with memory that the stream frees later, so
- * that other streams can use it as soon as these frees have completed.  Does nothing for a stream without freed
- * memory. */
+ * that other streams can use it as soon as these frees have completed. */
 void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
                                      uint64_t sequence);
-/* Finds the live block that starts at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the
- * address in *out. */
+/* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
 /* Makes the stream's chunks with sequences up to `s->observed` free for all streams, and coalesces them. */

@@ -49,7 +49,7 @@ struct chunk {
     union {
         uint64_t requested; /* the bytes that the caller requested for a live block */
         /* For a free chunk, its subtrees in the treap of its size class.  The first chunk of a class is not in the
-         * treap: its second child is the root. */
+         * treap, and has its root as second child. */
         uint32_t child[2];
     };
 };
@@ -159,9 +159,8 @@ static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket)
     return word;
 }
 
-/* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0.  In `same`, the top bit of
- * each equal print's byte is set.  Rarely the bit of the next byte is set, too, which the comparison of addresses
- * rejects. */
+/* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0.  `same` has the top bit of
+ * each equal print's byte, and rarely of the next byte, which the comparison of addresses rejects. */
 static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
     const struct chunk_table *t = &p->all;
     uint64_t granule = address >> p->shift, hash = granule * CHUNK_FACTOR;
