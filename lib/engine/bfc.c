@@ -117,16 +117,11 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* Frees a region without live blocks.  All earlier frees of the heap have then completed, since cuMemFree waits for
- * the device. */
+/* Frees a region without live blocks, and waits for the device, so all frees of the heap have then completed. */
 static CUresult free_region(struct weir_heap *h, const struct weir_extent *region) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
+    const struct weir_driver *driver = h->e.device->driver;
+    CUresult result = WEIR_IN_SCOPE(driver, h->e.device->context, driver->cuMemFree(region->base));
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = h->e.device->driver->cuMemFree(region->base);
-    weir__driver_leave(h->e.device->driver, &scope);
     if (result != CUDA_SUCCESS)
         return result;
     weir__heap_observe_all(h);
@@ -135,8 +130,7 @@ static CUresult free_region(struct weir_heap *h, const struct weir_extent *regio
     return CUDA_SUCCESS;
 }
 
-/* Finds the region after *region by address, or the first one if *region has only zeros.  Returns 1 on success, else
- * 0. */
+/* Finds the region after *region by address, or the first one for zeros.  Returns 1 on success, else 0. */
 static int next_region(const struct weir_heap *h, struct weir_extent *region) {
     return weir__placement_region_above(h->placement[0], region->base + region->bytes,
                                         &region->base, &region->bytes);
