@@ -27,7 +27,7 @@ struct weir_async {
 };
 
 void weir__async_open(struct weir_async *async, struct weir_device *device);
-/* All frees on `joined` must have completed, if the caller then destroys the pool of the blocks. */
+/* If the caller then destroys the blocks' pool, all frees on `joined` must have completed. */
 void weir__async_close(struct weir_async *async);
 
 /* Creates a pool of the driver with at most `most` bytes (0 means no limit), for the devices in `access`.  `usage` is
@@ -58,7 +58,7 @@ int weir__async_is_pending(struct weir_async *async);
 /* An engine's live blocks with their sizes, and the sum of these sizes. */
 struct weir_sizes {
     pthread_mutex_t lock; /* guards the fields below */
-    struct weir_map map;  /* by address: the block's bytes */
+    struct weir_map map;  /* maps a block's address to its bytes */
     uint64_t in_use, in_use_peak;
 };
 
@@ -80,9 +80,9 @@ void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out);
 /* The addresses of an allocator's blocks that are memory nodes of graphs. */
 struct weir_graph_table {
     _Atomic int any;           /* 1 if the table has an address; read without the lock */
-    _Atomic size_t host_bytes; /* of the table; read without the lock */
+    _Atomic size_t host_bytes; /* the table's host memory; read without the lock */
     pthread_mutex_t lock;      /* guards `places` */
-    struct weir_map places;    /* the addresses, as keys */
+    struct weir_map places;    /* its keys are the addresses */
 };
 
 /* Opens an empty table.  All bytes of *graphs are zero. */
@@ -101,7 +101,7 @@ struct weir_nodes {
     pthread_mutex_t lock;    /* guards the fields below */
     CUmemoryPool pool;       /* the pool for memory nodes, or NULL */
     int outdated; /* set if `pool` has an old list of devices, and could not be destroyed */
-    struct weir_access access; /* for the next pool */
+    struct weir_access access; /* the devices with access to the next pool */
 };
 
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);

@@ -58,7 +58,7 @@ struct weir_freed {
     const CUdeviceptr *block;
     size_t count;
     /* Results of `free_batch`: the bytes that the stream may still free before it should record an event, and the
-     * number of requests that have lacked memory so far. */
+     * number of requests so far that found no free memory. */
     uint64_t room, lacked;
 };
 
@@ -83,7 +83,7 @@ struct weir_request {
     /* Set if the request failed without a driver call, since the device reported too little free memory. */
     int is_predicted;
     int result; /* the driver's result of the last failure */
-    /* The engine's figures when all retries have failed, for the report; or NULL. */
+    /* The report on a failed request, filled after all retries have failed; or NULL. */
     struct weir_failed_request *refused;
 };
 
@@ -189,11 +189,11 @@ enum weir_trim_mode {
 
 struct weir_trim {
     enum weir_trim_mode mode;
-    int cause; /* the reason (WEIR_EVENT_...), for the list of events */
+    int cause; /* the reason for the trim (WEIR_EVENT_...) */
     size_t keep;
     weir_stream stream;
     uint64_t id;
-    size_t released; /* a result */
+    size_t released; /* a result: the number of released bytes */
 };
 
 /* ---- an engine --------------------------------------------------------------------------------- */
@@ -252,7 +252,7 @@ struct weir_engine_ops {
 struct weir_engine {
     const struct weir_engine_ops *ops;
     struct weir_device *device;
-    const weir_options *options; /* with all defaults filled in */
+    const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
     /* The requests that lacked memory, plus the program's signals of low memory.  Only an engine with the trait
      * SUBALLOCATES counts.  Each large free reads the number, so it lies apart from the fields that requests write. */
@@ -344,7 +344,7 @@ static inline int weir__engine_may_contain(const struct weir_engine *e, uint64_t
 
 /* Returns 1 if the engine has a live block, as far as it can determine; else 0. */
 int weir__engine_has_blocks(struct weir_engine *e);
-/* Finds the object of this kind at an address.  Returns 1 on success, 0 if none, -1 if the engine cannot list such. */
+/* Finds the object of this kind at an address.  Returns 1 on success, 0 if none, -1 if not supported. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
 /* Lists all objects of this kind in *out, which the caller frees.  Returns their number.  Sets *out to NULL and

@@ -57,11 +57,11 @@ struct weir_heap {
     /* The start of each kind of addresses, and the end of the range.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The bytes ever freed without an event; plus 1, the sequence of the next such free. */
+    /* The bytes ever freed without an event.  The next such free gets this number plus 1 as its sequence. */
     uint64_t quarantined;
     /* The stream of frees without an event, a record that no real stream has. */
     struct weir_placement_stream quarantine;
-    uint64_t steals; /* the requests that reused memory which another stream had freed */
+    uint64_t steals; /* the number of requests that reused memory freed by another stream */
 };
 
 /* A backing takes a heap's memory from the device and releases it.  All functions except `close` are called under the
@@ -103,8 +103,7 @@ int weir__heap_add_ranges(struct weir_heap *h);
 
 /* Records that a request found no free memory.  Each stream then records an event for its frees in its next call. */
 void weir__heap_count_lack(struct weir_heap *h);
-/* Queries up to `most` events of streams and of deferred frees, without a wait.  Returns 1 if a free has completed,
- * else 0. */
+/* Queries up to `most` events of streams and of deferred frees, without a wait.  Returns 1 if a free has completed. */
 int weir__heap_query_events(struct weir_heap *h, size_t most);
 /* Makes all freed memory available to all streams, after a wait for the device. */
 void weir__heap_observe_all(struct weir_heap *h);

@@ -59,11 +59,11 @@ struct weir_order_stream {
     /* The number of bursts of work in a row whose events covered nearly all frees, at most MOST_DOUBLINGS.  The higher
      * it is, the rarer are the stream's events. */
     unsigned covered_bursts;
-    unsigned burst_events;    /* the events recorded on the stream since another stream called */
+    unsigned burst_events;    /* the number of events on the stream since another stream called */
     uint64_t lacked_at_event; /* `lacked` of the order at the stream's last event */
     /* 1 if the stream is non-blocking, 0 if it is blocking (or unknown), -1 if the driver was not queried yet */
     int is_non_blocking;
-    /* The events to record before the next query whether the stream is idle.  Doubles while the stream is not. */
+    /* The number of events to record before weir queries again whether the stream is idle. */
     unsigned query_gap;
     unsigned events_since_query;
     uint64_t called; /* `calls` of the order at the stream's last call */
@@ -82,13 +82,13 @@ struct weir_order {
     /* The id of `recent`.  A call on another stream compares this id alone, and does not read the record. */
     uint64_t recent_id;
     uint64_t sequence; /* the number of the latest free on any stream */
-    uint64_t calls;    /* the calls on all streams so far */
+    uint64_t calls;    /* the number of calls on all streams so far */
     int several;       /* set once a second stream, or an unknown one (id 0), has called */
     int always_due; /* set by the owner while each free needs an event at once */
-    uint64_t lacked; /* the requests so far that found no free memory for their stream */
+    uint64_t lacked; /* the number of requests so far that found no free memory */
     /* Up to this sequence number, weir records more events, since a request has lacked memory. */
     uint64_t strict_until;
-    /* No event is recorded for fewer freed bytes.  LEAST_EVENT_BYTES if this field is smaller. */
+    /* weir records no event for fewer freed bytes than this field and LEAST_EVENT_BYTES. */
     uint64_t least_event_bytes;
     size_t pending_marks, streams_with_open;
     /* The first quiet stream is the next whose record may be freed; the first marked one is the next to be queried. */
@@ -97,7 +97,7 @@ struct weir_order {
     weir__order_observed_fn *observed;
     weir__order_ended_fn *ended;
     void *context;
-    struct weir_map streams; /* by id */
+    struct weir_map streams; /* the records of streams, by id */
     /* Each handle leads to the stream that last called with this handle. */
     struct weir_map by_handle;
     struct weir_order_stream *unknown; /* the record for all streams with id 0, or NULL */
@@ -142,7 +142,7 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
 /* Returns the id of the stream that last called with this handle.  Returns 0 if there was no such call, or for a
  * default stream, whose handle stands for several streams.  The stream may have ended since. */
 uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream);
-/* Records that a second stream uses the engine.  From now on, weir records events. */
+/* Records that a second stream uses the engine.  weir then records events for frees. */
 void weir__order_set_several(struct weir_order *o);
 /* Returns 1 if weir__order_maintain would now record an event on the stream or query it, else 0. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);

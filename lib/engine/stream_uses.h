@@ -32,7 +32,7 @@ struct weir_use_list {
 struct weir_uses {
     weir_slow_paths *paths; /* the slow path USES is set while the map has an entry */
     pthread_mutex_t lock;   /* guards `map`; its holder takes no other lock */
-    struct weir_map map;    /* by a block's address: its struct weir_use_list * */
+    struct weir_map map;    /* maps a block's address to its struct weir_use_list * */
 };
 
 /* Returns 1 if any block has recorded uses, else 0.  Needs no lock. */

@@ -523,9 +523,9 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the chunks whose frees by the first stream have not completed from the clean set.  Returns them as a list,
- * linked by `newer`.  All other free chunks get sequence 0.  A chunk is cut at `used`, since memory above it has a
- * sequence only because it once coalesced with a freed block. */
+/* Removes the chunks that the first stream has freed, and whose frees have not completed, from the chunks that are
+ * free for all streams.  Returns them as a list, linked by `newer`; all other free chunks get sequence 0.  A chunk is
+ * cut at `used`, since memory above it has a sequence only because it once coalesced with a freed block. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -866,8 +866,7 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- placing blocks ---- */
 
-/* Makes room for one more record, and sets *want to the granules for `bytes`.  Returns OK, NO_FIT, INVALID or
- * NO_MEMORY. */
+/* Makes room for one more record, and sets *want to the granules for `bytes`.  Returns OK or an error. */
 static int alloc_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                        uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
@@ -900,7 +899,7 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit among the clean chunks and those of `owner`, which may be NULL.  Returns 0 if no chunk fits. */
+/* Returns the best fit among the chunks of `owner`, which may be NULL, and those free for all streams, or 0. */
 static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_owner *owner,
                          uint64_t want) {
     uint32_t first = owner == NULL ? 0 : set_find(p, &owner->set, want), clean;
