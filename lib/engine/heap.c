@@ -97,7 +97,7 @@ static void heap_observed(void *context, struct weir_order_stream *s, int is_for
 
     for (int i = 0; i < h->kinds; i++) {
         if (is_forgotten)
-            weir__placement_forget(h->placement[i], &s->placed);
+            weir__placement_remove_stream(h->placement[i], &s->placed);
         else
             weir__placement_observe(h->placement[i], &s->placed);
     }
@@ -361,29 +361,29 @@ static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_p
     return result;
 }
 
-struct behind {
+struct waiter {
     struct weir_heap *heap;
     weir_stream stream;
 };
 
 static int may_wait(void *context, uint64_t id, uint64_t sequence) {
-    const struct behind *b = context;
+    const struct waiter *w = context;
 
-    return weir__heap_may_wait(b->heap, id, sequence);
+    return weir__heap_may_wait(w->heap, id, sequence);
 }
 
 static int wait_for_free(void *context, uint64_t id, uint64_t sequence) {
-    const struct behind *b = context;
+    const struct waiter *w = context;
 
-    return weir__order_wait(&b->heap->order, b->stream, id, sequence) == CUDA_SUCCESS;
+    return weir__order_wait(&w->heap->order, w->stream, id, sequence) == CUDA_SUCCESS;
 }
 
 /* Places the request in adjacent free chunks, after no single chunk has fit, and makes the stream wait on the device
  * for other streams' work there.  Returns a result of placement.h. */
 static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
                              struct weir_placement_stream *on, struct weir_placement_block *out) {
-    struct behind behind = {h, r->stream};
-    const struct weir_placement_waits waits = {may_wait, wait_for_free, &behind};
+    struct waiter waiter = {h, r->stream};
+    const struct weir_placement_waits waits = {may_wait, wait_for_free, &waiter};
     int result = weir__placement_alloc_wait(h->placement[r->kind], r->bytes, on, &waits, out);
 
     h->steals += result == WEIR_PLACEMENT_OK;
@@ -748,7 +748,7 @@ void weir__heap_drop(struct weir_heap *h) {
     weir__order_close(&h->order);
     for (int i = 0; i < h->kinds; i++) {
         if (h->placement[i])
-            weir__placement_forget(h->placement[i], &h->quarantine);
+            weir__placement_remove_stream(h->placement[i], &h->quarantine);
         weir__placement_destroy(h->placement[i]);
     }
     weir__nodes_close(&h->nodes);

@@ -283,7 +283,7 @@ static void owner_drop(struct weir_placement *p, struct weir_placement_stream *s
     p->owners--;
 }
 
-void weir__placement_forget(struct weir_placement *p, struct weir_placement_stream *s) {
+void weir__placement_remove_stream(struct weir_placement *p, struct weir_placement_stream *s) {
     if (s->owner[p->index] != NULL)
         owner_drop(p, s);
     if (p->only == s)
@@ -720,7 +720,7 @@ static const struct weir_placement_stream *waits_for(const struct weir_placement
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream) {
     size_t position = region_position(p, base >> p->shift);
     const struct weir_placement_region *r;
-    int serves = 1;
+    int usable = 1;
 
     if (position == p->regions)
         return WEIR_PLACEMENT_FOREIGN;
@@ -734,9 +734,9 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (waits_for(p, id) != NULL)
-            serves &= stream != 0 && waits_for(p, id)->id == stream;
+            usable &= stream != 0 && waits_for(p, id)->id == stream;
     }
-    return serves ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_FREE;
+    return usable ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_FREE;
 }
 
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
@@ -982,9 +982,9 @@ static int is_freed_elsewhere(const struct weir_placement *p, uint32_t id,
 }
 
 /* Returns 1 if the stream may use the chunk `id` at once, or after a wait for another stream; else 0. */
-static int may_have(const struct weir_placement *p, uint32_t id,
-                    const struct weir_placement_stream *s,
-                    const struct weir_placement_waits *waits) {
+static int may_use_chunk(const struct weir_placement *p, uint32_t id,
+                         const struct weir_placement_stream *s,
+                         const struct weir_placement_waits *waits) {
     if (is_freed_elsewhere(p, id, s))
         return waits->may(waits->context, p->all.tag[id].owner->stream->id,
                           p->all.tag[id].sequence);
@@ -999,7 +999,7 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     struct run now = {0};
 
     for (uint32_t id = chunk[r->border].next; id != r->border; id = chunk[id].next) {
-        if (!may_have(p, id, s, waits)) {
+        if (!may_use_chunk(p, id, s, waits)) {
             now = (struct run){0};
             continue;
         }

@@ -189,7 +189,7 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
 /* Removes all pointers to the record of a stream, before the caller frees it.  All frees of the stream must have
  * completed, unless the caller destroys the placement next. */
-void weir__placement_forget(struct weir_placement *p, struct weir_placement_stream *s);
+void weir__placement_remove_stream(struct weir_placement *p, struct weir_placement_stream *s);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
 /* Finds the unmapped range at the end of the last region.  Returns 1 on success, 0 if there is none. */

@@ -56,8 +56,8 @@ void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part) {
     if (!p)
         return;
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next)
-        weir__placement_forget(p, &user->placed);
-    weir__placement_forget(p, &pool->unknown);
+        weir__placement_remove_stream(p, &user->placed);
+    weir__placement_remove_stream(p, &pool->unknown);
     weir__placement_destroy(p);
 }
 
@@ -573,7 +573,7 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
             continue;
         }
         for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
-            weir__placement_forget(pool->part[i].placement, &user->placed);
+            weir__placement_remove_stream(pool->part[i].placement, &user->placed);
         *link = user->next;
         free(user);
     }
