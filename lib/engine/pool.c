@@ -515,7 +515,7 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
 }
 
 /* Trims the pool.  Waits for the program's work only if the program has requested the trim, and only if a superblock
- * without slabs cannot be freed otherwise.  The modes MAINTAIN and ASK do nothing, since the driver orders reuse. */
+ * without slabs cannot be freed otherwise.  The modes MAINTAIN and PUBLISH do nothing: the driver orders reuse. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -810,7 +810,7 @@ static weir_status give_each(struct weir_pool_engine *p, const struct weir_freed
 }
 
 static weir_status pool_free_batch(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
-    (void)id; /* always WEIR_ENGINE_OBSERVED, since this engine lacks the trait CUTS */
+    (void)id; /* always WEIR_ENGINE_OBSERVED, since this engine lacks the trait SUBALLOCATES */
     return WEIR_STATUS_IN_SCOPE(e->device, give_each((struct weir_pool_engine *)e, freed));
 }
 
