@@ -100,14 +100,14 @@ static void open_many_regions(void) {
 static uint64_t allocate_placed(size_t bytes, struct weir_placement_stream *s) {
     struct weir_placement_block block;
 
-    return weir__placement_take(placement, bytes, s, &block) == WEIR_PLACEMENT_OK ? block.address
-                                                                                  : 0;
+    return weir__placement_alloc(placement, bytes, s, &block) == WEIR_PLACEMENT_OK ? block.address
+                                                                                   : 0;
 }
 
 static void free_placed(uint64_t address, struct weir_placement_stream *s) {
     struct weir_placement_block block;
 
-    if (weir__placement_give(placement, address, s, ++sequence, &block) != WEIR_PLACEMENT_OK) {
+    if (weir__placement_free(placement, address, s, ++sequence, &block) != WEIR_PLACEMENT_OK) {
         exit_with_error("a block could not be freed");
     }
 }

@@ -690,7 +690,7 @@ static int is_free_of_work(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;
 
-    if (!(e->traits & WEIR_ENGINE_SHEDS) && weir__engine_reclaim(e, NULL) == 0)
+    if (!(e->traits & WEIR_ENGINE_RELEASES_ASYNC) && weir__engine_reclaim(e, NULL) == 0)
         return 1;
     status = weir__device_status(&a->device, weir__device_wait(&a->device));
     return status == WEIR_E_DEVICE_LOST ||

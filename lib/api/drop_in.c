@@ -67,18 +67,18 @@ int weir__drop_in_knows_blocks(const weir_allocator *a) {
 }
 
 int weir__drop_in_may_contain(const weir_allocator *a, uint64_t address) {
-    return !a->caches || weir__engine_may_have(a->reserve.engine, address);
+    return !a->caches || weir__engine_may_contain(a->reserve.engine, address);
 }
 
 int weir__drop_in_contains(const weir_allocator *a, uint64_t address) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_extent found;
 
-    if (!(e->traits & WEIR_ENGINE_CUTS))
+    if (!(e->traits & WEIR_ENGINE_SUBALLOCATES))
         return a->caches ? weir__caches_has_address(a->caches, address)
                          : weir__engine_find(e, WEIR_VISIT_BLOCK_AT, address, &found) == 1;
-    return weir__engine_may_have(e, address) &&
-           weir__engine_find(e, WEIR_VISIT_PIECE_AT, address, &found) == 1;
+    return weir__engine_may_contain(e, address) &&
+           weir__engine_find(e, WEIR_VISIT_REGION_AT, address, &found) == 1;
 }
 
 int weir__drop_in_keeps_addresses(const weir_allocator *a) {
@@ -122,7 +122,7 @@ void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
 
 /* Returns 1 if the allocator can release memory to the device only after a wait for the device, else 0. */
 static int releases_after_waits(const weir_allocator *a) {
-    return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
+    return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_RELEASES_ASYNC);
 }
 
 /* Returns 1 if `stream` is the calling thread's own default stream and the thread has not used it with weir, else 0.
@@ -141,7 +141,7 @@ static void observe_stream(weir_allocator *a, weir_stream stream) {
     if (a->caches)
         weir__caches_flush_stream(a->caches, stream, 0);
     else if (weir__device_stream_id(&a->device, stream, &id) == CUDA_SUCCESS)
-        weir__engine_ask(a->reserve.engine, stream, id);
+        weir__engine_publish(a->reserve.engine, stream, id);
 }
 
 void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
@@ -172,7 +172,7 @@ int weir__drop_in_is_idle(weir_allocator *a, weir_stream stream) {
 }
 
 static int is_busy(weir_allocator *a) {
-    return weir__engine_ask(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
+    return weir__engine_publish(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
 /* Finds out which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  Returns 0 at once
@@ -228,7 +228,7 @@ size_t weir__drop_in_reserve(const weir_allocator *a) {
 }
 
 void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
-    struct weir_trim done = {.mode = WEIR_TRIM_DONE, .keep = keep, .cause = WEIR_EVENT_TRIM};
+    struct weir_trim done = {.mode = WEIR_TRIM_COMPLETED, .keep = keep, .cause = WEIR_EVENT_TRIM};
     int before = weir__driver_result;
 
     if (!is_usable(a))

@@ -45,7 +45,7 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
         if (result != CUDA_SUCCESS)
             return weir__device_status(&a->device, result);
     }
-    if (!weir__uses_note(&a->uses, (uintptr_t)block, stream, id))
+    if (!weir__uses_add(&a->uses, (uintptr_t)block, stream, id))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     return WEIR_OK;
 }

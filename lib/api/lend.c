@@ -48,7 +48,7 @@ static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct weir_extent superblock;
 
     if (h->engine->driver_pool &&
-        weir__engine_find(h->engine, WEIR_VISIT_PIECE_AT, base, &superblock) == 1) {
+        weir__engine_find(h->engine, WEIR_VISIT_REGION_AT, base, &superblock) == 1) {
         base = superblock.base;
         bytes = superblock.bytes;
     }
@@ -88,7 +88,7 @@ uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live
                             uint64_t most) {
     struct pinned h = {.engine = engine};
 
-    h.count = weir__engine_list_all(engine, WEIR_VISIT_WHOLES, &h.piece);
+    h.count = weir__engine_list_all(engine, WEIR_VISIT_UNITS, &h.piece);
     if (!h.piece)
         h.count = list_units(engine, &h.piece);
     if (!h.piece)
@@ -134,7 +134,7 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
  * device and makes pools without users free their memory.  Omits this wait if the trim has already waited and no pool
  * has idle memory. */
 static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
-    int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_CUTS) != 0;
+    int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES) != 0;
     int has_waited = !may_wait;
     uint64_t given = 0, more = wanted, pending = 0, idle, above;
     size_t released = 0;
@@ -172,7 +172,8 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 
-    if (!may_wait && (a->harden || a->caches || (a->reserve.engine->traits & WEIR_ENGINE_CUTS)))
+    if (!may_wait &&
+        (a->harden || a->caches || (a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES)))
         return 0;
     return reclaimable_bytes(a, may_wait, &above);
 }
@@ -226,7 +227,7 @@ static void release_above_limit(weir_allocator *a) {
     weir__stats_read(a, &figures);
     above = weir__size_subtract(figures.reserved, a->reserve.limit.bytes);
     calls = figures.allocs + figures.frees;
-    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_CUTS) && above == a->not_released &&
+    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES) && above == a->not_released &&
                        calls == a->retry_release_after))
         return;
     a->not_released = weir__size_subtract(above, release_idle(a, above, WEIR_EVENT_RELEASE, 0));

@@ -212,7 +212,7 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     if (status == WEIR_OK) {
         *block = (void *)(uintptr_t)address;
         if (weir__uses_any(&a->uses))
-            weir__uses_forget(&a->uses, address);
+            weir__uses_remove(&a->uses, address);
     }
     weir__device_restore_context(&a->device, lent);
     return status;
@@ -375,14 +375,15 @@ static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream strea
 }
 
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
-    struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
+    struct weir_use_list *uses =
+        weir__uses_any(&a->uses) ? weir__uses_detach(&a->uses, block) : NULL;
     struct weir_use_list *others = has_use_elsewhere(uses, stream) ? uses : NULL;
     int lent = weir__make_context_current(a);
     weir_status status = a->harden ? weir__harden_free(a->harden, block, stream, others)
                                    : weir__allocator_free_below_guard(a, block, stream, others);
 
     if (uses)
-        weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
+        weir__uses_end_free(&a->uses, block, uses, status == WEIR_OK);
     weir__device_restore_context(&a->device, lent);
     return status;
 }

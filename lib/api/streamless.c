@@ -76,7 +76,7 @@ weir_status weir_alloc_any(weir_allocator *a, size_t bytes, void **block) {
 
 int weir__separate_addresses(const weir_allocator *a, struct weir_extent *addresses) {
     return !a->harden && a->reserve.engine->ops->visit &&
-           weir__engine_find(a->reserve.engine, WEIR_VISIT_APART, 0, addresses) == 1;
+           weir__engine_find(a->reserve.engine, WEIR_VISIT_AT_ADDRESS, 0, addresses) == 1;
 }
 
 weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, void **block) {

@@ -156,7 +156,7 @@ static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks,
 
         next = s->next;
         base = weir__records_end(&f->records, s);
-        status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->give(f->engine, &freed, id)
+        status = id == WEIR_ENGINE_OBSERVED ? f->engine->ops->free_batch(f->engine, &freed, id)
                                             : f->engine->ops->free(f->engine, base, stream, NULL);
         if (status == WEIR_OK) {
             subtract_freed(f, bytes);
@@ -192,7 +192,7 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
             next = spans->next;
             block[freed.count++] = weir__records_end(&f->records, spans);
         }
-        due |= f->engine->ops->give(f->engine, &freed, id) == WEIR_ENGINE_DUE;
+        due |= f->engine->ops->free_batch(f->engine, &freed, id) == WEIR_ENGINE_DUE;
         if (!c)
             continue;
         taken = weir__bias_take(&c->lock);
@@ -211,7 +211,7 @@ static weir_status return_fetched(struct weir_caches *f, const struct weir_reque
         subtract_freed(f, r->bytes);
         (void)f->engine->ops->free(f->engine, r->block, r->stream, NULL);
     } else {
-        (void)f->engine->ops->give(f->engine, &freed, r->id);
+        (void)f->engine->ops->free_batch(f->engine, &freed, r->id);
     }
     return weir__without_driver(WEIR_E_HOST_MEMORY);
 }
@@ -359,7 +359,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
     status = is_slot ? add_slot(f, c, r) : add_whole(f, r);
     r->freed = NULL;
     if (freed.count > 0) /* a slot came back, so the engine was not called yet */
-        (void)f->engine->ops->give(f->engine, &freed, r->id);
+        (void)f->engine->ops->free_batch(f->engine, &freed, r->id);
     taken = weir__bias_take(&counts->lock);
     if (status == WEIR_OK)
         weir__cache_raise(&counts->misses, 1);

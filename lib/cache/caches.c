@@ -620,7 +620,8 @@ void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int en
     pthread_mutex_unlock(&f->lock);
     if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
-    (void)weir__engine_ask(f->engine, stream, id); /* weir cannot query the stream after its end */
+    /* weir cannot query the stream after its end */
+    (void)weir__engine_publish(f->engine, stream, id);
     if (!c || !ends)
         return;
     pthread_mutex_lock(&f->lock);
@@ -661,7 +662,7 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     f->engine = v->engine;
     f->device = v->device;
     f->checks = v->options->stream_checks != WEIR_SWITCH_OFF;
-    f->driver_orders = !(v->engine->traits & WEIR_ENGINE_CUTS);
+    f->driver_orders = !(v->engine->traits & WEIR_ENGINE_SUBALLOCATES);
     f->idle_ns = IDLE_NS;
     f->span_ticks = v->device->driver->ticks();
     pthread_mutex_init(&f->flushing, NULL);
@@ -683,7 +684,7 @@ static void free_idle_block(void *caches, struct weir_slab *s) {
     struct weir_freed freed = {.block = &base, .count = 1};
 
     if (weir__slab_bytes(s) > 0)
-        (void)f->engine->ops->give(f->engine, &freed, WEIR_ENGINE_OBSERVED);
+        (void)f->engine->ops->free_batch(f->engine, &freed, WEIR_ENGINE_OBSERVED);
 }
 
 void weir__caches_close(struct weir_caches *f) {
@@ -722,7 +723,7 @@ static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr addr
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
 
-    if (!weir__engine_may_have(f->engine, address))
+    if (!weir__engine_may_contain(f->engine, address))
         return NULL;
     for (;; page -= WEIR_PAGE) {
         const struct weir_slab *s = weir__records_find(&f->records, page);
@@ -926,9 +927,9 @@ void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey 
         uint64_t of = atomic_load_explicit(&c->id, memory_order_relaxed);
 
         if (idle_in(c) > 0 && of != id)
-            weir__engine_pends(out, of, idle_in(c));
+            weir__survey_add_pending(out, of, idle_in(c));
     }
     for (const struct weir_slab *s = f->stranded.spans; s; s = s->next)
-        weir__engine_pends(out, WEIR_ENGINE_UNKNOWN, weir__slab_bytes(s));
+        weir__survey_add_pending(out, WEIR_ENGINE_UNKNOWN, weir__slab_bytes(s));
     pthread_mutex_unlock(&f->lock);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* bfc.c: the bfc engine, which takes regions by cuMemAlloc, as TensorFlow's and XLA's BFC allocators do.
  *
- * The engine frees a region by cuMemFree.  cuMemFree waits for all work of the device, so all earlier frees have then
- * completed.
+ * It frees a region by cuMemFree, which waits for all work of the device.
  *
  * This file must not depend on other engines, or on how blocks are placed and ordered.
  */
@@ -11,22 +10,20 @@
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
-/* The page size of cuMemAlloc.  The driver puts several smaller allocations into one page, at multiples of 512 bytes.
- * */
+/* The page size of cuMemAlloc, in which the driver puts several smaller allocations at multiples of 512 bytes. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* Allocates a region of *bytes bytes.  The per-stream caches need regions that start at a multiple of WEIR_PAGE.  A
- * small region may start elsewhere; the function then allocates a whole page of the driver instead, if the limit
- * allows this. */
-static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
+/* Allocates a region of *bytes bytes.  The caches need regions at multiples of WEIR_PAGE.  A small region may start
+ * elsewhere; the function then allocates a whole page of the driver instead, if the limit allows. */
+static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
     if (result != CUDA_SUCCESS || h->e.options->cache != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
         return result;
-    /* A second attempt to free the memory, which no record in weir would ever free. */
+    /* Tries to free the memory a second time, since no record in weir would ever free it. */
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base);
     if (*bytes >= DRIVER_PAGE || weir__heap_room(h) < DRIVER_PAGE)
@@ -37,10 +34,9 @@ static CUresult take_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *ba
     return result;
 }
 
-/* Allocates one region of `bytes` bytes.  If the device lacks memory, tries smaller regions, down to `least` bytes.
- * TensorFlow's allocator gives up before it has tried the smallest size; weir also tries `least` itself, so that it
- * succeeds in more cases.  Sets *got to the region's size. */
-static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
+/* Allocates a region of `bytes` bytes, or smaller ones down to `least` if the device lacks memory.  (TensorFlow's
+ * allocator gives up before `least`.) Sets *got to the region's size. */
+static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
     CUdeviceptr base = 0;
@@ -51,7 +47,7 @@ static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, 
     if (result != CUDA_SUCCESS)
         return weir__device_status(h->e.device, result);
     for (;;) {
-        result = take_aligned(h, &bytes, &base);
+        result = alloc_aligned(h, &bytes, &base);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes <= least)
             break;
         bytes = weir__growth_smaller(h->e.options, bytes, least, GRANULARITY);
@@ -68,15 +64,14 @@ static weir_status take_region(struct weir_heap *h, size_t bytes, size_t least, 
         return weir__device_status(h->e.device, result);
     if (placed != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    weir__engine_widen(&h->e, base, bytes);
-    weir__heap_count(h, h->total + bytes);
-    weir__heap_grown(h);
+    weir__engine_extend_bounds(&h->e, base, bytes);
+    weir__heap_set_total(h, h->total + bytes);
+    weir__heap_update_peak(h);
     *got = bytes;
     return WEIR_OK;
 }
 
-/* Returns the size of the next region, for a request of `bytes` bytes after rounding.  Returns 0 if the limit does not
- * allow the region. */
+/* Returns the size of the next region for a request of `bytes` bytes, or 0 if the limit does not allow it. */
 static size_t region_size(struct weir_heap *h, size_t bytes) {
     uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
@@ -86,7 +81,7 @@ static size_t region_size(struct weir_heap *h, size_t bytes) {
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
-    /* The growth policy of BFC tries a size and then smaller sizes, so it does not need the device's free memory. */
+    /* The growth policy of BFC tries smaller and smaller sizes, so it does not need the device's free memory. */
     device_free =
         h->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(h->e.device);
     state.reserved = (size_t)h->total;
@@ -101,16 +96,14 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     size_t least, step, got = 0;
     weir_status status;
 
-    /* unreached: the size overflows only for a request above the device's memory, and weir refuses such a request
-     * before */
+    /* unreached: the size overflows only above the device's memory, and weir refuses such a request before */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &least))
         return weir__without_driver(WEIR_E_NO_MEMORY);
     step = region_size(h, least);
     if (step == 0)
-        return weir__heap_is_full(h);
-    status = take_region(h, step, least, &got);
-    /* The limit has room for the small region, but not for a whole page of the driver, which the caches need instead.
-     * */
+        return weir__heap_full_status(h);
+    status = add_region(h, step, least, &got);
+    /* The limit has room for the small region, but not for the whole page that the caches need. */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
         weir__heap_room(h) < DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
@@ -118,40 +111,33 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
         weir__growth_refused(&h->cursor);
         return status;
     }
-    weir__engine_note(&h->e, WEIR_EVENT_REQUEST, 0, step, got,
-                      weir__device_elapsed_ns(h->e.device, started), h->total);
+    weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, step, got,
+                        weir__device_elapsed_ns(h->e.device, started), h->total);
     r->grew = 1;
     return WEIR_OK;
 }
 
-/* Frees a region without live blocks.  cuMemFree waits for all work of the device, so pending frees in the region need
- * no earlier wait.  After this wait, all frees of the heap have completed. */
-static CUresult drop_region(struct weir_heap *h, const struct weir_extent *region) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(h->e.device->driver, h->e.device->context, &scope);
+/* Frees a region without live blocks, and waits for the device, so all frees of the heap have then completed. */
+static CUresult free_region(struct weir_heap *h, const struct weir_extent *region) {
+    const struct weir_driver *driver = h->e.device->driver;
+    CUresult result = WEIR_IN_SCOPE(driver, h->e.device->context, driver->cuMemFree(region->base));
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = h->e.device->driver->cuMemFree(region->base);
-    weir__driver_leave(h->e.device->driver, &scope);
     if (result != CUDA_SUCCESS)
         return result;
     weir__heap_observe_all(h);
     (void)weir__placement_remove(h->placement[0], region->base);
-    weir__heap_count(h, h->total - region->bytes);
+    weir__heap_set_total(h, h->total - region->bytes);
     return CUDA_SUCCESS;
 }
 
-/* Finds the region after *region by address, or the first region if *region has only zeros.  Writes it to *region.
- * Returns 1 on success, 0 if there is no further region. */
+/* Finds the region after *region by address, or the first one for zeros.  Returns 1 on success, else 0. */
 static int next_region(const struct weir_heap *h, struct weir_extent *region) {
     return weir__placement_region_above(h->placement[0], region->base + region->bytes,
                                         &region->base, &region->bytes);
 }
 
-/* Finds the largest region of at most `most` bytes without live and deferred blocks (blocks whose free waits for other
- * streams).  Among regions of equal size, prefers the lowest address.  Returns 1 on success, 0 if there is no such
- * region. */
+/* Finds the largest region of at most `most` bytes without live and deferred blocks, at the lowest address among
+ * equal ones.  Returns 1 on success, else 0. */
 static int find_idle(const struct weir_heap *h, size_t most, struct weir_extent *out) {
     struct weir_extent r = {0};
 
@@ -166,27 +152,26 @@ static int find_idle(const struct weir_heap *h, size_t most, struct weir_extent 
 static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                             size_t *got) {
     size_t bytes = (size_t)(reserve - weir__heap_reserve(h));
-    weir_status status = take_region(h, bytes, GRANULARITY, got);
+    weir_status status = add_region(h, bytes, GRANULARITY, got);
 
-    /* The goal and the cause of growth are unused, since each growth adds one region, as for a request. */
+    /* each growth adds one region, as for a request */
     (void)goal, (void)cause;
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  cuMemFree waits for the device, and only the mode FULLY may wait.  In other modes the function
- * frees a region only if cuMemFree has nothing to wait for: there is only one stream, and all its frees have
- * completed. */
+/* Frees idle regions.  Only the mode WAIT may wait.  In other modes, cuMemFree must have nothing to wait for: there
+ * is only one stream, and all its frees have completed. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;
     struct weir_extent idle;
 
-    if (trim->mode != WEIR_TRIM_FULLY &&
-        (o->several || o->waiting_marks > 0 || o->silent_streams > 0))
+    if (trim->mode != WEIR_TRIM_WAIT &&
+        (o->several || o->pending_marks > 0 || o->streams_with_open > 0))
         return WEIR_OK;
     while (result == CUDA_SUCCESS &&
            find_idle(h, (size_t)weir__size_subtract(h->total, trim->keep), &idle))
-        result = drop_region(h, &idle);
+        result = free_region(h, &idle);
     return weir__device_status(h->e.device, result);
 }
 
@@ -208,8 +193,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     room = weir__size_subtract(weir__engine_limit(&h->e),
                                h->total - idle); /* reserved memory can be above the limit */
     added = weir__size_round_down(weir__device_room(h->e.device, room, pages), GRANULARITY);
-    /* cuMemAlloc may put a region smaller than a driver page at an address that is no multiple of WEIR_PAGE, which the
-     * caches cannot use.  So a request of such a size is not certain to succeed. */
+    /* A region smaller than a driver page may have an address that the caches cannot use. */
     return h->e.options->cache == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 
@@ -221,7 +205,7 @@ static void bfc_close(struct weir_heap *h) {
 
     if (weir__driver_enter(h->e.device->driver, h->e.device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* cuMemFree waits for the device, so pending frees need no earlier wait. */
+    /* cuMemFree waits for the device */
     while (next_region(h, &r))
         h->e.device->driver->cuMemFree(r.base);
     weir__driver_leave(h->e.device->driver, &scope);
@@ -246,7 +230,7 @@ weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine *
         return status;
     if (setup->options->engine == WEIR_ENGINE_BFC_FIXED)
         h->e.step_bytes = 0;
-    weir__heap_stock(h);
+    weir__heap_reserve_records(h);
     *out = &h->e;
     return WEIR_OK;
 }

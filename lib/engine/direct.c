@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* direct.c: the direct engine, which calls cuMemAlloc and cuMemFree for each block.  The reserved memory always equals
- * the memory in use.
+/* direct.c: the direct engine, which calls cuMemAlloc and cuMemFree for each block.  The reserved memory always
+ * equals the memory in use.
  *
- * This engine shows how slow the driver is without an allocator.  It also helps a user to find out whether an
- * allocator causes a fault.  cuMemFree waits for all work of the device, so stream order always holds.  A table of
- * live blocks detects addresses of other libraries and counts bytes.
+ * It shows how slow the driver is without an allocator, and helps a user to find out whether an allocator causes a
+ * fault.  cuMemFree waits for all work of the device, so stream order always holds.
  *
  * This file must not depend on growth, release thresholds or other engines.
  */
@@ -13,7 +12,7 @@
 #include "base/size.h"
 #include "engine/driver_blocks.h"
 
-/* The page size of cuMemAlloc.  The driver puts several smaller blocks into one page, at multiples of 512 bytes. */
+/* The page size of cuMemAlloc, in which the driver puts several smaller blocks at multiples of 512 bytes. */
 #define SHARED_PAGE ((size_t)2 << 20)
 
 struct direct {
@@ -46,17 +45,16 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     CUresult result;
     size_t bytes;
 
-    if (!weir__sizes_take(&p->live, block, &bytes))
+    if (!weir__sizes_remove(&p->live, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
-    /* If there is no host memory for the block's record, the block is not recorded, and a later free of it returns
-     * E_NOT_OWNED. */
+    /* Without host memory for its record, the block is not recorded, and a later free returns E_NOT_OWNED. */
     (void)weir__sizes_record(&p->live, block, bytes, result != CUDA_SUCCESS);
     return weir__device_status(p->e.device, result);
 }
 
-/* Allocates a block by cuMemAlloc.  The per-stream caches need blocks that start at a multiple of WEIR_PAGE.  A small
- * block may start elsewhere; the function then allocates a whole page of the driver instead. */
+/* Allocates a block by cuMemAlloc.  The caches need blocks at multiples of WEIR_PAGE.  A small block may start
+ * elsewhere; the function then allocates a whole page of the driver instead. */
 static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
@@ -75,8 +73,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     r->block = block;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
-    /* Adds the time to the counters, but adds no event to the allocator's list of events: every block is a growth, so
-     * these events would replace all others. */
+    /* Each block is a growth, and as events they would replace all others in the list, so only the time is counted. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_elapsed_ns(e->device, started), memory_order_relaxed);
@@ -97,7 +94,7 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
                : direct_free_block((struct direct *)e, block);
 }
 
-static weir_status direct_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
+static weir_status direct_free_batch(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
     weir_status status = WEIR_OK;
 
     (void)id;
@@ -111,7 +108,7 @@ static weir_status direct_grow(struct weir_engine *e, uint64_t target, uint64_t 
     return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
-/* Does nothing, since this engine never has idle memory. */
+/* This engine never has idle memory. */
 static weir_status direct_trim(struct weir_engine *e, struct weir_trim *trim) {
     (void)e, (void)trim;
     return WEIR_OK;
@@ -128,8 +125,7 @@ static void direct_figures(struct weir_engine *e, weir_statistics *out) {
     out->reserved_peak = out->in_use_peak;
 }
 
-/* Fills only `largest`, the size of the largest request that would succeed.  This engine has no idle memory and no
- * pending frees, since cuMemFree waits for the device. */
+/* This engine has no idle memory and no pending frees, since cuMemFree waits for the device. */
 static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
     weir_statistics figures;
 
@@ -149,15 +145,15 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
     pthread_mutex_lock(&live->lock);
-    /* Most queries name the start of a block, which one look-up finds. */
+    /* finds a block by its start, as most queries do */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
-        count = weir__engine_show(visit,
-                                  &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
+        count = weir__visit_list(visit,
+                                 &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
     for (size_t i = 0; i < live->map.capacity && !(is_at && count); i++) {
         const struct weir_map_slot *slot = &live->map.slots[i];
 
         if (slot->key != 0 && (!is_at || visit->address - slot->key < slot->value))
-            count += weir__engine_show(
+            count += weir__visit_list(
                 visit, &(struct weir_extent){.base = slot->key, .bytes = slot->value}, 1);
     }
     pthread_mutex_unlock(&live->lock);
@@ -167,7 +163,7 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
 static const struct weir_engine_ops direct_ops = {
     .alloc = direct_alloc,
     .free = direct_free,
-    .give = direct_give,
+    .free_batch = direct_free_batch,
     .grow = direct_grow,
     .trim = direct_trim,
     .allow = direct_allow,

@@ -44,12 +44,11 @@ CUresult weir__async_make_pool(const struct weir_device *device, const struct we
     return result;
 }
 
-CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream) {
+CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir_stream stream) {
     return WEIR_ON_STREAM(device, device->driver->cuMemFreeAsync(block, stream));
 }
 
-/* Makes weir's stream `joined`, on which it frees blocks that several streams use, wait for all work so far on
- * `stream`. */
+/* Makes the stream `joined` wait for all work so far on `stream`. */
 static CUresult join_stream(struct weir_async *async, weir_stream stream, uint64_t id) {
     const struct weir_driver *driver = async->device->driver;
     CUresult result = CUDA_SUCCESS;
@@ -73,8 +72,7 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
     return status;
 }
 
-/* Frees a block that several streams use.  weir's stream `joined` waits for the work on `stream` and on every stream
- * in `uses`, and then frees the block. */
+/* Frees a block that several streams use on weir's stream `joined`, which waits for all of them. */
 static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                                struct weir_use_list *uses) {
     CUresult result;
@@ -91,8 +89,7 @@ static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir
     return result;
 }
 
-/* Frees a block on `stream`, or on the stream `joined` if other streams use the block.  The caller has relaxed this
- * thread's capture mode. */
+/* The caller has relaxed this thread's capture mode. */
 static weir_status async_free_relaxed(struct weir_async *async, CUdeviceptr block,
                                       weir_stream stream, struct weir_use_list *uses) {
     weir_status status = uses ? weir__uses_check(async->device, stream, uses) : WEIR_OK;
@@ -101,7 +98,7 @@ static weir_status async_free_relaxed(struct weir_async *async, CUdeviceptr bloc
     if (status != WEIR_OK)
         return status;
     result = uses ? free_with_uses(async, block, stream, uses)
-                  : weir__async_give(async->device, block, stream);
+                  : weir__async_free_on(async->device, block, stream);
     if (result != CUDA_ERROR_INVALID_VALUE)
         return weir__device_status(async->device, result);
     status = weir__device_capture(async->device, stream);
@@ -132,7 +129,7 @@ int weir__async_is_pending(struct weir_async *async) {
         result =
             WEIR_IN_SCOPE(driver, async->device->context, driver->cuStreamQuery(async->joined));
     pthread_mutex_unlock(&async->joining);
-    return result != CUDA_SUCCESS; /* frees may be pending if the query has failed */
+    return result != CUDA_SUCCESS; /* after a failed query, frees may be pending */
 }
 
 /* ---- sizes ---- */
@@ -167,7 +164,7 @@ int weir__sizes_record(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes
     return is_live;
 }
 
-int weir__sizes_take(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes) {
+int weir__sizes_remove(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes) {
     uintptr_t known = 0;
     int is_live;
 
@@ -197,7 +194,7 @@ void weir__graphs_close(struct weir_graph_table *g) {
     pthread_mutex_destroy(&g->lock);
 }
 
-int weir__graphs_note(struct weir_graph_table *g, CUdeviceptr block) {
+int weir__graphs_add(struct weir_graph_table *g, CUdeviceptr block) {
     int noted;
 
     pthread_mutex_lock(&g->lock);
@@ -221,7 +218,7 @@ int weir__graphs_has(struct weir_graph_table *g, CUdeviceptr block) {
     return has;
 }
 
-void weir__graphs_forget(struct weir_graph_table *g, CUdeviceptr block) {
+void weir__graphs_remove(struct weir_graph_table *g, CUdeviceptr block) {
     if (!atomic_load_explicit(&g->any, memory_order_acquire))
         return;
     pthread_mutex_lock(&g->lock);
@@ -235,9 +232,8 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     n->access = device->access;
 }
 
-/* Destroys the pool from which memory nodes of graphs were created.  Existing graphs do not need the pool.  If the
- * device's context cannot be entered, the pool stays.  The caller holds the lock, or is the only thread that uses `n`.
- * */
+/* Destroys the pool of memory nodes, which existing graphs do not need.  The pool stays if the context cannot be
+ * entered.  The caller holds the lock, or is the only user. */
 static CUresult destroy_node_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;
@@ -257,7 +253,7 @@ void weir__nodes_close(struct weir_nodes *n) {
     weir__async_close(&n->async);
 }
 
-/* Allocates a block as a memory node of a graph.  The caller holds the lock of `n`. */
+/* The caller holds the lock of `n`. */
 static weir_status allocate_node(struct weir_nodes *n, struct weir_request *r) {
     struct weir_device *device = n->async.device;
     CUresult result = n->outdated ? destroy_node_pool(n) : CUDA_SUCCESS;
@@ -291,7 +287,7 @@ weir_status weir__nodes_alloc(struct weir_nodes *n, struct weir_request *r) {
 
 void weir__nodes_allow(struct weir_nodes *n, const CUmemAccessDesc *access) {
     pthread_mutex_lock(&n->lock);
-    weir__peers_note(&n->access, access);
+    weir__peers_change(&n->access, access);
     n->outdated = destroy_node_pool(n) != CUDA_SUCCESS;
     pthread_mutex_unlock(&n->lock);
 }

@@ -12,9 +12,8 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* The list survey->by has entries for WEIR_SURVEY_STREAMS streams.  The bytes of further streams are added to the
- * entry for unknown streams. */
-void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
+/* The list survey->by has WEIR_SURVEY_STREAMS entries.  The last one is for unknown and further streams. */
+void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
 
     survey->pending += bytes;
@@ -30,8 +29,8 @@ void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t by
     survey->by[at].bytes += bytes;
 }
 
-void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
-                       uint64_t got, uint64_t stall_ns, uint64_t reserved_after) {
+void weir__engine_record(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
+                         uint64_t got, uint64_t stall_ns, uint64_t reserved_after) {
     struct weir_event_sink *sink = e->events;
     weir_event event = {
         .time_ns = weir__device_elapsed_ns(e->device, e->device->created_ticks),
@@ -60,21 +59,21 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
               WEIR_SHOWN(reserved_after), (unsigned long long)stall_ns);
 }
 
-int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,
-                              uint64_t idle) {
+int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_request *r,
+                                  uint64_t bytes, uint64_t idle) {
     uint64_t device;
 
-    if (r->flags & WEIR_REQUEST_INSISTS)
+    if (r->flags & WEIR_REQUEST_FORCED)
         return 0;
     device = weir__device_free(e->device);
     if (device == UINT64_MAX || bytes <= device + idle)
         return 0;
-    r->foretold = 1;
+    r->is_predicted = 1;
     return 1;
 }
 
-/* The driver reports memory that the program has freed by cuMemFree as used until a trim (H200, driver 580).  So if
- * the figures show live blocks, the function trims the pool and reads the figures again. */
+/* The driver reports memory that the program has freed by cuMemFree as used until a trim (H200, driver 580).  So the
+ * function trims the pool before it trusts the figures. */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
     size_t released;
@@ -126,8 +125,7 @@ int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t ad
                .what = what, .address = address, .show = copy_extent, .context = out});
 }
 
-int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list,
-                      size_t count) {
+int weir__visit_list(const struct weir_visit *visit, const struct weir_extent *list, size_t count) {
     for (size_t i = 0; visit->show && i < count; i++)
         visit->show(visit->context, &list[i]);
     return (int)count;

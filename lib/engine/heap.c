@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* heap.c: the heap, an engine that cuts blocks from its own memory and orders their reuse (heap.h).
+/* heap.c: implements heap.h.
  *
  * This file must not depend on names of settings, or on how a placement orders its chunks.
  */
@@ -10,37 +10,33 @@
 #include "base/assert.h"
 #include "base/result.h"
 
-/* A stream id that no stream has.  It stands for quarantined frees, for which no event could be recorded, so that no
- * stream may reuse the memory before a wait for the device. */
+/* The stream id of quarantined frees (without an event), which no stream has. */
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* The largest number of events to query for a request that does not fit, before the heap reuses other streams' memory
- * or grows. */
-enum { PEEKED = 32 };
+/* Most events to query for a request that does not fit, before the heap looks for other memory. */
+enum { MOST_QUERIES = 32 };
 
-/* The number of deferred frees (frees that wait for several streams) to query at each further deferred free.  So they
- * do not pile up while all requests fit into free memory. */
-enum { DEFERRED_PEEKED = 2 };
+/* The deferred frees to query at each further one, so that they do not pile up while all requests fit. */
+enum { DEFERRED_QUERIES = 2 };
 
-/* weir records an event only if it makes at least this fraction (1/256) of all memory available to other streams. */
-enum { WORTH_PART = 256 };
+/* An event is recorded only for at least this fraction (1/256) of all memory. */
+enum { EVENT_FRACTION = 256 };
 
-/* The number of blocks for which the heap allocates host memory in advance.  The first iteration of most programs
- * needs no more. */
+/* The blocks with host memory in advance; the first iteration of most programs needs no more. */
 enum { STOCK = 400 };
 
 /* ---- placements ---- */
 
-/* Finds the region that contains an address.  Returns 1 on success, 0 if no region contains the address. */
+/* Finds the region that contains an address.  Returns 1 on success, 0 if there is none. */
 static int find_region(const struct weir_heap *h, uint64_t address, struct weir_extent *out) {
     return weir__placement_region_above(weir__heap_placement(h, address), address, &out->base,
                                         &out->bytes) &&
            out->base <= address;
 }
 
-void weir__heap_count(struct weir_heap *h, uint64_t total) {
+void weir__heap_set_total(struct weir_heap *h, uint64_t total) {
     h->total = total;
-    h->order.worth = total / WORTH_PART;
+    h->order.least_event_bytes = total / EVENT_FRACTION;
 }
 
 int weir__heap_add_ranges(struct weir_heap *h) {
@@ -53,20 +49,19 @@ int weir__heap_add_ranges(struct weir_heap *h) {
             placed = weir__placement_add_unmapped(h->placement[kind], h->starts[kind], bytes);
     }
     if (placed == WEIR_PLACEMENT_OK)
-        weir__engine_widen(&h->e, h->starts[0],
-                           (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
+        weir__engine_extend_bounds(&h->e, h->starts[0],
+                                   (size_t)(h->starts[WEIR_HEAP_KINDS] - h->starts[0]));
     return placed;
 }
 
 /* ---- frees and published figures ---- */
 
-/* Frees a live block on the stream `s`, with the free's sequence number.  If `s` is NULL, all streams may reuse the
- * memory at once.  Returns OK, E_NOT_OWNED if there is no such block, or E_HOST_MEMORY if there is no host memory.
- * Never returns E_HOST_MEMORY if `s` is NULL or &h->quarantine. */
-static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
-                              struct weir_placement_stream *s, uint64_t sequence,
-                              struct weir_placement_block *was) {
-    int result = weir__placement_give(weir__heap_placement(h, block), block, s, sequence, was);
+/* Frees a live block on the stream `s` with this sequence, or for all streams if `s` is NULL.  Returns OK,
+ * E_NOT_OWNED if there is no such block, or E_HOST_MEMORY, but never for NULL or &h->quarantine. */
+static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
+                                   struct weir_placement_stream *s, uint64_t sequence,
+                                   struct weir_placement_block *was) {
+    int result = weir__placement_free(weir__heap_placement(h, block), block, s, sequence, was);
 
     if (result != WEIR_PLACEMENT_OK)
         return weir__without_driver(result == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
@@ -76,15 +71,14 @@ static weir_status give_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Ends an operation: writes the results of a batch of frees to *freed, unless `freed` is NULL, publishes the figures,
- * and releases the lock.  Also decides whether each later free needs an event: the heap can release memory only after
- * its frees have completed, so each free needs one while more is reserved than the release threshold.  The engine
- * bfc-fixed never releases memory and needs none. */
-static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
-                       const struct weir_order_stream *on) {
+/* Publishes the figures and releases the lock, after writing the results of a batch of frees to *freed, unless NULL.
+ * While more is reserved than the release threshold, each free needs an event, since memory can be released only
+ * after its frees have completed; the engine bfc-fixed never releases memory. */
+static void end_operation(struct weir_heap *h, struct weir_freed *freed,
+                          const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
 
-    h->order.covers_all =
+    h->order.always_due =
         reserved > h->e.threshold && h->e.options->engine != WEIR_ENGINE_BFC_FIXED;
     if (freed) {
         freed->room = weir__order_room(&h->order, on);
@@ -97,43 +91,40 @@ static void leave_heap(struct weir_heap *h, struct weir_freed *freed,
 
 /* ---- completed frees ---- */
 
-/* The callback of stream_order.h: makes the memory of the stream's completed frees available to all streams.  If
- * `is_forgotten` is set, removes the stream from the placements instead. */
+/* Makes the memory of a stream's completed frees available to all streams, or removes the stream. */
 static void heap_observed(void *context, struct weir_order_stream *s, int is_forgotten) {
     struct weir_heap *h = context;
 
     for (int i = 0; i < h->kinds; i++) {
         if (is_forgotten)
-            weir__placement_forget(h->placement[i], &s->placed);
+            weir__placement_remove_stream(h->placement[i], &s->placed);
         else
             weir__placement_observe(h->placement[i], &s->placed);
     }
 }
 
-/* The callback of stream_order.h for a deferred free: frees the block, after all streams that use it have completed
- * their work. */
+/* Frees a deferred block, after all streams that use it have completed their work. */
 static void end_deferred_block(void *context, uintptr_t block) {
     struct weir_heap *h = context;
     struct weir_placement *p = weir__heap_placement(h, block);
 
-    weir__order_several(&h->order);
+    weir__order_set_several(&h->order);
     weir__placement_undefer(p, block);
-    (void)weir__placement_give(p, block, NULL, 0, NULL);
+    (void)weir__placement_free(p, block, NULL, 0, NULL);
 }
 
-int weir__heap_look_around(struct weir_heap *h, size_t most) {
+int weir__heap_query_events(struct weir_heap *h, size_t most) {
     int found = weir__order_complete(&h->order, most);
 
-    return weir__order_look_around(&h->order, most) | found;
+    return weir__order_query_events(&h->order, most) | found;
 }
 
-void weir__heap_dry(struct weir_heap *h) {
-    weir__order_dry(&h->order);
+void weir__heap_count_lack(struct weir_heap *h) {
+    weir__order_count_lack(&h->order);
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
-/* Makes the memory of quarantined frees (frees without an event) up to `sequence` available to all streams, after a
- * wait for the device has covered these frees. */
+/* Makes the memory of frees without an event, up to `sequence`, free for all streams, after a wait for the device. */
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
@@ -154,7 +145,7 @@ weir_status weir__heap_wait(struct weir_heap *h, int must) {
     CUresult result;
 
     if (!must && atomic_load_explicit(&h->e.seen.quarantined, memory_order_relaxed) == 0 &&
-        (!h->order.several || h->order.silent_streams == 0))
+        (!h->order.several || h->order.streams_with_open == 0))
         return WEIR_OK;
     weir__lock_give(&h->lock);
     result = weir__device_wait(h->e.device);
@@ -167,37 +158,37 @@ weir_status weir__heap_wait(struct weir_heap *h, int must) {
     return WEIR_OK;
 }
 
-int weir__heap_may_follow(const struct weir_heap *h, uint64_t id, uint64_t sequence) {
+int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequence) {
     return h->e.options->internal_dependencies == WEIR_SWITCH_ON &&
-           weir__order_may_follow(&h->order, id, sequence);
+           weir__order_has_event(&h->order, id, sequence);
 }
 
 /* ---- frees ---- */
 
-/* Frees a block for which no event can be recorded.  No stream may reuse its memory before a wait for the device. */
+/* Frees a block without an event.  No stream may reuse its memory before a wait for the device. */
 static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     struct weir_placement_block was;
-    weir_status status = give_block(h, block, &h->quarantine, h->quarantined + 1, &was);
+    weir_status status = free_live_block(h, block, &h->quarantine, h->quarantined + 1, &was);
 
     if (status != WEIR_OK)
         return status;
-    weir__order_several(&h->order);
+    weir__order_set_several(&h->order);
     h->quarantined += was.size;
     atomic_fetch_add_explicit(&h->e.seen.quarantined, was.size, memory_order_relaxed);
     return WEIR_OK;
 }
 
-/* Frees a block on the stream of `on`, without a driver call and without an event.  If on->held is at most on->low,
- * other streams may soon need this stream's memory.  Then frees that an event covers must not coalesce with later
- * frees, so that other streams can use their memory as soon as the event has completed. */
-static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
-                                 struct weir_order_stream *on) {
+/* Frees a block on the stream of `on`, without a driver call.  While on->net_bytes is at its low, other streams may
+ * soon need this stream's memory: then frees that an event covers do not coalesce with later ones, so that other
+ * streams can use their memory as soon as the event has completed. */
+static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
+                                      struct weir_order_stream *on) {
     struct weir_placement_block was;
     weir_status status;
 
-    if (on->held <= on->low && on->open == 0)
-        weir__placement_part(weir__heap_placement(h, block), &on->placed, on->sequence);
-    status = give_block(h, block, &on->placed, h->order.sequence + 1, &was);
+    if (on->net_bytes <= on->net_low && on->open == 0)
+        weir__placement_set_merge_floor(weir__heap_placement(h, block), &on->placed, on->sequence);
+    status = free_live_block(h, block, &on->placed, h->order.sequence + 1, &was);
     if (status == WEIR_E_HOST_MEMORY)
         return free_quarantined(h, block);
     if (status == WEIR_OK)
@@ -205,20 +196,19 @@ static weir_status free_silently(struct weir_heap *h, CUdeviceptr block,
     return status;
 }
 
-/* Frees a batch of live blocks without driver calls, on the stream `id` whose record is `on`.  `on` is NULL if there
- * is no such stream. */
-static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
-                              struct weir_order_stream *on) {
+/* Frees live blocks without driver calls, on the stream `id` whose record is `on`, or NULL if there is none. */
+static weir_status free_each_block(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
+                                   struct weir_order_stream *on) {
     struct weir_placement_block was;
     weir_status status = WEIR_OK, one;
 
     for (size_t i = 0; i < freed->count; i++) {
         one = WEIR_OK;
         if (on && id != WEIR_ENGINE_UNKNOWN) {
-            one = free_silently(h, freed->block[i], on);
+            one = free_without_event(h, freed->block[i], on);
         } else if (id == WEIR_ENGINE_OBSERVED) {
-            weir__order_several(&h->order);
-            one = give_block(h, freed->block[i], NULL, 0, &was);
+            weir__order_set_several(&h->order);
+            one = free_live_block(h, freed->block[i], NULL, 0, &was);
         } else {
             one = free_quarantined(h, freed->block[i]);
         }
@@ -229,7 +219,7 @@ static weir_status free_batch(struct weir_heap *h, struct weir_freed *freed, uin
     return status;
 }
 
-static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
+static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
     struct weir_heap *h = (struct weir_heap *)e;
     int is_stream = id != WEIR_ENGINE_OBSERVED && id != WEIR_ENGINE_UNKNOWN;
     struct weir_order_stream *on;
@@ -237,24 +227,23 @@ static weir_status heap_give(struct weir_engine *e, struct weir_freed *freed, ui
 
     weir__lock_take(&h->lock);
     on = is_stream ? weir__order_stream(&h->order, id) : NULL;
-    status = free_batch(h, freed, id, on);
+    status = free_each_block(h, freed, id, on);
     if (status == WEIR_OK && on && weir__order_is_due(&h->order, on))
         status = WEIR_ENGINE_DUE;
-    leave_heap(h, freed, on);
+    end_operation(h, freed, on);
     return status;
 }
 
-/* Frees a block on a captured stream, or while another capture prevents the driver from reporting the stream's id.
- * Assumes the stream that last had this handle, so that this stream can reuse the memory after the capture. */
+/* Frees a block during a capture, in which the driver does not report the stream's id.  Assumes the stream that last
+ * had this handle, so that it can reuse the memory after the capture. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
-    uint64_t id = weir__order_last_with(&h->order, stream);
+    uint64_t id = weir__order_last_id(&h->order, stream);
 
-    return free_batch(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
+    return free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
 }
 
-/* Frees a block on a stream whose id the driver cannot report, and records an event for the free at once.  In a later
- * call the handle may mean another stream. */
+/* Frees a block on an unknown stream, with an event at once: in a later call the handle may mean another stream. */
 static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
                                 struct weir_order_stream *on, weir_stream stream) {
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -268,14 +257,13 @@ static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
     if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
         return status;
     if (status == WEIR_OK)
-        status = give_block(h, block, &on->placed, sequence, &was);
+        status = free_live_block(h, block, &on->placed, sequence, &was);
     if (status != WEIR_OK)
         return free_quarantined(h, block);
     weir__order_observe(&h->order, on, SIZE_MAX);
     return WEIR_OK;
 }
 
-/* Frees a block that only the stream of the free uses. */
 static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64_t id,
                                   weir_stream stream) {
     struct weir_order_stream *on = weir__order_stream(&h->order, id);
@@ -285,21 +273,19 @@ static weir_status free_on_stream(struct weir_heap *h, CUdeviceptr block, uint64
         return free_quarantined(h, block);
     if (id == 0)
         return free_unknown(h, block, on, stream);
-    status = free_silently(h, block, on);
+    status = free_without_event(h, block, on);
     if (status == WEIR_OK)
         weir__order_maintain(&h->order, on, stream);
     return status;
 }
 
-/* Defers the free of a block until all work so far on `stream` and on every other stream that uses it has completed.
- * */
+/* Defers the free of a block until all work so far on `stream` and on each stream in `uses` has completed. */
 static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_placement *p = weir__heap_placement(h, block);
     struct weir_placement_block found;
     weir_status status;
 
-    /* The block has already been freed. */
     if (weir__placement_find(p, block, &found) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__order_defer(&h->order, stream, uses, block);
@@ -313,8 +299,7 @@ static weir_status defer_free(struct weir_heap *h, CUdeviceptr block, weir_strea
     return WEIR_OK;
 }
 
-/* Returns 1 if the address is a block that belongs to a graph (a memory node), and the heap has no memory there; else
- * 0.  The caller holds the lock. */
+/* Returns 1 if the address belongs to a graph, and not to the heap's memory; else 0.  The caller holds the lock. */
 static int is_node(const struct weir_heap *h, CUdeviceptr block) {
     struct weir_extent region;
 
@@ -348,7 +333,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     else
         status = defer_free(h, block, stream, uses);
     if (uses)
-        (void)weir__order_complete(&h->order, DEFERRED_PEEKED);
+        (void)weir__order_complete(&h->order, DEFERRED_QUERIES);
     weir__lock_give(&h->lock);
     return status;
 }
@@ -356,58 +341,56 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 /* ---- requests ---- */
 
 /* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries if frees of other
- * streams have completed.  A large request goes from the SMALL to the COMMON addresses if the SMALL addresses must not
- * grow for it.  Returns a result of the placement. */
+ * streams have completed.  A large request goes from the SMALL to the COMMON addresses if the SMALL ones must not
+ * grow for it.  Returns a result of placement.h. */
 static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
                       size_t most, struct weir_placement_block *out) {
-    int result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
+    int result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
 
     if (result == WEIR_PLACEMENT_NO_FIT && r->kind == WEIR_HEAP_SMALL &&
         r->bytes > h->backing->small && !weir__mapped_grows_small(h)) {
         r->kind = WEIR_HEAP_COMMON;
-        result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
+        result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
     }
     if (result != WEIR_PLACEMENT_NO_FIT ||
         atomic_load_explicit(&h->e.device->forbids_opportunistic, memory_order_relaxed) ||
-        !weir__heap_look_around(h, most))
+        !weir__heap_query_events(h, most))
         return result;
-    result = weir__placement_take(h->placement[r->kind], r->bytes, on, out);
+    result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
     h->steals += result == WEIR_PLACEMENT_OK;
     return result;
 }
 
-struct behind {
+struct waiter {
     struct weir_heap *heap;
     weir_stream stream;
 };
 
 static int may_wait(void *context, uint64_t id, uint64_t sequence) {
-    const struct behind *b = context;
+    const struct waiter *w = context;
 
-    return weir__heap_may_follow(b->heap, id, sequence);
+    return weir__heap_may_wait(w->heap, id, sequence);
 }
 
-static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
-    const struct behind *b = context;
+static int wait_for_free(void *context, uint64_t id, uint64_t sequence) {
+    const struct waiter *w = context;
 
-    return weir__order_follow(&b->heap->order, b->stream, id, sequence) == CUDA_SUCCESS;
+    return weir__order_wait(&w->heap->order, w->stream, id, sequence) == CUDA_SUCCESS;
 }
 
-/* Places the block of a request in several adjacent free chunks, after no single chunk has fit.  The chunks are
- * available to the stream at once, or after it waits for other streams' work; the function makes the stream wait on
- * the device.  Returns a result of placement.h. */
-static int place_behind(struct weir_heap *h, const struct weir_request *r,
-                        struct weir_placement_stream *on, struct weir_placement_block *out) {
-    struct behind behind = {h, r->stream};
-    const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
-    int result = weir__placement_take_behind(h->placement[r->kind], r->bytes, on, &waits, out);
+/* Places the request in adjacent free chunks, after no single chunk has fit, and makes the stream wait on the device
+ * for other streams' work there.  Returns a result of placement.h. */
+static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
+                             struct weir_placement_stream *on, struct weir_placement_block *out) {
+    struct waiter waiter = {h, r->stream};
+    const struct weir_placement_waits waits = {may_wait, wait_for_free, &waiter};
+    int result = weir__placement_alloc_wait(h->placement[r->kind], r->bytes, on, &waits, out);
 
     h->steals += result == WEIR_PLACEMENT_OK;
     return result;
 }
 
-/* Takes more memory from the device, or moves idle memory, and places the block of a request there.  If both fail,
- * places the block in memory for other kinds of requests. */
+/* Makes room for the request by new or moved memory, and places it there; otherwise in addresses for other requests. */
 static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
                                 struct weir_placement_stream *on,
                                 struct weir_placement_block *out) {
@@ -416,35 +399,34 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
 
     if (weir__is_failure(status)) {
         for (int i = 0; i < h->kinds; i++)
-            if (weir__placement_take(h->placement[i], r->bytes, on, out) == WEIR_PLACEMENT_OK)
+            if (weir__placement_alloc(h->placement[i], r->bytes, on, out) == WEIR_PLACEMENT_OK)
                 return WEIR_OK;
     }
     if (status != WEIR_OK)
         return status;
-    placed = place_free(h, r, on, PEEKED, out);
+    placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
-        placed = place_behind(h, r, on, out);
+        placed = place_after_waits(h, r, on, out);
     /* unreached: a result other than OK and NO_MEMORY, since the backing has just made room */
     return weir__heap_status(placed);
 }
 
-/* Places the block of a request in free memory.  If none fits, tries in this order: memory that another thread is
- * adding, free memory after a wait for other streams, and new memory.  Queries all events before the heap grows.  Such
- * queries cost little compared with mapping memory, and the heap would grow too much if it missed a completed free. */
+/* Places the request in free memory, in memory that another thread is adding, in free memory after a wait for other
+ * streams, or in new memory.  Queries all events before the heap grows, since mapping memory costs more. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed;
 
     r->kind = weir__heap_kind(h, r->bytes);
-    placed = place_free(h, r, on, PEEKED, out);
+    placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && h->range && weir__mapped_await(h))
-        placed = place_free(h, r, on, PEEKED, out);
+        placed = place_free(h, r, on, MOST_QUERIES, out);
     if (placed == WEIR_PLACEMENT_NO_FIT) {
-        weir__heap_dry(h);
+        weir__heap_count_lack(h);
         placed = place_free(h, r, on, SIZE_MAX, out);
     }
     if (placed == WEIR_PLACEMENT_NO_FIT)
-        placed = place_behind(h, r, on, out);
+        placed = place_after_waits(h, r, on, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         return place_in_new(h, r, on, out);
     return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -457,8 +439,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
-    /* The request's stream is captured, so the block becomes a memory node of the graph.  If the driver has returned
-     * an error (906: the request is on the legacy stream while another stream is captured), the request fails. */
+    /* On a captured stream, the block becomes a memory node of the graph.  If the driver has returned an error (906:
+     * the request is on the legacy stream while another stream is captured), the request fails. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status != WEIR_OK)
@@ -469,19 +451,19 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     weir__lock_take(&h->lock);
     on = weir__order_stream(&h->order, r->id);
     if (r->freed)
-        (void)free_batch(h, r->freed, r->id, on);
+        (void)free_each_block(h, r->freed, r->id, on);
     if (on) {
         weir__order_maintain(&h->order, on, r->stream);
-        on->serving++;
+        on->active_requests++;
         status = r->at ? weir__mapped_place_at(h, r, &on->placed, &placed)
                        : place_block(h, r, &on->placed, &placed);
-        on->serving--;
+        on->active_requests--;
     } else {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     if (status == WEIR_OK) {
         r->block = placed.address;
-        weir__order_taken(on, placed.size);
+        weir__order_allocated(on, placed.size);
         h->in_use += placed.size;
         h->requested += placed.requested;
         if (h->requested > h->requested_peak)
@@ -491,15 +473,15 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
             atomic_store_explicit(&h->e.seen.most_in_use, h->in_use, memory_order_relaxed);
         }
     }
-    leave_heap(h, r->freed, on);
+    end_operation(h, r->freed, on);
     return status;
 }
 
 /* ---- growth and trims ---- */
 
-void weir__heap_stock(struct weir_heap *h) {
+void weir__heap_reserve_records(struct weir_heap *h) {
     for (int i = 0; i < h->kinds && i <= WEIR_HEAP_SMALL; i++)
-        weir__placement_stock(h->placement[i], STOCK);
+        weir__placement_reserve_records(h->placement[i], STOCK);
 }
 
 static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
@@ -520,15 +502,15 @@ static weir_status heap_grow(struct weir_engine *e, uint64_t target, uint64_t go
     if (wanted > reserve) {
         status = h->backing->grow(h, wanted, goal, cause, &got);
         if (got > 0)
-            weir__engine_note(e, cause, 0, wanted - reserve, got,
-                              weir__device_elapsed_ns(e->device, started), weir__heap_reserve(h));
+            weir__engine_record(e, cause, 0, wanted - reserve, got,
+                                weir__device_elapsed_ns(e->device, started), weir__heap_reserve(h));
     }
     reserve = weir__heap_reserve(h);
     if (status == WEIR_OK && target > most && reserve < target)
         status = weir__without_driver(WEIR_E_LIMIT);
     if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
-        weir__heap_stock(h);
-    leave_heap(h, NULL, NULL);
+        weir__heap_reserve_records(h);
+    end_operation(h, NULL, NULL);
     return status;
 }
 
@@ -546,7 +528,7 @@ static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     return total == h->total && h->in_use <= total && h->requested <= h->in_use;
 }
 
-/* Releases idle memory.  In mode FULLY the heap first waits for frees without an event.  In other modes, each stream
+/* Releases idle memory.  In mode WAIT the heap first waits for frees without an event.  In other modes, each stream
  * with such frees records an event in its next call, so that a later trim can release more. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
@@ -554,23 +536,23 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
 
     weir__lock_take(&h->lock);
     WEIR_ASSERT(is_heap_valid(h));
-    weir__order_ask(&h->order, trim->id, trim->stream);
-    (void)weir__heap_look_around(h, SIZE_MAX);
-    if (trim->mode == WEIR_TRIM_FULLY)
+    weir__order_query_idle(&h->order, trim->id, trim->stream);
+    (void)weir__heap_query_events(h, SIZE_MAX);
+    if (trim->mode == WEIR_TRIM_WAIT)
         status = weir__heap_wait(h, 0);
     before = weir__heap_reserve(h);
     if (status == WEIR_OK)
         status = h->backing->shrink(h, trim);
     after = weir__heap_reserve(h);
-    if (trim->mode == WEIR_TRIM_DONE && after > trim->keep && h->order.silent_streams > 0)
-        weir__heap_dry(h);
+    if (trim->mode == WEIR_TRIM_COMPLETED && after > trim->keep && h->order.streams_with_open > 0)
+        weir__heap_count_lack(h);
     trim->released = (size_t)weir__size_subtract(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&h->cursor, after);
-        weir__engine_note(&h->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
-                          trim->released, weir__device_elapsed_ns(h->e.device, started), after);
+        weir__engine_record(&h->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
+                            trim->released, weir__device_elapsed_ns(h->e.device, started), after);
     }
-    leave_heap(h, NULL, NULL);
+    end_operation(h, NULL, NULL);
     return status;
 }
 
@@ -582,19 +564,19 @@ static weir_status heap_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&h->lock);
         on = weir__order_stream(&h->order, trim->id);
-        if (on) /* without host memory for the stream's record, a later call tries again */
+        if (on) /* without host memory, a later call tries again */
             weir__order_maintain(&h->order, on, trim->stream);
         break;
-    case WEIR_TRIM_ASK:
+    case WEIR_TRIM_PUBLISH:
         if (trim->id == 0 && !weir__lock_try(&h->lock))
             return WEIR_E_BUSY;
         if (trim->id == 0)
             break;
         weir__lock_take(&h->lock);
-        weir__order_cover(&h->order, trim->id, trim->stream);
+        weir__order_publish(&h->order, trim->id, trim->stream);
         break;
-    case WEIR_TRIM_DONE:
-    case WEIR_TRIM_FULLY:
+    case WEIR_TRIM_COMPLETED:
+    case WEIR_TRIM_WAIT:
         return heap_shrink(h, trim);
     }
     weir__lock_give(&h->lock);
@@ -609,8 +591,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
     status = weir__mapped_allow(h, access);
-    /* The heap and its memory nodes each have a list of devices with access.  The heap's lock keeps concurrent changes
-     * of both lists in one order. */
+    /* The heap's lock keeps concurrent changes of both lists of devices in one order. */
     if (status == WEIR_OK)
         weir__nodes_allow(&h->nodes, access);
     weir__lock_give(&h->lock);
@@ -619,8 +600,8 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- surveys and visits ---- */
 
-/* Finds the next chunk in the heap.  Begins with the last kind of addresses (WEIR_HEAP_APART), and *span has only
- * zeros at first.  Returns 1 on success, 0 if there is no further chunk. */
+/* Finds the next chunk in the heap, from the last kind of addresses on.  *span has only zeros at first.  Returns 1 on
+ * success, 0 if there is no further chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -628,15 +609,15 @@ static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placemen
     return 0;
 }
 
-/* Queries all events, and then adds the free memory to the report *out.  Returns the size of the largest block that
- * the report's stream could allocate in free memory without a wait, or 0 if there is none. */
+/* Queries all events, and adds the free memory to the report.  Returns the size of the largest block that the stream
+ * could allocate in free memory without a wait, or 0. */
 static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
     struct weir_placement_span span = {0};
-    uint64_t end = 0, run = 0; /* the end and the size of the current run of adjacent free memory */
+    uint64_t end = 0, run = 0; /* the current run of adjacent free memory */
     int kind = h->kinds - 1;
     size_t largest = 0;
 
-    (void)weir__heap_look_around(h, SIZE_MAX);
+    (void)weir__heap_query_events(h, SIZE_MAX);
     while (next_chunk(h, &kind, &span)) {
         if (span.unmapped || span.live)
             continue;
@@ -644,9 +625,9 @@ static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
         end = span.address + span.size;
         out->largest_free_at_rest = weir__size_larger(out->largest_free_at_rest, run);
         if (span.deferred || span.stream == QUARANTINE)
-            weir__engine_pends(out, 0, span.size);
+            weir__survey_add_pending(out, 0, span.size);
         else if (span.sequence != 0 && (span.stream != out->id || out->id == 0))
-            weir__engine_pends(out, span.stream, span.size);
+            weir__survey_add_pending(out, span.stream, span.size);
         else
             largest = weir__size_larger(largest, span.size);
     }
@@ -660,13 +641,11 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     if (out->what & WEIR_SURVEY_IDLE)
         out->largest_free = weir__size_larger(out->largest_free, survey_idle(h, out));
     if (out->what & WEIR_SURVEY_PENDING) {
-        (void)weir__heap_look_around(h, SIZE_MAX);
-        out->frees.silent = h->order.several ? h->order.silent_streams : 0;
+        (void)weir__heap_query_events(h, SIZE_MAX);
+        out->frees.silent = h->order.several ? h->order.streams_with_open : 0;
         out->frees.waiting =
-            h->order.waiting_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
+            h->order.pending_marks + atomic_load_explicit(&h->order.deferred, memory_order_relaxed);
     }
-    /* The result is the larger of two sizes: of the largest free piece, and of the largest request for which the
-     * backing can add memory. */
     if (out->what & WEIR_SURVEY_LARGEST) {
         out->largest = survey_idle(h, out);
         out->largest = weir__size_larger(out->largest, h->backing->largest(h, out));
@@ -674,21 +653,20 @@ static void heap_survey(struct weir_engine *e, struct weir_survey *out) {
     weir__lock_give(&h->lock);
 }
 
-static int show_live(struct weir_heap *h, const struct weir_visit *visit) {
+static int visit_live(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_placement_span span = {0};
     int count = 0, kind = h->kinds - 1;
 
     while (next_chunk(h, &kind, &span))
         if (span.live)
-            count += weir__engine_show(
+            count += weir__visit_list(
                 visit, &(struct weir_extent){.base = span.address, .bytes = span.requested}, 1);
     return count;
 }
 
-/* Calls visit->show for the live block that contains an address.  An address in the table of graphs' blocks is also
- * treated as a live block.  Takes linear time in the number of chunks of the region, unless a block starts at the
- * address. */
-static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
+/* Calls visit->show for the live block, or the address of a graph's block, that contains an address.  Takes linear
+ * time in the chunks of the region, unless a block starts at the address. */
+static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
     int result =
@@ -699,16 +677,16 @@ static int show_block_at(struct weir_heap *h, const struct weir_visit *visit) {
         block = (struct weir_extent){.base = found.address, .bytes = found.requested};
     else if (!is_node(h, visit->address))
         return 0;
-    return weir__engine_show(visit, &block, 1);
+    return weir__visit_list(visit, &block, 1);
 }
 
-/* Calls visit->show for each region of memory in a placement.  Returns the number of regions. */
-static int show_regions(const struct weir_placement *p, const struct weir_visit *visit) {
+/* Calls visit->show for each region of a placement.  Returns the number of regions. */
+static int visit_regions(const struct weir_placement *p, const struct weir_visit *visit) {
     struct weir_extent r = {0};
     int count = 0;
 
     while (weir__placement_region_above(p, r.base + r.bytes, &r.base, &r.bytes))
-        count += weir__engine_show(visit, &r, 1);
+        count += weir__visit_list(visit, &r, 1);
     return count;
 }
 
@@ -719,22 +697,22 @@ static int heap_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     weir__lock_take(&h->lock);
     switch (visit->what) {
-    case WEIR_VISIT_WHOLES:
-        count = h->range ? weir__mapped_wholes(h, visit) : show_regions(h->placement[0], visit);
+    case WEIR_VISIT_UNITS:
+        count = h->range ? weir__mapped_units(h, visit) : visit_regions(h->placement[0], visit);
         break;
     case WEIR_VISIT_BLOCKS:
-        count = show_live(h, visit);
+        count = visit_live(h, visit);
         break;
     case WEIR_VISIT_BLOCK_AT:
-        count = show_block_at(h, visit);
+        count = visit_block_at(h, visit);
         break;
-    case WEIR_VISIT_PIECE_AT:
+    case WEIR_VISIT_REGION_AT:
         if (find_region(h, visit->address, &region))
-            count = weir__engine_show(visit, &region, 1);
+            count = weir__visit_list(visit, &region, 1);
         break;
-    case WEIR_VISIT_APART:
+    case WEIR_VISIT_AT_ADDRESS:
         if (h->range)
-            count = show_regions(h->placement[WEIR_HEAP_APART], visit);
+            count = visit_regions(h->placement[WEIR_HEAP_AT_ADDRESS], visit);
         break;
     }
     weir__lock_give(&h->lock);
@@ -749,9 +727,8 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < h->kinds; i++) {
         weir__placement_figures(h->placement[i], &figures);
-        /* Blocks of requests that name an address lie far from each other, so the addresses between them say nothing
-         * about fragmentation. */
-        out->extent += i == WEIR_HEAP_APART ? figures.total : figures.extent;
+        /* Blocks at named addresses lie far apart, so the addresses between them say nothing about fragmentation. */
+        out->extent += i == WEIR_HEAP_AT_ADDRESS ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
     out->requested = h->requested;
@@ -771,7 +748,7 @@ void weir__heap_drop(struct weir_heap *h) {
     weir__order_close(&h->order);
     for (int i = 0; i < h->kinds; i++) {
         if (h->placement[i])
-            weir__placement_forget(h->placement[i], &h->quarantine);
+            weir__placement_remove_stream(h->placement[i], &h->quarantine);
         weir__placement_destroy(h->placement[i]);
     }
     weir__nodes_close(&h->nodes);
@@ -789,7 +766,7 @@ static void heap_close(struct weir_engine *e) {
 static const struct weir_engine_ops heap_ops = {
     .alloc = heap_alloc,
     .free = heap_free,
-    .give = heap_give,
+    .free_batch = heap_free_batch,
     .grow = heap_grow,
     .trim = heap_trim,
     .allow = heap_allow,
@@ -808,17 +785,16 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     h->e = *setup;
     h->e.ops = &heap_ops;
-    h->e.traits |= backing->traits | WEIR_ENGINE_CUTS;
+    h->e.traits |= backing->traits | WEIR_ENGINE_SUBALLOCATES;
     h->e.step_bytes = backing->step_bytes;
     h->backing = backing;
     h->kinds = backing->small > 0 ? WEIR_HEAP_KINDS : 1;
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If the setting internal_dependencies lets streams wait for each other, each stream can use the memory of other
-     * streams.  The best fit among all chunks then wastes least memory. */
+    /* If streams wait for each other, any chunk serves any stream, so the best fit among all wastes least memory. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
-        rule.own_first = 0;
+        rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {
         rule.index = (unsigned)i;
         if (weir__placement_create(&rule, &h->placement[i]) != WEIR_PLACEMENT_OK) {

@@ -109,7 +109,7 @@ static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
     struct weir_mapped_range *g = h->range;
     size_t at = 0;
 
-    h->kept += s->last ? s->bytes : 0;
+    h->unusable += s->last ? s->bytes : 0;
     while (at < g->alias_count && g->aliases[at].base <= s->base)
         at++;
     memmove(&g->aliases[at + 1], &g->aliases[at], (g->alias_count - at) * sizeof g->aliases[0]);
@@ -146,7 +146,7 @@ static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) 
     if (s) {
         s->last = 1;
         s->file = unit.file;
-        h->kept += unit.bytes;
+        h->unusable += unit.bytes;
     } else if (release_handle(h, unit.handle, unit.file) != CUDA_SUCCESS) {
         add_alias(h, &(struct weir_mapped_alias){
                          .base = NOWHERE, .bytes = unit.bytes, .handle = unit.handle, .last = 1});
@@ -179,7 +179,7 @@ static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
         }
     }
     if (s->last && release_handle(h, s->handle, s->file) == CUDA_SUCCESS) {
-        h->kept -= s->bytes;
+        h->unusable -= s->bytes;
         s->last = 0;
     }
     s->file = NULL;
@@ -189,7 +189,7 @@ static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
 static void unmap_completed_aliases(struct weir_heap *h, int notes) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
-    uint64_t started = driver->ticks(), before = h->kept;
+    uint64_t started = driver->ticks(), before = h->unusable;
     struct weir_driver_scope scope;
     size_t kept = 0;
 
@@ -203,9 +203,9 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
             g->aliases[kept++] = g->aliases[i];
     g->alias_count = kept;
     weir__driver_leave(driver, &scope);
-    if (notes && h->kept < before)
-        weir__engine_note(&h->e, WEIR_EVENT_RECOVERY, 1, before, before - h->kept,
-                          weir__device_elapsed_ns(h->e.device, started), weir__heap_reserve(h));
+    if (notes && h->unusable < before)
+        weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, before, before - h->unusable,
+                            weir__device_elapsed_ns(h->e.device, started), weir__heap_reserve(h));
 }
 
 /* ---- physical allocations ---- */
@@ -264,7 +264,7 @@ static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_ha
     if (id != WEIR_ENGINE_OBSERVED && !on)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (on) {
-        weir__order_taken(on, unit->bytes);
+        weir__order_allocated(on, unit->bytes);
         sequence = weir__order_freed(&h->order, on, unit->bytes);
     }
     (void)weir__placement_region_above(p, unit->base, &begin, &bytes);
@@ -273,7 +273,7 @@ static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_ha
     placed =
         weir__placement_fill(p, begin, unit->base, unit->bytes, on ? &on->placed : NULL, sequence);
     if (placed == WEIR_PLACEMENT_OK)
-        weir__heap_count(h, h->total + unit->bytes);
+        weir__heap_set_total(h, h->total + unit->bytes);
     return weir__heap_status(placed);
 }
 
@@ -321,7 +321,7 @@ static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t
         const struct weir_mapped_piece *p = &g->pieces[i];
 
         if (p->state == BEHIND && result == CUDA_SUCCESS)
-            result = weir__order_follow(&h->order, stream, p->tag.stream, p->tag.sequence);
+            result = weir__order_wait(&h->order, stream, p->tag.stream, p->tag.sequence);
         if (p->state != CLEAN)
             old.tag[old.tags++] = p->tag;
     }
@@ -331,7 +331,7 @@ static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t
                                                      g->pieces[piece].base, base, old.bytes));
     if (status != WEIR_OK)
         return status;
-    weir__heap_count(h, h->total - old.bytes);
+    weir__heap_set_total(h, h->total - old.bytes);
     *unit = g->handles[at];
     g->handle_count--;
     memmove(&g->handles[at], &g->handles[at + 1], (g->handle_count - at) * sizeof g->handles[0]);
@@ -356,7 +356,7 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     for (size_t i = 0; i < g->move_count; i++)
         if (g->moves[i].from == NOWHERE)
             least += g->moves[i].least;
-    if (least >= WEIR_ENGINE_LARGE && weir__engine_would_refuse(&h->e, r, least, 0))
+    if (least >= WEIR_ENGINE_LARGE && weir__engine_predicts_failure(&h->e, r, least, 0))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < g->move_count && result == CUDA_SUCCESS; i++) {
         struct weir_mapped_move *m = &g->moves[i];
@@ -406,13 +406,13 @@ static void record_reserve_change(struct weir_heap *h, struct weir_request *r, u
 
     if (after > before) {
         r->grew = 1;
-        weir__heap_grown(h);
-        weir__engine_note(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
-                          weir__device_elapsed_ns(h->e.device, started), after);
+        weir__heap_update_peak(h);
+        weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
+                            weir__device_elapsed_ns(h->e.device, started), after);
         /* a step failed after memory was unmapped in order to move it, and the memory was released */
     } else if (after < before) {
-        weir__engine_note(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
-                          weir__device_elapsed_ns(h->e.device, started), after);
+        weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
+                            weir__device_elapsed_ns(h->e.device, started), after);
     }
 }
 
@@ -442,7 +442,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
         if (g->moves[i].is_created)
             release_memory(h, g->moves[i].to);
     if (pending) /* without this event, the frees in the moved memory might get none */
-        weir__order_mark(&h->order, weir__order_stream(&h->order, r->id), r->stream);
+        weir__order_cover(&h->order, weir__order_stream(&h->order, r->id), r->stream);
     record_reserve_change(h, r, before, started);
     return status;
 }
@@ -456,14 +456,14 @@ static uint64_t find_extendable(const struct weir_heap *h, size_t bytes) {
     uint64_t at = NOWHERE;
     size_t most = 2 * bytes;
 
-    for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count; i++) {
+    for (size_t i = g->first[WEIR_HEAP_AT_ADDRESS]; i < g->piece_count; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
         if (p->state != UNMAPPED || p->bytes <= most)
             continue;
         most = p->bytes;
         at = p->base;
-        if (at != h->starts[WEIR_HEAP_APART])
+        if (at != h->starts[WEIR_HEAP_AT_ADDRESS])
             at += weir__size_round_down(p->bytes / 2, PAGE);
     }
     return at;
@@ -473,7 +473,7 @@ static uint64_t find_extendable(const struct weir_heap *h, size_t bytes) {
 static int is_window_free(const struct weir_mapped_range *g, const struct weir_mapped_window *w) {
     uint64_t at = w->base;
 
-    for (size_t i = g->first[WEIR_HEAP_APART]; i < g->piece_count && at < w->end; i++) {
+    for (size_t i = g->first[WEIR_HEAP_AT_ADDRESS]; i < g->piece_count && at < w->end; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
         if (p->base + p->bytes <= at)
@@ -500,17 +500,17 @@ static void find_addressed_window(const struct weir_heap *h, const struct weir_r
 /* Maps the memory that the window lacks.  Moves memory with uncompleted work only if the request's stream has an id. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int method) {
-    int least = r->id != 0 && kind != WEIR_HEAP_APART ? BEHIND : CLEAN;
+    int least = r->id != 0 && kind != WEIR_HEAP_AT_ADDRESS ? BEHIND : CLEAN;
     size_t planned;
 
     weir__mapped_find_spares(h->range, w, method == GROWN ? UNMAPPED : least);
     if (!weir__mapped_plan(h, kind, w, method, &planned))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
-        return weir__heap_is_full(h);
+        return weir__heap_full_status(h);
     /* makes each stream record an event in its next call, so that idle memory can soon move */
-    if (kind == WEIR_HEAP_APART && planned > 0)
-        weir__heap_dry(h);
+    if (kind == WEIR_HEAP_AT_ADDRESS && planned > 0)
+        weir__heap_count_lack(h);
     return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
 }
 
@@ -553,18 +553,18 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
  * if the heap cannot grow. */
 static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
                              struct weir_mapped_window *w) {
-    int last = kind == WEIR_HEAP_APART ? MOVED : SQUEEZED, method;
+    int last = kind == WEIR_HEAP_AT_ADDRESS ? MOVED : SQUEEZED, method;
     uint64_t peak = h->reserved_peak;
     weir_status status;
 
     raise_budget(h);
-    weir__order_ask(&h->order, r->id, r->stream);
+    weir__order_query_idle(&h->order, r->id, r->stream);
     unmap_completed_aliases(h, 1);
     method = weir__mapped_has_budget(h) ? MOVED : GROWN;
     do {
         if (!weir__mapped_survey(h, r->id))
             return weir__without_driver(WEIR_E_HOST_MEMORY);
-        if (kind == WEIR_HEAP_APART)
+        if (kind == WEIR_HEAP_AT_ADDRESS)
             find_addressed_window(h, r, w);
         else
             weir__mapped_find_place(h, kind, bytes, method, w);
@@ -632,7 +632,7 @@ static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *b
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
-    for (size_t i = g->first[WEIR_HEAP_SMALL]; i < g->first[WEIR_HEAP_APART]; i++) {
+    for (size_t i = g->first[WEIR_HEAP_SMALL]; i < g->first[WEIR_HEAP_AT_ADDRESS]; i++) {
         const struct weir_mapped_piece *p = &g->pieces[i];
 
         bytes += p->state == UNMAPPED || p->state == ALIAS || p->bytes < SMALL ? 0 : p->bytes;
@@ -650,13 +650,13 @@ static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t byt
     if (!reserve_entries(g, 1, 1))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     g->bytes_being_mapped = bytes;
-    h->kept += bytes;
-    weir__heap_grown(h);
+    h->unusable += bytes;
+    weir__heap_update_peak(h);
     weir__lock_give(&h->lock);
     status = map_memory(h, &m);
     weir__lock_take(&h->lock);
     g->bytes_being_mapped = 0;
-    h->kept -= bytes;
+    h->unusable -= bytes;
     before = weir__heap_reserve(h);
     status = insert_handle(h, status, &m, WEIR_ENGINE_OBSERVED);
     if (m.is_created)
@@ -664,7 +664,7 @@ static weir_status map_without_lock(struct weir_heap *h, uint64_t at, size_t byt
     /* The peak must not include memory that could not be mapped.  No other thread has raised the peak meanwhile. */
     if (status != WEIR_OK) {
         h->reserved_peak = peak;
-        weir__heap_grown(h);
+        weir__heap_update_peak(h);
     }
     /* Includes memory that the driver has failed to release. */
     *added = (size_t)(weir__heap_reserve(h) - before);
@@ -732,9 +732,9 @@ static weir_status mapped_grow(struct weir_heap *h, uint64_t reserve, uint64_t g
         status = weir__device_status(h->e.device, result);
     }
     pthread_mutex_unlock(&h->range->growth_lock);
-    weir__heap_grown(h);
+    weir__heap_update_peak(h);
     if (status == WEIR_OK && *got < lacks)
-        return weir__heap_is_full(h);
+        return weir__heap_full_status(h);
     return status;
 }
 
@@ -746,11 +746,12 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
     int placed;
 
     (void)weir__mapped_await(h);
-    (void)weir__heap_look_around(h, SIZE_MAX);
-    status = make_room_for_kind(h, r, WEIR_HEAP_APART, r->bytes, &w);
+    (void)weir__heap_query_events(h, SIZE_MAX);
+    status = make_room_for_kind(h, r, WEIR_HEAP_AT_ADDRESS, r->bytes, &w);
     if (status != WEIR_OK)
         return status;
-    placed = weir__placement_take_at(h->placement[WEIR_HEAP_APART], w.base, r->bytes, on, out);
+    placed =
+        weir__placement_alloc_at(h->placement[WEIR_HEAP_AT_ADDRESS], w.base, r->bytes, on, out);
     /* The placement fails if the free memory in the window has coalesced with free memory before the window. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);
@@ -802,7 +803,7 @@ static void record_lasting(struct weir_heap *h) {
 
     memset(g->lasting, 0, sizeof g->lasting);
     g->was_trimmed = 1;
-    for (int kind = 0; kind < WEIR_HEAP_APART; kind++) {
+    for (int kind = 0; kind < WEIR_HEAP_AT_ADDRESS; kind++) {
         struct weir_placement_span span = {0};
 
         while (weir__placement_next(h->placement[kind], &span)) {
@@ -823,7 +824,7 @@ static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *tr
     status = release_idle_handles(h, trim->keep, &pending);
     if (is_above && h->total < before && trim->cause == WEIR_EVENT_DECAY)
         record_lasting(h);
-    if (trim->mode != WEIR_TRIM_FULLY)
+    if (trim->mode != WEIR_TRIM_WAIT)
         return WEIR_OK;
     if (status != WEIR_OK || weir__heap_reserve(h) <= trim->keep || !pending)
         return status;
@@ -855,7 +856,7 @@ weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *acces
     for (i = 0; i < g->handle_count && result == CUDA_SUCCESS; i++)
         result = driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, access, 1);
     if (result == CUDA_SUCCESS)
-        weir__peers_note(&g->access, access);
+        weir__peers_change(&g->access, access);
     else
         while (i-- > 0)
             (void)driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, &before, 1);
@@ -910,12 +911,12 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
 
 /* ---- surveys and visits ---- */
 
-int weir__mapped_wholes(const struct weir_heap *h, const struct weir_visit *visit) {
+int weir__mapped_units(const struct weir_heap *h, const struct weir_visit *visit) {
     const struct weir_mapped_range *g = h->range;
     int count = 0;
 
     for (size_t i = 0; i < g->handle_count; i++)
-        count += weir__engine_show(
+        count += weir__visit_list(
             visit, &(struct weir_extent){.base = g->handles[i].base, .bytes = g->handles[i].bytes},
             1);
     return count;
@@ -1008,18 +1009,18 @@ static CUresult reserve_addresses(const struct weir_device *device, uint64_t *st
         apart = weir__size_round_down(bytes / ADDRESSES_APART, PAGE);
     starts[WEIR_HEAP_COMMON] = base;
     starts[WEIR_HEAP_KINDS] = base + bytes;
-    starts[WEIR_HEAP_APART] = base + bytes - apart;
+    starts[WEIR_HEAP_AT_ADDRESS] = base + bytes - apart;
     starts[WEIR_HEAP_SMALL] =
-        starts[WEIR_HEAP_APART] - weir__size_round_down(bytes / ADDRESSES_SMALL, PAGE);
+        starts[WEIR_HEAP_AT_ADDRESS] - weir__size_round_down(bytes / ADDRESSES_SMALL, PAGE);
     return result;
 }
 
 static const struct weir_backing backing = {
-    .rule = {.granularity = GRANULARITY, .split_waste = GRANULARITY, .own_first = 1},
+    .rule = {.granularity = GRANULARITY, .split_waste = GRANULARITY, .prefer_tagged = 1},
     .small = SMALL,
     .unit = PAGE,
     .step_bytes = COARSE * FINE_MOST,
-    .traits = WEIR_ENGINE_SHEDS,
+    .traits = WEIR_ENGINE_RELEASES_ASYNC,
     .close = mapped_close,
     .make_room = mapped_make_room,
     .grow = mapped_grow,
@@ -1067,7 +1068,7 @@ weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engin
         weir__heap_drop(h);
         return status;
     }
-    weir__heap_stock(h);
+    weir__heap_reserve_records(h);
     *out = &h->e;
     return WEIR_OK;
 }

@@ -26,7 +26,7 @@ static int add_free(struct weir_heap *h, uint64_t id, const struct weir_placemen
         state = CLEAN;
     else if (span->stream == id && id != 0)
         state = OWN;
-    else if (weir__heap_may_follow(h, span->stream, span->sequence))
+    else if (weir__heap_may_wait(h, span->stream, span->sequence))
         state = BEHIND;
     return add_piece(h->range,
                      &(struct weir_mapped_piece){
@@ -224,7 +224,7 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
  * keeps a whole physical allocation from the others; while work is pending on several, it is always fine.  Above the
  * release threshold there is no least size, since one block that lasts keeps a whole physical allocation. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
-    int is_pending = h->order.several && h->order.waiting_marks > 0;
+    int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;
     size_t most = is_above && h->range->was_trimmed ? 2 * FINE_MOST : FINE_MOST;
     size_t fine =
@@ -350,7 +350,7 @@ static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, 
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned) {
     struct weir_mapped_range *g = h->range;
-    int exact = method == SQUEEZED || kind == WEIR_HEAP_APART;
+    int exact = method == SQUEEZED || kind == WEIR_HEAP_AT_ADDRESS;
     uint64_t from, to, most;
 
     g->move_count = 0;
@@ -359,7 +359,7 @@ int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_wi
         if (!clip_piece(w, &g->pieces[i], &from, &to))
             continue;
         most = piece_end(&g->pieces[i]);
-        if (kind == WEIR_HEAP_APART)
+        if (kind == WEIR_HEAP_AT_ADDRESS)
             most = weir__size_larger(to, weir__size_smaller(from + FINE_MOST, most));
         if (!plan_unmapped(h, kind, exact, from, to, most, planned))
             return 0;

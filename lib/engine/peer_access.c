@@ -6,8 +6,8 @@
 
 #include "config/settings.h"
 
-/* Queries whether `device` can access the memory of `home`.  Sets *can to 1 or 0.  Returns an error if there is no
- * such device, or if the driver cannot answer. */
+/* Sets *can to 1 if `device` can access the memory of `home`, else to 0.  Returns an error if there is no such
+ * device, or if the driver cannot answer. */
 static weir_status query_peer(const struct weir_driver *driver, CUdevice home, int device, int *can,
                               CUresult *result, char *text, size_t bytes) {
     CUdevice peer = 0;
@@ -51,7 +51,7 @@ weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, i
     return WEIR_E_NOT_SUPPORTED;
 }
 
-void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change) {
+void weir__peers_change(struct weir_access *access, const CUmemAccessDesc *change) {
     size_t i = 0;
 
     while (i < access->count && access->list[i].location.id != change->location.id)
@@ -65,7 +65,7 @@ void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change)
 }
 
 static void add_access(struct weir_access *access, int device) {
-    weir__peers_note(
+    weir__peers_change(
         access, &(CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
 }
@@ -87,8 +87,7 @@ weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, co
                         : weir__peers_check(driver, home, i, result, text, bytes);
         if (status == WEIR_OK && can)
             add_access(access, i);
-        /* This is no error if the setting names all devices: the loop has passed the last device, or the driver does
-         * not report peers. */
+        /* If the setting names all devices, the loop has passed the last one, or the driver does not report peers. */
         if (is_all && (status == WEIR_E_NO_DEVICE || status == WEIR_E_NOT_SUPPORTED))
             return WEIR_OK;
     }

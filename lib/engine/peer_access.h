@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* peer_access.h: determines which other devices may use an allocator's memory.
  *
- * This file does not apply to memory of cuMemAlloc: the program itself gives another device access to all such memory
- * by cuCtxEnablePeerAccess.
+ * Memory of cuMemAlloc needs no such list: the program gives other devices access to all of it by
+ * cuCtxEnablePeerAccess.
  *
  * This file must not depend on how an engine gives access to memory.
  */
@@ -13,10 +13,9 @@
 
 #include "driver/device.h"
 
-/* Reads the setting options.peers, a list of devices, and writes to *access which devices can access the memory of the
- * device `home`.  On an error, writes a message to `text`.  Returns OK or E_NO_DEVICE.  Returns E_NOT_SUPPORTED if a
- * device is no peer or the driver does not report peers.  Returns E_DRIVER, with the driver's result in *result, if a
- * driver call fails. */
+/* Reads the setting `peers`, a list of devices, and writes to *access which of them can access the memory of the
+ * device `home`.  On an error, writes a message to `text`.  Returns OK, E_NO_DEVICE, E_NOT_SUPPORTED if a device is
+ * no peer or the driver does not report peers, or E_DRIVER with the driver's result in *result. */
 weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, const char *peers,
                              struct weir_access *access, CUresult *result, char *text,
                              size_t bytes);
@@ -26,7 +25,7 @@ weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, co
 weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, int device,
                               CUresult *result, char *text, size_t bytes);
 
-/* Changes the access of one device in the list.  Cannot fail: a list has room for all devices of a machine. */
-void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change);
+/* Changes the access of one device in the list, which has room for all devices of a machine. */
+void weir__peers_change(struct weir_access *access, const CUmemAccessDesc *change);
 
 #endif

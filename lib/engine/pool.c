@@ -288,8 +288,8 @@ static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t 
     weir__driver_leave(driver, &scope);
     atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     if (after > reserve)
-        weir__engine_note(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
-                          weir__device_elapsed_ns(p->e.device, started), after);
+        weir__engine_record(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
+                            weir__device_elapsed_ns(p->e.device, started), after);
     else
         weir__growth_refused(&p->cursor);
 }
@@ -307,8 +307,8 @@ static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64
     atomic_store_explicit(&p->e.seen.reserved, now, memory_order_relaxed);
     grew = now > before;
     if (grew) {
-        weir__engine_note(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
-                          weir__device_elapsed_ns(p->e.device, started), now);
+        weir__engine_record(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
+                            weir__device_elapsed_ns(p->e.device, started), now);
         grow_by_policy(p, request, now - before, now);
     } else if (now < before) {
         weir__growth_shrunk(&p->cursor, now);
@@ -347,8 +347,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     after = raise_reserve(p, weir__size_smaller(target, limit), PROBE_BYTES, UINT64_MAX, &why);
     if (after > before) {
         /* unreached: `before` is at least `target` if another thread has grown the pool meanwhile */
-        weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
-                          weir__device_elapsed_ns(e->device, started), after);
+        weir__engine_record(e, cause, 0, target > before ? target - before : 0, after - before,
+                            weir__device_elapsed_ns(e->device, started), after);
     }
     /* Waits for the frees of the probe blocks, after which the driver applies its threshold, so that `after` may
      * change. */
@@ -400,7 +400,7 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
     CUdeviceptr base;
     weir_status status;
 
-    if (!p->has_figures && !weir__sizes_take(&p->sizes, block, &counted))
+    if (!p->has_figures && !weir__sizes_remove(&p->sizes, block, &counted))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     base = driver_block(p, block, &before);
     status = weir__async_free(&p->async, base, stream, uses);
@@ -464,7 +464,8 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     }
 }
 
-/* Waits for the program's work only if the program has requested the trim and an empty superblock needs the wait. */
+/* Trims the pool.  Waits for the program's work only if the program has requested the trim and an empty superblock
+ * needs the wait.  In other modes does nothing, since the driver orders reuse. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -472,12 +473,12 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_driver_scope scope;
     CUresult result;
 
-    if (trim->mode == WEIR_TRIM_MAINTAIN || trim->mode == WEIR_TRIM_ASK)
+    if (trim->mode == WEIR_TRIM_MAINTAIN || trim->mode == WEIR_TRIM_PUBLISH)
         return WEIR_OK;
     result = weir__driver_enter(driver, e->device->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__device_status(p->e.device, result);
-    if (trim->mode == WEIR_TRIM_FULLY && trim->cause == WEIR_EVENT_TRIM &&
+    if (trim->mode == WEIR_TRIM_WAIT && trim->cause == WEIR_EVENT_TRIM &&
         weir__superblocks_need_wait(&p->superblocks))
         /* If the wait fails, the superblocks stay. */
         (void)weir__device_wait(p->e.device);
@@ -494,8 +495,8 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
         /* unreached: `before` is at most `keep` if another thread's free has lowered reserved memory meanwhile */
-        weir__engine_note(&p->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
-                          trim->released, weir__device_elapsed_ns(p->e.device, started), after);
+        weir__engine_record(&p->e, trim->cause, 1, weir__size_subtract(before, trim->keep),
+                            trim->released, weir__device_elapsed_ns(p->e.device, started), after);
     }
     pthread_mutex_unlock(&p->growing);
     return weir__device_status(p->e.device, result);
@@ -510,7 +511,7 @@ static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     int is_back;
 
     block = driver_block(p, block, &before);
-    is_back = weir__async_give(p->e.device, block, stream) == CUDA_SUCCESS;
+    is_back = weir__async_free_on(p->e.device, block, stream) == CUDA_SUCCESS;
     pthread_mutex_lock(&p->growing);
     /* unreached: no room in the list, after the driver has refused WEIR_POOL_PROBES frees */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
@@ -626,7 +627,7 @@ static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
         return 0;
     idle = weir__size_subtract(atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed),
                                pool_read_in_use(p));
-    return r->bytes > idle && weir__engine_would_refuse(&p->e, r, r->bytes, idle);
+    return r->bytes > idle && weir__engine_predicts_failure(&p->e, r, r->bytes, idle);
 }
 
 /* Allocates a block, and records the pool's growth.  The caller has relaxed this thread's capture mode. */
@@ -740,8 +741,8 @@ static weir_status free_each_completed(struct weir_pool_engine *p, const struct 
     return status;
 }
 
-static weir_status pool_give(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
-    (void)id; /* always WEIR_ENGINE_OBSERVED, since this engine lacks the trait CUTS */
+static weir_status pool_free_batch(struct weir_engine *e, struct weir_freed *freed, uint64_t id) {
+    (void)id; /* always WEIR_ENGINE_OBSERVED, since this engine lacks the trait SUBALLOCATES */
     return WEIR_STATUS_IN_SCOPE(e->device,
                                 free_each_completed((struct weir_pool_engine *)e, freed));
 }
@@ -779,9 +780,9 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;
 
-    return visit->what == WEIR_VISIT_PIECE_AT &&
+    return visit->what == WEIR_VISIT_REGION_AT &&
                    weir__superblocks_find(&p->superblocks, visit->address, &superblock)
-               ? weir__engine_show(visit, &superblock, 1)
+               ? weir__visit_list(visit, &superblock, 1)
                : -1;
 }
 
@@ -841,7 +842,7 @@ static void pool_close(struct weir_engine *e) {
 static const struct weir_engine_ops pool_ops = {
     .alloc = pool_alloc,
     .free = pool_free,
-    .give = pool_give,
+    .free_batch = pool_free_batch,
     .grow = pool_grow,
     .trim = pool_trim,
     .allow = pool_allow,
@@ -860,7 +861,9 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     p->e = *setup;
     p->e.ops = &pool_ops;
-    p->e.traits |= WEIR_ENGINE_SHEDS;
+    /* The caller waits for the device before it closes the engine: driver 580 sometimes crashes if a pool is destroyed
+     * while frees in the pool are pending. */
+    p->e.traits |= WEIR_ENGINE_RELEASES_ASYNC;
     p->e.step_bytes = p->e.least_limit = UNIT;
     p->ceiling = p->ceiling_limit = weir__engine_limit(&p->e);
     p->driver_limit =

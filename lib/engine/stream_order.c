@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_order.c: implements stream_order.h.
  *
- * The events of a stream complete in order, so this file queries only the oldest one.  It keeps completed events and
- * records them again, since creating an event costs more than recording one.
- *
- * This file must not depend on blocks, on growth or on how the owner uses the reports.
+ * A stream's events complete in order, so this file queries only the oldest one.  It records completed events again,
+ * since creating an event costs more.
  */
 #include "engine/stream_order.h"
 
@@ -15,38 +13,33 @@
 #include "base/size.h"
 
 enum {
-    YOUNG = 16, /* each of a stream's first 16 frees gets an event */
-    /* The number of frees to which the rules low and much (head of stream_order.h) apply after a request found no
-     * memory. */
-    UNSETTLED = 2048,
-    /* The number of times in a row that weir queries an event on an idle stream.  The queries take about 10 us in all.
-     * */
-    ASKED = 64,
-    MUCH = 4, /* an event is due after `held` has fallen by this multiple of `worth` */
-    /* The bytes allocated on all silent streams (streams with frees that no event covers) may together fall by this
-     * multiple of `worth` before an event is due. */
-    KEPT = 16,
-    /* If more streams than this are silent (have frees that no event covers), each free gets an event. */
-    MOST_SILENT = 128,
-    /* The limits MUCH and KEPT double at most this many times, for a stream whose events were of no use to other
-     * streams. */
-    FAR = 2,
-    /* Part of the rule low: `held` may lie above `low` by 1 / SLACK of the bytes freed, and still be low. */
+    FIRST_FREES =
+        16, /* each of a stream's first frees gets an event: the stream may end after any call */
+    /* The number of frees for which weir records more events after a request has lacked memory. */
+    STRICT_FREES = 2048,
+    /* The queries in a row of an event on an idle stream, about 10 us in all. */
+    IDLE_QUERIES = 64,
+    /* In these frees, an event is due after `net_bytes` has fallen by this multiple of `least_event_bytes`. */
+    STRICT_FACTOR = 4,
+    /* The streams with open frees may together keep this multiple of `least_event_bytes` from other streams. */
+    SHARE = 16,
+    /* If more streams have open frees, each free gets an event, since each such stream costs host memory. */
+    MOST_OPEN = 128,
+    /* STRICT_FACTOR and SHARE double at most this many times, if the events were of no use to others. */
+    MOST_DOUBLINGS = 2,
+    /* An event is due if `net_bytes` is at most 1 / SLACK of the freed bytes above `net_low`. */
     SLACK = 12,
-    /* The largest number of events that weir records on a stream with work before it queries again whether the stream
-     * is idle. */
-    SELDOM = 16,
-    /* A stream without pending frees may be forgotten if the engine had more than this many calls since the stream's
-     * last call. */
+    /* The most events to record on a stream with work before weir queries again whether the stream is idle. */
+    MOST_GAP = 16,
+    /* A quiet stream's record may be freed if there were more calls than this since the stream's last call. */
     FORGET_CALLS = 16384,
-    /* The number of old streams whose events are queried, and of old streams that are forgotten, for each new stream.
-     * */
+    /* For each new stream, weir queries the events of this many old streams, and frees this many old records. */
     OLD_PER_NEW = 2
 };
-#define LEAST_WORTH (UINT64_C(64) << 10)
-#define LEAST_KEPT (UINT64_C(32) << 20)
+#define LEAST_EVENT_BYTES (UINT64_C(64) << 10)
+#define LEAST_SHARE (UINT64_C(32) << 20)
 
-/* An event that covers all frees of a stream up to the sequence number `sequence`. */
+/* An event that covers all frees of a stream up to `sequence`. */
 struct weir_order_mark {
     CUevent event;
     uint64_t sequence;
@@ -67,7 +60,7 @@ void weir__order_recycle(struct weir_order *o, CUevent event) {
     o->spare[o->spare_count++] = event;
 }
 
-/* Relaxes this thread's capture mode, since a global capture by another thread would forbid the query. */
+/* The query needs a relaxed capture mode, since another thread's global capture would forbid it. */
 int weir__order_is_done(const struct weir_order *o, CUevent event) {
     const struct weir_driver *driver = o->device->driver;
 
@@ -98,8 +91,7 @@ weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Moves a stream from the list `from` to the end of the list `to`, which may be the same list.  If `from` is NULL, the
- * stream is in no list before the call; if `to` is NULL, it is in no list afterwards. */
+/* Moves a stream from the list `from` to the end of the list `to`, which may be the same list.  Either may be NULL. */
 static void move_stream(struct weir_order_list *from, struct weir_order_list *to,
                         struct weir_order_stream *s) {
     if (from) {
@@ -114,7 +106,6 @@ static void move_stream(struct weir_order_list *from, struct weir_order_list *to
     }
 }
 
-/* Moves the stream to the list of streams with its present state, after a change of its open frees or events. */
 static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     enum weir_order_state state = s->marks      ? WEIR_ORDER_MARKED
                                   : s->open > 0 ? WEIR_ORDER_OPEN
@@ -126,8 +117,7 @@ static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     s->state = state;
 }
 
-/* Returns a stream with open frees or with events that have not completed.  Returns NULL if there is no such stream.
- * */
+/* Returns a stream with open frees or pending events, or NULL if there is none. */
 static struct weir_order_stream *find_busy(const struct weir_order *o) {
     return o->list[WEIR_ORDER_MARKED].first ? o->list[WEIR_ORDER_MARKED].first
                                             : o->list[WEIR_ORDER_OPEN].first;
@@ -135,15 +125,12 @@ static struct weir_order_stream *find_busy(const struct weir_order *o) {
 
 /* ---- deferred frees -------------------------------------------------------------------------- */
 
-/* Adds a deferred free (a free that waits for several streams) at the end of the list, so that its events are queried
- * last. */
 static void append_fence(struct weir_order *o, struct weir_fence *f) {
     f->next = NULL;
     *(o->fences ? &o->last_fence->next : &o->fences) = f;
     o->last_fence = f;
 }
 
-/* Removes and returns the first deferred free (a free that waits for several streams).  The list must not be empty. */
 static struct weir_fence *pop_fence(struct weir_order *o) {
     struct weir_fence *f = o->fences;
 
@@ -151,14 +138,12 @@ static struct weir_fence *pop_fence(struct weir_order *o) {
     return f;
 }
 
-/* Frees the record and the events of a deferred free, which is in no list. */
 static void drop_fence(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0)
         weir__order_recycle(o, f->event[--f->events]);
     free(f);
 }
 
-/* Finishes the first deferred free in the list: calls the owner, which frees the block. */
 static void end_deferred(struct weir_order *o) {
     struct weir_fence *f = pop_fence(o);
     uintptr_t freed = f->freed;
@@ -168,7 +153,7 @@ static void end_deferred(struct weir_order *o) {
     o->ended(o->context, freed);
 }
 
-/* Queries the events of a deferred free.  Returns 1 if all events have completed, else 0. */
+/* Queries the events of a deferred free.  Returns 1 if all of them have completed, else 0. */
 static int fence_is_done(struct weir_order *o, struct weir_fence *f) {
     while (f->events > 0 && weir__order_is_done(o, f->event[f->events - 1]))
         weir__order_recycle(o, f->event[--f->events]);
@@ -220,12 +205,12 @@ int weir__order_complete(struct weir_order *o, size_t most) {
 
 /* ---- open frees and marks ------------------------------------------------------- */
 
-/* Records that no free of the stream is open any more: an event covers each free, or the free has completed. */
-static void cover(struct weir_order *o, struct weir_order_stream *s) {
-    s->fallen = 0;
+/* Records that the stream has no open frees: an event covers each free, or the free has completed. */
+static void clear_open_frees(struct weir_order *o, struct weir_order_stream *s) {
+    s->net_drop = 0;
     if (s->open == 0)
         return;
-    o->silent_streams--;
+    o->streams_with_open--;
     s->open_bytes = s->open = 0;
     update_list(o, s);
 }
@@ -236,15 +221,14 @@ static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     weir__order_recycle(o, mark->event);
     s->marks = mark->next;
     free(mark);
-    o->waiting_marks--;
+    o->pending_marks--;
     if (!s->marks)
         s->marks_end = &s->marks;
     update_list(o, s);
 }
 
-/* Records an event that covers all frees on the stream up to this sequence number. */
-static weir_status record_stream_event(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
-                          uint64_t sequence) {
+static weir_status record_stream_event(struct weir_order *o, struct weir_order_stream *s,
+                                       weir_stream stream, uint64_t sequence) {
     struct weir_order_mark *mark = malloc(sizeof *mark);
     weir_status status;
 
@@ -258,18 +242,17 @@ static weir_status record_stream_event(struct weir_order *o, struct weir_order_s
     }
     *s->marks_end = mark;
     s->marks_end = &mark->next;
-    o->waiting_marks++;
+    o->pending_marks++;
     update_list(o, s);
     return WEIR_OK;
 }
 
-/* Records that all frees on the stream have completed, tells the owner, and recycles the events. */
+/* Records that all frees on the stream have completed, and calls the owner. */
 static void finish_open_frees(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
-    cover(o, s);
-    /* After a stream was forgotten, its new record has `sequence` 0, but all earlier frees have completed.  So the
-     * observed sequence number can be larger, and it must not fall. */
+    clear_open_frees(o, s);
+    /* The new record of a stream whose old record was freed has `sequence` 0, and the observed number must not fall. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
@@ -283,8 +266,8 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
         .device = device, .observed = observed, .ended = ended, .context = context};
 }
 
-/* Frees the record of a stream without open frees and without events, and tells the owner. */
-static void forget(struct weir_order *o, struct weir_order_stream *s) {
+/* Frees the record of a quiet stream (without open frees and events), and calls the owner. */
+static void free_stream_record(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
     move_stream(&o->list[WEIR_ORDER_QUIET], NULL, s);
@@ -308,12 +291,12 @@ void weir__order_close(struct weir_order *o) {
     while (o->fences)
         end_deferred(o);
     while ((s = find_busy(o)) != NULL) {
-        cover(o, s);
+        clear_open_frees(o, s);
         while (s->marks)
             drop_mark(o, s);
     }
     while (o->list[WEIR_ORDER_QUIET].first)
-        forget(o, o->list[WEIR_ORDER_QUIET].first);
+        free_stream_record(o, o->list[WEIR_ORDER_QUIET].first);
     weir__map_clear(&o->streams);
     weir__map_clear(&o->by_handle);
     if (weir__driver_enter(driver, o->device->context, &scope) == CUDA_SUCCESS) {
@@ -324,21 +307,19 @@ void weir__order_close(struct weir_order *o) {
     free(o->spare);
 }
 
-/* Frees the records of some old streams without open frees and without events, since programs create and destroy
- * streams by the thousand.  Moves a stream with recent calls to the end of the list, so that the next call finds older
- * ones. */
-static void forget_old(struct weir_order *o) {
+/* Frees records of old quiet streams, since programs create streams by the thousand.  A stream with recent calls
+ * moves to the end of the list, so that the next call finds older ones. */
+static void free_old_records(struct weir_order *o) {
     for (int i = 0; i < OLD_PER_NEW && o->list[WEIR_ORDER_QUIET].first; i++) {
         struct weir_order_stream *s = o->list[WEIR_ORDER_QUIET].first;
 
-        if (o->calls - s->called > FORGET_CALLS && s->serving == 0)
-            forget(o, s);
+        if (o->calls - s->called > FORGET_CALLS && s->active_requests == 0)
+            free_stream_record(o, s);
         else
             move_stream(&o->list[WEIR_ORDER_QUIET], &o->list[WEIR_ORDER_QUIET], s);
     }
 }
 
-/* Returns the record of the stream, or NULL if there is no record. */
 static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
@@ -347,12 +328,12 @@ static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_
     return weir__map_get(&o->streams, id, &found) ? (struct weir_order_stream *)found : NULL;
 }
 
-/* Adds a record for the stream.  Returns NULL if there is no host memory. */
+/* Returns NULL if there is no host memory. */
 static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s;
 
-    (void)weir__order_look_around(o, OLD_PER_NEW);
-    forget_old(o);
+    (void)weir__order_query_events(o, OLD_PER_NEW);
+    free_old_records(o);
     s = calloc(1, sizeof *s);
     if (!s || !weir__map_reserve(&o->by_handle, 1) ||
         (id != 0 && !weir__map_put(&o->streams, id, (uintptr_t)s))) {
@@ -362,22 +343,21 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     if (id == 0)
         o->unknown = s;
     s->placed.id = id;
-    /* If the stream had a record before, all its frees had completed when weir freed that record. */
+    /* If the stream had a record before, all its frees had completed when that record was freed. */
     s->placed.observed = o->sequence;
     s->marks_end = &s->marks;
-    s->is_apart = id == 0 ? 0 : -1;
+    s->is_non_blocking = id == 0 ? 0 : -1;
     move_stream(NULL, &o->list[WEIR_ORDER_QUIET], s);
     if (id == 0 || o->streams.count > 1)
-        weir__order_several(o);
+        weir__order_set_several(o);
     return s;
 }
 
-/* Returns the smallest number of freed bytes for which weir records an event. */
-static uint64_t worth_of(const struct weir_order *o) {
-    return weir__size_larger(o->worth, LEAST_WORTH);
+static uint64_t least_bytes(const struct weir_order *o) {
+    return weir__size_larger(o->least_event_bytes, LEAST_EVENT_BYTES);
 }
 
-uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
+uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
     uintptr_t found = 0;
 
     return weir__map_get(&o->by_handle, (uintptr_t)stream, &found)
@@ -385,9 +365,8 @@ uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* If another stream has called since the last call on this stream, the last burst of this stream has ended, and
- * `foreseen` is updated.  The other stream's call does not update it, so that no call writes the record of another
- * stream. */
+/* If another stream has called since, the last burst of work on this stream has ended.  The other stream's call does
+ * not record this, so that no call writes another stream's record. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -396,11 +375,11 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) 
     if (!s)
         return NULL;
     if (o->recent != s) {
-        if (s->open_bytes > MUCH * worth_of(o))
-            s->foreseen = 0;
-        else if (s->alone > 0 && s->foreseen < FAR)
-            s->foreseen++;
-        s->alone = 0;
+        if (s->open_bytes > STRICT_FACTOR * least_bytes(o))
+            s->covered_bursts = 0;
+        else if (s->burst_events > 0 && s->covered_bursts < MOST_DOUBLINGS)
+            s->covered_bursts++;
+        s->burst_events = 0;
     }
     s->called = ++o->calls;
     o->recent_id = id;
@@ -410,33 +389,31 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) 
 
 /* ---- when to record -------------------------------------------------------------------------- */
 
-void weir__order_several(struct weir_order *o) {
+void weir__order_set_several(struct weir_order *o) {
     if (!o->several)
-        o->unsettled_until = o->sequence + UNSETTLED;
+        o->strict_until = o->sequence + STRICT_FREES;
     o->several = 1;
 }
 
-void weir__order_dry(struct weir_order *o) {
-    o->dry++;
-    o->unsettled_until = o->sequence + UNSETTLED;
+void weir__order_count_lack(struct weir_order *o) {
+    o->lacked++;
+    o->strict_until = o->sequence + STRICT_FREES;
 }
 
-/* Returns the number of bytes by which the stream's allocated bytes may fall before an event is due.  All silent
- * streams (streams with frees that no event covers) divide the bytes that they may together keep from other streams.
- * Returns 0 if there are more than MOST_SILENT silent streams. */
+/* Returns the bytes by which the stream's `net_bytes` may fall before an event is due: its equal share of what all
+ * streams with open frees may keep from other streams.  Returns 0 if there are too many such streams. */
 static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
-    size_t silent = o->silent_streams + (s->open == 0);
+    size_t all = o->streams_with_open + (s->open == 0);
 
-    return silent > MOST_SILENT ? 0 : weir__size_larger(KEPT * worth_of(o), LEAST_KEPT) / silent;
+    return all > MOST_OPEN ? 0 : weir__size_larger(SHARE * least_bytes(o), LEAST_SHARE) / all;
 }
 
-/* Returns the number of bytes by which the stream's allocated bytes `held` may fall before they are so close to the
- * lowest value `low` that an event is due. */
-static uint64_t room_above_low(const struct weir_order *o, const struct weir_order_stream *s) {
-    int64_t above = s->held - s->low - (int64_t)(worth_of(o) + s->fallen / SLACK);
-    uint64_t least = weir__size_subtract(worth_of(o), s->fallen);
+/* Returns the bytes by which `net_bytes` may fall before it is so close to `net_low` that an event is due. */
+static uint64_t room_above_net_low(const struct weir_order *o, const struct weir_order_stream *s) {
+    int64_t above = s->net_bytes - s->net_low - (int64_t)(least_bytes(o) + s->net_drop / SLACK);
+    uint64_t least = weir__size_subtract(least_bytes(o), s->net_drop);
 
-    /* Each freed byte lowers `held` by 1 and raises the allowed distance above `low` by 1 / SLACK. */
+    /* Each freed byte lowers `net_bytes` by 1, and raises the allowed distance above `net_low` by 1 / SLACK. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
@@ -444,22 +421,22 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* No event is due while the program forbids streams to use each other's memory.  Returns 0 nevertheless, so that
-     * the caller asks again at its next free, since the program may allow this at any time. */
-    if (o->covers_all ||
+    /* No event is due while the program forbids streams to use each other's memory.  It may allow this at any time,
+     * so 0 makes the caller ask again at its next free. */
+    if (o->always_due ||
         atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed))
         return 0;
     if (!o->several)
         return UINT64_MAX;
-    if (!s || s->frees - s->open < YOUNG || s->dry_seen != o->dry)
+    if (!s || s->frees - s->open < FIRST_FREES || s->lacked_at_event != o->lacked)
         return 0;
-    doublings = s->alone < s->foreseen ? s->alone : s->foreseen;
-    room = weir__size_subtract(share_of(o, s) << doublings, s->fallen);
-    if (o->sequence >= o->unsettled_until)
+    doublings = s->burst_events < s->covered_bursts ? s->burst_events : s->covered_bursts;
+    room = weir__size_subtract(share_of(o, s) << doublings, s->net_drop);
+    if (o->sequence >= o->strict_until)
         return room;
-    most = MUCH * worth_of(o) << doublings;
-    room = weir__size_smaller(room, weir__size_subtract(most, s->fallen));
-    return weir__size_smaller(room, room_above_low(o, s));
+    most = STRICT_FACTOR * least_bytes(o) << doublings;
+    room = weir__size_smaller(room, weir__size_subtract(most, s->net_drop));
+    return weir__size_smaller(room, room_above_net_low(o, s));
 }
 
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
@@ -468,80 +445,78 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
            weir__order_room(o, s) == 0;
 }
 
-/* Returns 1 if the stream is non-blocking, else 0.  An idle non-blocking stream has completed all its work; an idle
- * blocking stream may still depend on the legacy stream.  Queries the driver once for each stream.  The query would
- * break a capture of the stream (H200, driver 580). */
-static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+/* Returns 1 if the stream is non-blocking, else 0.  An idle blocking stream may still depend on the legacy stream.
+ * The stream must not be captured, since the query would break the capture (H200, driver 580). */
+static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 
-    if (s->is_apart < 0)
-        s->is_apart = (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
-                      o->device->driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
-                      flags & CU_STREAM_NON_BLOCKING;
-    return s->is_apart;
+    if (s->is_non_blocking < 0)
+        s->is_non_blocking = (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
+                             o->device->driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+                             flags & CU_STREAM_NON_BLOCKING;
+    return s->is_non_blocking;
 }
 
-/* Queries whether the stream is idle, and sets how many events to record before the next query: more after each query
- * that finds work.  Returns 1 if the stream is idle, else 0. */
-static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    s->recorded = 0;
+/* Queries whether the stream is idle.  After each query that finds work, weir records more events before the next
+ * one.  Returns 1 if the stream is idle, else 0. */
+static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    s->events_since_query = 0;
     if (weir__device_is_idle(o->device, stream)) {
-        s->between = 0;
+        s->query_gap = 0;
         return 1;
     }
-    s->between = s->between == 0 ? 1 : s->between < SELDOM ? 2 * s->between : SELDOM;
+    s->query_gap = s->query_gap == 0 ? 1 : s->query_gap < MOST_GAP ? 2 * s->query_gap : MOST_GAP;
     return 0;
 }
 
-/* Makes the stream's open frees available to other streams.  If the stream is idle, its frees have completed;
+/* Makes the stream's open frees available to other streams: if the stream is idle, its frees have completed;
  * otherwise records an event.  Returns 1 on success, else 0. */
-static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    if (s->is_apart != 0 && s->recorded >= s->between) {
+static int publish_open(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    if (s->is_non_blocking != 0 && s->events_since_query >= s->query_gap) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)
             return 0;
-        if (is_apart(o, s, stream) && is_idle(o, s, stream)) {
+        if (is_non_blocking(o, s, stream) && query_idle(o, s, stream)) {
             finish_open_frees(o, s);
             return 1;
         }
     }
     if (record_stream_event(o, s, stream, s->sequence) != WEIR_OK)
         return 0;
-    cover(o, s);
-    s->recorded++;
+    clear_open_frees(o, s);
+    s->events_since_query++;
     weir__order_observe(o, s, SIZE_MAX);
     return 1;
 }
 
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    /* A handle may be used again after its stream was destroyed.  During this call on the stream, the handle is valid,
-     * so the map gets the new entry. */
+    /* The driver may reuse the handle of a destroyed stream.  In this call the handle means this stream. */
     if (s->handle != stream && s->placed.id != 0 &&
         (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
         s->handle = stream;
     if (!weir__order_is_due(o, s))
         return;
-    if (tell(o, s, stream)) { /* on failure, a later call retries */
-        if (s->held < s->low || s->dry_seen != o->dry)
-            s->low = s->held;
-        s->dry_seen = o->dry;
-        s->alone++;
+    if (publish_open(o, s, stream)) {
+        if (s->net_bytes < s->net_low || s->lacked_at_event != o->lacked)
+            s->net_low = s->net_bytes;
+        s->lacked_at_event = o->lacked;
+        s->burst_events++;
     }
 }
 
-void weir__order_taken(struct weir_order_stream *s, size_t bytes) {
-    s->held += (int64_t)bytes;
-    s->fallen = s->fallen > bytes ? s->fallen - bytes : 0;
+void weir__order_allocated(struct weir_order_stream *s, size_t bytes) {
+    s->net_bytes += (int64_t)bytes;
+    s->net_drop = s->net_drop > bytes ? s->net_drop - bytes : 0;
 }
 
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
     if (s->open++ == 0) {
-        o->silent_streams++;
+        o->streams_with_open++;
         update_list(o, s);
     }
     s->open_bytes += bytes;
-    s->held -= (int64_t)bytes;
-    s->fallen += bytes;
+    s->net_bytes -= (int64_t)bytes;
+    s->net_drop += bytes;
     s->sequence = ++o->sequence;
     s->frees++;
     return s->sequence;
@@ -554,7 +529,7 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
     if (status != WEIR_OK)
         return status;
     *sequence = weir__order_freed(o, s, 0);
-    cover(o, s);
+    clear_open_frees(o, s);
     return WEIR_OK;
 }
 
@@ -573,7 +548,7 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
     return completed;
 }
 
-int weir__order_look_around(struct weir_order *o, size_t most) {
+int weir__order_query_events(struct weir_order *o, size_t most) {
     struct weir_order_list *marked = &o->list[WEIR_ORDER_MARKED];
     struct weir_order_stream *last = marked->last, *s = marked->first;
     int found = 0, more = s != NULL;
@@ -593,7 +568,7 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
     return found;
 }
 
-/* Records that the frees of a stream with sequence numbers up to `sequence` have completed, and tells the owner. */
+/* Records that the stream's frees up to this sequence number have completed, and calls the owner. */
 static void observe_until(struct weir_order *o, struct weir_order_stream *s, uint64_t sequence) {
     if (s->sequence <= sequence) {
         finish_open_frees(o, s);
@@ -630,19 +605,18 @@ void weir__order_observe_all(struct weir_order *o) {
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
 
-    /* A stream is forgotten only after all its frees have completed. */
+    /* weir frees a stream's record only after all its frees have completed. */
     return !s || s->placed.observed >= sequence;
 }
 
-void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->open > 0 && record_stream_event(o, s, stream, s->sequence) == WEIR_OK)
-        cover(o, s);
+        clear_open_frees(o, s);
 }
 
-/* Returns the oldest event of the stream `id` that covers the free with this sequence number.  Returns NULL if no
- * event covers the free. */
-static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_t id,
-                                             uint64_t sequence) {
+/* Returns the oldest event that covers the free with this number on the stream `id`, or NULL. */
+static const struct weir_order_mark *find_mark(const struct weir_order *o, uint64_t id,
+                                               uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
     const struct weir_order_mark *mark = s ? s->marks : NULL;
 
@@ -651,17 +625,17 @@ static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_
     return mark;
 }
 
-int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence) {
-    return mark_of(o, id, sequence) != NULL;
+int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequence) {
+    return find_mark(o, id, sequence) != NULL;
 }
 
-CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
-                            uint64_t sequence) {
-    const struct weir_order_mark *last = mark_of(o, id, sequence), *mark = last;
+CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
+                          uint64_t sequence) {
+    const struct weir_order_mark *last = find_mark(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* The events of unknown streams (id 0) may be on several streams, whose freed memory may have coalesced.  So
-     * `stream` waits for all these events up to the sequence number. */
+    /* The events of unknown streams may be on several streams, whose memory may have coalesced.  So `stream` waits
+     * for all of them up to the sequence number. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
@@ -673,32 +647,32 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     return result;
 }
 
-/* Makes the frees of an idle stream available to all streams.  An idle blocking stream may still depend on the legacy
- * stream, so for a blocking stream the function records an event and queries the event some times. */
-static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    if (is_apart(o, s, stream))
+/* Makes the frees of an idle stream available to all.  A blocking stream gets an event: it may wait for the legacy
+ * stream. */
+static void finish_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    if (is_non_blocking(o, s, stream))
         finish_open_frees(o, s);
     else
-        weir__order_mark(o, s, stream);
-    for (int i = 0; i < ASKED && s->marks; i++)
+        weir__order_cover(o, s, stream);
+    for (int i = 0; i < IDLE_QUERIES && s->marks; i++)
         weir__order_observe(o, s, SIZE_MAX);
 }
 
-void weir__order_ask(struct weir_order *o, uint64_t id, weir_stream stream) {
+void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream) {
     struct weir_order_stream *s = id == 0 ? NULL : weir__order_stream(o, id);
 
     if (s && weir__device_capture(o->device, stream) == WEIR_OK &&
         weir__device_is_idle(o->device, stream))
-        see_idle(o, s, stream);
+        finish_idle(o, s, stream);
 }
 
-void weir__order_cover(struct weir_order *o, uint64_t id, weir_stream stream) {
+void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream) {
     struct weir_order_stream *s = find_stream(o, id);
 
     if (!s || s->state == WEIR_ORDER_QUIET)
         return;
     if (weir__device_is_idle(o->device, stream))
-        see_idle(o, s, stream);
+        finish_idle(o, s, stream);
     else if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE)
-        weir__order_mark(o, s, stream);
+        weir__order_cover(o, s, stream);
 }

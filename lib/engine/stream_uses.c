@@ -17,8 +17,7 @@ void weir__uses_close(struct weir_uses *uses) {
     pthread_mutex_destroy(&uses->lock);
 }
 
-/* Tells requests, by the slow path USES, whether the map has an entry.  Called after each change of the map.  The
- * caller holds the lock. */
+/* Sets or clears the slow path USES after a change of the map.  The caller holds the lock. */
 static void publish_uses(struct weir_uses *uses) {
     int some = uses->map.count > 0;
 
@@ -26,8 +25,7 @@ static void publish_uses(struct weir_uses *uses) {
         (void)weir__slow_path_set(uses->paths, WEIR_SLOW_PATH_USES, some);
 }
 
-/* Adds a stream to the list of streams that use the block, unless the list already has it.  Returns 1 on success, 0 if
- * there is no host memory. */
+/* Records once that the stream uses the block.  Returns 1, or 0 without host memory.  The caller holds the lock. */
 static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     uintptr_t known = 0;
     struct weir_use_list *list;
@@ -50,7 +48,7 @@ static int add_stream_use(struct weir_uses *uses, uint64_t block, weir_stream st
     return 1;
 }
 
-int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
+int weir__uses_add(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     int done;
 
     pthread_mutex_lock(&uses->lock);
@@ -60,7 +58,7 @@ int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, 
     return done;
 }
 
-void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
+void weir__uses_remove(struct weir_uses *uses, uint64_t block) {
     uintptr_t list = 0;
 
     pthread_mutex_lock(&uses->lock);
@@ -70,11 +68,11 @@ void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
     free((void *)list);
 }
 
-struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block) {
+struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block) {
     uintptr_t value = 0;
 
     pthread_mutex_lock(&uses->lock);
-    /* Removes the list but keeps the key, so that the list can be put back without host memory. */
+    /* The key stays, so that the list can be put back without host memory. */
     if (weir__map_get(&uses->map, block, &value))
         weir__map_put(&uses->map, block, 0);
     pthread_mutex_unlock(&uses->lock);
@@ -90,15 +88,16 @@ static void drop_refused(struct weir_use_list *list) {
     list->count = kept;
 }
 
-void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
-                       int freed) {
+void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
+                         int freed) {
     uintptr_t since = 0;
 
     pthread_mutex_lock(&uses->lock);
     weir__map_get(&uses->map, block, &since);
     if (!freed) {
         drop_refused(list);
-        weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail: the map has the key */
+        /* cannot fail, since the map has the key */
+        weir__map_put(&uses->map, block, (uintptr_t)list);
     } else if (since == 0) {
         weir__map_remove(&uses->map, block, NULL);
     }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_uses.h: records the other streams that use a block (weir_use), until the block is freed.
  *
- * A map leads from a block's address to a short list of these streams.  One lock guards the map.  While the map is
- * empty, requests do not take the lock (slow_path.h).
+ * One lock guards the table.  While the table is empty, requests do not take the lock (slow_path.h).
  *
  * This file must not depend on engines or drivers.
  */
@@ -19,8 +18,7 @@
 
 struct weir_use {
     weir_stream stream;
-    /* The stream's id if the stream is a default stream, else 0.  The handle of a default stream means a different
-     * stream in each thread, so the handle does not identify the stream. */
+    /* The id of a default stream, whose handle means another stream in each thread; 0 for other streams. */
     uint64_t id;
     /* Set if a free of the block has failed because the driver does not know this stream. */
     int refused;
@@ -32,31 +30,28 @@ struct weir_use_list {
 };
 
 struct weir_uses {
-    weir_slow_paths *paths; /* tells requests whether the map has an entry (the slow path USES) */
-    pthread_mutex_t lock;   /* guards `map`; a thread that holds this lock takes no other lock */
+    weir_slow_paths *paths; /* the slow path USES is set while the map has an entry */
+    pthread_mutex_t lock;   /* guards `map`; its holder takes no other lock */
     struct weir_map map;    /* maps a block's address to its struct weir_use_list * */
 };
 
-/* Returns 1 if any block has recorded uses, else 0.  Needs no lock, so that a request without uses is fast. */
+/* Returns 1 if any block has recorded uses, else 0.  Needs no lock. */
 static inline int weir__uses_any(const struct weir_uses *uses) {
     return weir__slow_path_is(uses->paths, WEIR_SLOW_PATH_USES);
 }
 
 void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths);
 void weir__uses_close(struct weir_uses *uses);
-/* Records that the stream uses the block, unless this is already recorded.  Returns 1 on success, 0 if there is no
- * host memory. */
-int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
-/* Removes the uses of an earlier block at this address, since a new block is being allocated at the address. */
-void weir__uses_forget(struct weir_uses *uses, uint64_t block);
-/* Removes the block's list of uses from the map, and returns the list.  The caller then owns the list, until it calls
- * weir__uses_settle.  Returns NULL if the block has no list.  The map keeps the block's key, so that weir__uses_settle
- * can put the list back without host memory. */
-struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block);
-/* Finishes the free of a block whose list of uses the caller has taken from the map.  If `freed` is 1, frees the list;
- * uses that other threads have since recorded for a new block at this address stay.  If `freed` is 0, because the free
- * has failed, puts the list back into the map, without the uses that are marked `refused`. */
-void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
-                       int freed);
+/* Records once that the stream uses the block.  Returns 1 on success, 0 if there is no host memory. */
+int weir__uses_add(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
+/* Removes the uses of an earlier block at this address, since a new block is being allocated there. */
+void weir__uses_remove(struct weir_uses *uses, uint64_t block);
+/* Returns the block's list of uses, which the caller then owns until it calls weir__uses_end_free.  Returns NULL if
+ * the block has no list.  The map keeps the block's key, so that the list can come back without host memory. */
+struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block);
+/* Ends the free of a block whose list of uses is detached.  If `freed` is 1, frees the list.  If `freed` is 0,
+ * because the free has failed, puts the list back, without the uses that are marked `refused`. */
+void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
+                         int freed);
 
 #endif

@@ -421,7 +421,7 @@ static struct weir_guarded *alloc_guarded(struct weir_harden *h, size_t total, w
         return NULL;
     }
     /* A block of a graph may once have been at this address; the free must not be taken for the free of that block. */
-    weir__graphs_forget(h->below.graphs, b->base);
+    weir__graphs_remove(h->below.graphs, b->base);
     pthread_mutex_lock(&h->lock);
     h->blocks++;
     h->block_bytes += total;
@@ -485,7 +485,7 @@ static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, wei
 
     if (status != WEIR_OK)
         return status;
-    noted = weir__graphs_note(h->below.graphs, *block);
+    noted = weir__graphs_add(h->below.graphs, *block);
     if (noted && guard_has(h, WEIR_HARDEN_ZERO_ALWAYS | WEIR_HARDEN_ZERO_STREAM))
         result = guard_fill(h, *block, bytes, 0, stream);
     if (noted && result == CUDA_SUCCESS)

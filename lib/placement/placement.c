@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* placement.c: implements placement.h; placement_state.h describes the records.
  *
- * weir__placement_take reserves all its host memory before it changes anything.  weir__placement_give needs host
- * memory only for the record of a stream's tagged chunks, and allocates this memory before it changes anything.
+ * An operation reserves all its host memory before it changes anything.  The table always has room for one more
+ * record for each region, since a free may be the first call of a second stream, and second_stream() then cuts one
+ * chunk in each region.  Two unmapped ranges are never adjacent.
  *
- * The table always has room for one more record for each region.  A free may be the first call of a second stream, and
- * second_stream() then needs these records.  Two unmapped ranges are never adjacent.
- *
- * There is no index from an address inside a block to the block.  Only errors and queries need such an index, and
- * every request would have to maintain it.  diagnose() walks over the region instead.
+ * No index leads from an address inside a block to the block, since only errors and queries would need it.
+ * diagnose() walks over the region instead.
  *
  * This file must not depend on drivers, locks or the memory behind an address.
  */
@@ -21,16 +19,13 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* If at most this many streams have a struct weir_placement_own, a stream keeps its struct even without chunks in it,
- * so that the next free need not allocate it again. */
+/* With at most this many owners, a stream keeps its struct even without chunks, ready for the next free. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
 
-/* Creates an empty hash table with room for `records` records.  The table is one piece of host memory, and the records
- * are at its start, aligned to a cache line.  The table is at most 13/16 full, so that most records are in their own
- * bucket.  Record 0 is marked as used, so that 0 can mean "no record".  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Creates an empty table with room for `records` records, in one piece of host memory.  Record 0 is marked as used,
+ * so that 0 can mean "no record".  Returns 1 on success, 0 if there is no host memory. */
 static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t records) {
     const size_t record_bytes = sizeof *t->chunk + sizeof *t->tag + 2;
     size_t buckets = LEAST_BUCKETS, slots;
@@ -51,7 +46,7 @@ static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t 
     t->print = (uint8_t *)(t->tag + slots);
     t->kind = t->print + slots;
     t->passed = t->kind + slots;
-    memset(t->print, 0, 2 * slots + buckets); /* also clears the arrays `kind` and `passed` */
+    memset(t->print, 0, 2 * slots + buckets); /* also clears `kind` and `passed` */
     t->buckets = buckets;
     t->shift = 64 - (unsigned)__builtin_ctzll(buckets);
     t->room = chunk_limit(buckets);
@@ -60,8 +55,7 @@ static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t 
     return 1;
 }
 
-/* Adds a record for `address` to a table with room.  Returns the number of the record.  The caller fills the record
- * and sets its kind. */
+/* Adds a record to a table with room, and returns its number.  The caller fills the record and sets its kind. */
 static uint32_t record_add(struct chunk_table *t, uint64_t address) {
     uint64_t hash = address * CHUNK_FACTOR;
     size_t bucket = (size_t)(hash >> t->shift);
@@ -103,7 +97,7 @@ static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
     *link = id;
     end[0] = &chunk[id].child[0];
     end[1] = &chunk[id].child[1];
-    while (rest != 0) { /* splits the subtree that the new chunk has replaced */
+    while (rest != 0) { /* splits the subtree below the new chunk */
         int side = chunk_is_before(&chunk[id], &chunk[rest]);
 
         *end[side] = rest;
@@ -113,8 +107,7 @@ static void treap_insert(struct chunk *chunk, uint32_t *link, uint32_t id) {
     *end[0] = *end[1] = 0;
 }
 
-/* Adds a free chunk to a size class that already has chunks.  *first is the smallest chunk of the class, which is not
- * in its treap. */
+/* Adds a chunk to a size class whose smallest chunk is *first. */
 static void class_insert(struct chunk *chunk, uint32_t *first, uint32_t id) {
     uint32_t old = *first, *link = &chunk[old].child[1];
 
@@ -128,8 +121,6 @@ static void class_insert(struct chunk *chunk, uint32_t *first, uint32_t id) {
     treap_insert(chunk, &chunk[id].child[1], old);
 }
 
-/* Adds a free chunk to a set of free chunks.  If the chunk is the smallest of its size class, it becomes the first
- * one, and the old first one moves into the treap. */
 static inline void set_insert(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
@@ -144,8 +135,7 @@ static inline void set_insert(struct weir_placement *p, struct chunk_set *set, u
     chunk[id].child[0] = chunk[id].child[1] = 0;
 }
 
-/* Removes a chunk from a size class with at least two chunks.  *first_of is the smallest chunk of the class, which is
- * not in its treap. */
+/* Removes a chunk from a size class with at least two chunks.  *first_of is the smallest. */
 static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
     uint32_t first = *first_of, *link = &chunk[first].child[1], before, after;
 
@@ -176,8 +166,6 @@ static void class_erase(struct chunk *chunk, uint32_t *first_of, uint32_t id) {
     *link = before | after;
 }
 
-/* Removes a chunk from its set of free chunks.  If the chunk is the smallest of its size class, the smallest chunk of
- * the treap takes its place. */
 static inline void set_erase(struct weir_placement *p, struct chunk_set *set, uint32_t id) {
     struct chunk *chunk = p->all.chunk;
     unsigned c = chunk_class(chunk[id].size);
@@ -191,8 +179,7 @@ static inline void set_erase(struct weir_placement *p, struct chunk_set *set, ui
     set->octaves ^= (uint64_t)(set->used[c / CLASSES] == 0) << c / CLASSES;
 }
 
-/* Returns the smallest chunk of the set with at least `want` granules, at the lowest address among equal ones.
- * Returns 0 if no chunk is large enough. */
+/* Returns the best fit for `want` granules in the set, or 0 if no chunk is large enough. */
 static uint32_t set_find(const struct weir_placement *p, const struct chunk_set *set,
                          uint64_t want) {
     const struct chunk *chunk = p->all.chunk;
@@ -241,7 +228,7 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     p->mask = rule->granularity - 1;
     p->shift = (unsigned)__builtin_ctzll(rule->granularity);
     p->waste = (rule->split_waste - 1) / rule->granularity + 1;
-    p->own_first = rule->own_first;
+    p->prefer_tagged = rule->prefer_tagged;
     p->index = rule->index;
     p->ended.observed = UINT64_MAX;
     if (!table_make(&p->all, &p->host, FIRST_RECORDS)) {
@@ -265,100 +252,95 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the struct with the free chunks of a stream, and creates it if necessary.  Returns NULL if there is no host
- * memory. */
-static struct weir_placement_own *own_make(struct weir_placement *p,
-                                           struct weir_placement_stream *s) {
-    struct weir_placement_own *own = s->own[p->index];
+/* Returns the struct with the stream's free chunks, a new one if necessary.  Returns NULL without host memory. */
+static struct weir_placement_owner *owner_make(struct weir_placement *p,
+                                               struct weir_placement_stream *s) {
+    struct weir_placement_owner *owner = s->owner[p->index];
 
-    if (own != NULL)
-        return own;
+    if (owner != NULL)
+        return owner;
     if (s->is_fallback)
-        own = &p->fallback;
+        owner = &p->fallback;
     else if (s == p->only)
-        own = &p->first;
+        owner = &p->first;
     else
-        own = weir__hostmem_resize(&p->host, NULL, 0, sizeof *own);
-    if (own == NULL)
+        owner = weir__hostmem_resize(&p->host, NULL, 0, sizeof *owner);
+    if (owner == NULL)
         return NULL;
-    memset(own, 0, sizeof *own);
-    own->stream = s;
-    s->own[p->index] = own;
+    memset(owner, 0, sizeof *owner);
+    owner->stream = s;
+    s->owner[p->index] = owner;
     p->owners++;
-    return own;
+    return owner;
 }
 
-/* Frees the struct with the free chunks of a stream, after the last of these chunks was removed. */
-static void own_drop(struct weir_placement *p, struct weir_placement_stream *s) {
-    struct weir_placement_own *own = s->own[p->index];
+static void owner_drop(struct weir_placement *p, struct weir_placement_stream *s) {
+    struct weir_placement_owner *owner = s->owner[p->index];
 
-    if (own != &p->fallback && own != &p->first)
-        weir__hostmem_resize(&p->host, own, sizeof *own, 0);
-    s->own[p->index] = NULL;
+    if (owner != &p->fallback && owner != &p->first)
+        weir__hostmem_resize(&p->host, owner, sizeof *owner, 0);
+    s->owner[p->index] = NULL;
     p->owners--;
 }
 
-void weir__placement_forget(struct weir_placement *p, struct weir_placement_stream *s) {
-    if (s->own[p->index] != NULL)
-        own_drop(p, s);
+void weir__placement_remove_stream(struct weir_placement *p, struct weir_placement_stream *s) {
+    if (s->owner[p->index] != NULL)
+        owner_drop(p, s);
     if (p->only == s)
         p->only = &p->ended;
 }
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a free chunk into its stream's list, sorted by sequence number.  Usually the chunk comes last.  Only a part
- * of a chunk that was cut can have an earlier place. */
-static void list_insert(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
-    uint32_t older = own->newest;
+/* Inserts a tagged chunk into its stream's list, sorted by sequence.  Usually it is the last.  Only a part of a chunk
+ * that was cut can have an earlier place. */
+static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
+    uint32_t older = owner->newest;
     uint32_t newer = 0;
 
     while (older != 0 && p->all.tag[older].sequence > p->all.tag[id].sequence) {
         newer = older;
         older = p->all.tag[older].older;
     }
-    p->all.tag[id].own = own;
+    p->all.tag[id].owner = owner;
     p->all.tag[id].older = older;
     p->all.tag[id].newer = newer;
-    *(older != 0 ? &p->all.tag[older].newer : &own->oldest) = id;
-    *(newer != 0 ? &p->all.tag[newer].older : &own->newest) = id;
+    *(older != 0 ? &p->all.tag[older].newer : &owner->oldest) = id;
+    *(newer != 0 ? &p->all.tag[newer].older : &owner->newest) = id;
 }
 
-static void list_remove(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
+static void list_remove(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
 
-    *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = t->newer;
-    *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = t->older;
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &owner->oldest) = t->newer;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = t->older;
 }
 
-/* Replaces the free chunk `old` by the chunk `id` in the list of the stream. */
-static void list_replace(struct weir_placement *p, struct weir_placement_own *own, uint32_t old,
+/* Replaces the chunk `old` in its stream's list by `id`, which is a part of it and so has the same sequence. */
+static void list_replace(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t old,
                          uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
 
-    /* Both chunks have equal sequence numbers, so the new chunk has the same place in the list. */
     *t = p->all.tag[old];
-    *(t->older != 0 ? &p->all.tag[t->older].newer : &own->oldest) = id;
-    *(t->newer != 0 ? &p->all.tag[t->newer].older : &own->newest) = id;
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &owner->oldest) = id;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = id;
 }
 
 /* ---- free chunks ---- */
 
-/* Returns the struct that has the free chunk `id`: the chunks of one stream, or the chunks that all streams may use.
- * */
-static struct weir_placement_own *chunk_owner(struct weir_placement *p, uint32_t id) {
-    return p->all.kind[id] == TAGGED ? p->all.tag[id].own : &p->clean;
+static struct weir_placement_owner *chunk_owner(struct weir_placement *p, uint32_t id) {
+    return p->all.kind[id] == TAGGED ? p->all.tag[id].owner : &p->clean;
 }
 
-/* Removes a free chunk from its set and from its stream's list, before the chunk changes. */
-static void free_chunk_remove(struct weir_placement *p, struct weir_placement_own *own,
+/* Removes a free chunk from its set and its stream's list, before the chunk changes. */
+static void free_chunk_remove(struct weir_placement *p, struct weir_placement_owner *owner,
                               uint32_t id) {
-    set_erase(p, &own->set, id);
-    if (own != &p->clean)
-        list_remove(p, own, id);
+    set_erase(p, &owner->set, id);
+    if (owner != &p->clean)
+        list_remove(p, owner, id);
 }
 
-/* Joins the adjacent chunks `left` and `right`.  The joined chunk gets the later of both sequence numbers. */
+/* Joins adjacent chunks, which must be in no set.  The joined chunk gets the later sequence. */
 static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
     struct chunk *l = &p->all.chunk[left];
     struct chunk *r = &p->all.chunk[right];
@@ -371,29 +353,29 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     record_remove(&p->all, right);
 }
 
-/* Makes the chunk `id` a free chunk of `own`, which has the free chunks of a stream or of all streams, and coalesces
- * it with adjacent chunks.  The chunk must be in no set, and the caller has set its sequence number. */
-static void free_chunk_add(struct weir_placement *p, struct weir_placement_own *own, uint32_t id) {
+/* Makes the chunk `id`, which must be in no set, a free chunk of `owner`, and coalesces it.  Its sequence is set. */
+static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
+                           uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
 
-    if (chunk_joins(p, next, id, own)) {
-        free_chunk_remove(p, own, next);
+    if (chunk_joins(p, next, id, owner)) {
+        free_chunk_remove(p, owner, next);
         chunk_join(p, id, next);
     }
-    if (chunk_joins(p, prev, id, own)) {
-        free_chunk_remove(p, own, prev);
+    if (chunk_joins(p, prev, id, owner)) {
+        free_chunk_remove(p, owner, prev);
         chunk_join(p, prev, id);
         id = prev;
     }
-    set_insert(p, &own->set, id);
-    p->all.kind[id] = own == &p->clean ? CLEAN : TAGGED;
-    if (own != &p->clean)
-        list_insert(p, own, id);
+    set_insert(p, &owner->set, id);
+    p->all.kind[id] = owner == &p->clean ? CLEAN : TAGGED;
+    if (owner != &p->clean)
+        list_insert(p, owner, id);
 }
 
-/* Cuts the chunk `id` at `address`.  The chunk must be in no set.  The second part gets the kind `kind` and a new
- * record, for which the table must have room.  Returns the new record. */
+/* Cuts the chunk `id`, which must be in no set, at `address`.  Returns the record of the second part, which gets the
+ * kind `kind`.  The table must have room for this record. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -408,28 +390,26 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     return rest;
 }
 
-/* Removes the part of the free chunk `id` that lies in [first, end) from its set.  The rest of the chunk stays free.
- * Returns the record of the removed part. */
+/* Removes the part of the free chunk `id` in [first, end) from its set, and returns the record of this part. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct chunk *c = &p->all.chunk[id];
-    struct weir_placement_own *own = chunk_owner(p, id);
+    struct weir_placement_owner *owner = chunk_owner(p, id);
 
-    free_chunk_remove(p, own, id);
+    free_chunk_remove(p, owner, id);
     p->all.kind[id] = LIVE;
     if (c->address + c->size > end)
-        free_chunk_add(p, own, chunk_cut(p, id, end, LIVE));
+        free_chunk_add(p, owner, chunk_cut(p, id, end, LIVE));
     if (c->address < first) {
         uint32_t rest = chunk_cut(p, id, first, LIVE);
 
-        free_chunk_add(p, own, id);
+        free_chunk_add(p, owner, id);
         id = rest;
     }
     return id;
 }
 
-/* Joins all of [first, end), in granules, into one chunk that is in no set.  The range must lie in adjacent free
- * chunks, and `id` is the first of them.  The rest of these chunks stays free for the streams that could use it.  The
- * table must have room for two more records.  Returns the record of the joined chunk. */
+/* Joins [first, end), in adjacent free chunks of which `id` is the first, into one chunk that is in no set, and
+ * returns its record.  The table must have room for two records, since the rest of these chunks stays free. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -439,15 +419,14 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Replaces the old record numbers in regions, chunks and lists by new ones after the table has grown, and builds all
- * sets again.  The old records in `old` have the new numbers. */
-static void records_follow(struct weir_placement *p, const struct chunk_table *old) {
+/* Replaces old record numbers by new ones, which the old records have in `address`, and builds all sets again. */
+static void renumber_records(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++)
         p->region[i].border = MOVED(p->region[i].border);
     for (uint32_t id = 1; id < p->all.buckets * 8; id++) {
         struct chunk *c = &p->all.chunk[id];
-        struct weir_placement_own *own = chunk_owner(p, id);
+        struct weir_placement_owner *owner = chunk_owner(p, id);
 
         if (p->all.kind[id] == UNUSED)
             continue;
@@ -456,11 +435,11 @@ static void records_follow(struct weir_placement *p, const struct chunk_table *o
         if (p->all.kind[id] == TAGGED) {
             p->all.tag[id].older = MOVED(p->all.tag[id].older);
             p->all.tag[id].newer = MOVED(p->all.tag[id].newer);
-            own->oldest = p->all.tag[id].older == 0 ? id : own->oldest;
-            own->newest = p->all.tag[id].newer == 0 ? id : own->newest;
+            owner->oldest = p->all.tag[id].older == 0 ? id : owner->oldest;
+            owner->newest = p->all.tag[id].newer == 0 ? id : owner->newest;
         }
         if (p->all.kind[id] == TAGGED || p->all.kind[id] == CLEAN)
-            own->set.first[chunk_class(c->size)] = 0;
+            owner->set.first[chunk_class(c->size)] = 0;
     }
     for (uint32_t id = 1; id < p->all.buckets * 8; id++)
         if (p->all.kind[id] == TAGGED || p->all.kind[id] == CLEAN)
@@ -468,8 +447,7 @@ static void records_follow(struct weir_placement *p, const struct chunk_table *o
 #undef MOVED
 }
 
-/* Moves all records to a larger hash table with room for `room` more records.  Every record gets another number.
- * Returns 1 on success, 0 if there is no host memory. */
+/* Moves all records to a table with room for `room` more; their numbers change.  Returns 0 without host memory. */
 static int table_grow(struct weir_placement *p, size_t room) {
     struct chunk_table old = p->all;
 
@@ -488,17 +466,17 @@ static int table_grow(struct weir_placement *p, size_t room) {
         p->all.tag[id] = old.tag[i];
         old.chunk[i].address = id;
     }
-    records_follow(p, &old);
+    renumber_records(p, &old);
     weir__hostmem_resize(&p->host, old.memory, old.bytes, 0);
     return 1;
 }
 
-/* Makes room in the hash table for `room` more records.  Returns 1 on success, 0 if there is no host memory. */
+/* Returns 1 on success, 0 if there is no host memory. */
 static int records_reserve(struct weir_placement *p, size_t room) {
     return p->all.room >= room || table_grow(p, room);
 }
 
-void weir__placement_stock(struct weir_placement *p, size_t chunks) {
+void weir__placement_reserve_records(struct weir_placement *p, size_t chunks) {
     size_t used = chunk_limit(p->all.buckets) - p->all.room;
 
     if (chunks > used && !records_reserve(p, chunks - used))
@@ -523,8 +501,7 @@ static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     return first;
 }
 
-/* Sorts a linked list of chunks by sequence number (merge sort).  `id` is the first chunk, and the links are the
- * fields `newer`.  Returns the first chunk of the sorted list. */
+/* Sorts a list of chunks, linked by `newer`, by sequence (merge sort).  Returns the first chunk. */
 static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     uint32_t run[32] = {0}; /* run[i] is 0 or a sorted list of 2^i chunks */
     uint32_t all = 0;
@@ -546,11 +523,10 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the chunks that the first stream has freed, and whose frees have not completed, from the set of chunks that
- * all streams may use.  Returns them as a list, linked by `newer`.  All other free chunks get sequence 0.  A chunk
- * that crosses `used` is cut there, since no block lies above `used`.  Free memory above `used` can have a sequence
- * number only because it has coalesced with a freed block that was later allocated again. */
-static uint32_t chain_first(struct weir_placement *p) {
+/* Removes the chunks that the first stream has freed, and whose frees have not completed, from the chunks that are
+ * free for all streams.  Returns them as a list, linked by `newer`; all other free chunks get sequence 0.  A chunk is
+ * cut at `used`, since memory above it has a sequence only because it once coalesced with a freed block. */
+static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
     for (size_t i = 0; i < p->regions; i++) {
@@ -576,28 +552,26 @@ static uint32_t chain_first(struct weir_placement *p) {
     return chain;
 }
 
-/* Separates the first stream's free chunks from the chunks that all streams may use, when a second stream appears.
- * Takes linear time, once in the life of a placement. */
+/* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once for each placement. */
 static void second_stream(struct weir_placement *p) {
-    struct weir_placement_own *own;
+    struct weir_placement_owner *owner;
     uint32_t chain, id;
 
     p->several = 1;
     if (p->only == NULL)
         return;
-    chain = list_sort(p, chain_first(p));
-    /* While p->only is set, the first stream's struct needs no host memory. */
-    own = own_make(p, p->only);
+    chain = list_sort(p, unlink_first_stream(p));
+    /* needs no host memory while p->only is set */
+    owner = owner_make(p, p->only);
     p->only = NULL;
     while ((id = chain) != 0) {
         chain = p->all.tag[id].newer;
-        free_chunk_add(p, own, id);
+        free_chunk_add(p, owner, id);
     }
 }
 
-/* Records which stream allocates or frees, while only one stream has used the placement.  `s` is NULL if the stream is
- * unknown. */
-static void stream_seen(struct weir_placement *p, struct weir_placement_stream *s) {
+/* Records which stream calls, while only one stream has used the placement.  `s` is NULL if the stream is unknown. */
+static void update_only_stream(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
     if (s != NULL && s == p->only)
@@ -608,33 +582,33 @@ static void stream_seen(struct weir_placement *p, struct weir_placement_stream *
         second_stream(p);
 }
 
-void weir__placement_part(struct weir_placement *p, struct weir_placement_stream *s,
-                          uint64_t sequence) {
-    if (p->several && s->own[p->index] != NULL)
-        s->own[p->index]->parted = sequence;
+void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
+                                     uint64_t sequence) {
+    if (p->several && s->owner[p->index] != NULL)
+        s->owner[p->index]->merge_floor = sequence;
 }
 
 /* ---- observed frees ---- */
 
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s) {
-    struct weir_placement_own *own = s->own[p->index];
+    struct weir_placement_owner *owner = s->owner[p->index];
 
-    if (own == NULL)
+    if (owner == NULL)
         return;
-    while (own->oldest != 0 && p->all.tag[own->oldest].sequence <= s->observed) {
-        uint32_t id = own->oldest;
+    while (owner->oldest != 0 && p->all.tag[owner->oldest].sequence <= s->observed) {
+        uint32_t id = owner->oldest;
 
-        free_chunk_remove(p, own, id);
+        free_chunk_remove(p, owner, id);
         p->all.tag[id].sequence = 0;
         free_chunk_add(p, &p->clean, id);
     }
-    if (own->oldest == 0 && p->owners > KEPT_OWNERS)
-        own_drop(p, s);
+    if (owner->oldest == 0 && p->owners > KEPT_OWNERS)
+        owner_drop(p, s);
 }
 
 /* ---- regions ---- */
 
-/* Returns the index of the first region that ends above `address` (in granules), or p->regions if there is none. */
+/* Returns the index of the first region that ends above `address` (in granules), or p->regions. */
 static size_t region_position(const struct weir_placement *p, uint64_t address) {
     size_t first = p->regions, at;
 
@@ -642,8 +616,7 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return first;
 }
 
-/* Raises the highest used address of a region, after a block or new memory was placed up to `end`.  A block also
- * raises the field `used`. */
+/* Raises the highest used address of a region after a block or new memory was placed up to `end`. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
     struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
@@ -655,7 +628,7 @@ static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
         r->used = end;
 }
 
-/* Makes room in the array of regions for one more.  Returns 1 on success, 0 if there is no host memory. */
+/* Makes room for one more region.  Returns 1 on success, 0 if there is no host memory. */
 static int region_reserve(struct weir_placement *p) {
     size_t want = 2 * p->region_length + 1;
     struct weir_placement_region *more;
@@ -703,24 +676,23 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, which must be in no set, on the stream `s` with this sequence number.  If `sequence` is 0, all
- * streams may use the chunk.  Returns 1 on success.  If there is no host memory, changes nothing and returns 0. */
+/* Frees the chunk `id`, which must be in no set, on the stream `s`, or for all streams if `sequence` is 0.  Returns 1
+ * on success.  Returns 0 and changes nothing if there is no host memory. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
-    struct weir_placement_own *own = &p->clean;
+    struct weir_placement_owner *owner = &p->clean;
 
     if (!p->several)
-        stream_seen(p, s);
+        update_only_stream(p, s);
     if (sequence != 0 && p->several)
-        own = own_make(p, s);
-    if (own == NULL)
+        owner = owner_make(p, s);
+    if (owner == NULL)
         return 0;
     p->all.tag[id].sequence = sequence;
-    free_chunk_add(p, own, id);
+    free_chunk_add(p, owner, id);
     return 1;
 }
 
-/* Removes the region with this index from the placement.  All of the region must be free. */
 static void region_unlink(struct weir_placement *p, size_t position) {
     struct weir_placement_region *r = &p->region[position];
 
@@ -736,20 +708,19 @@ static void region_unlink(struct weir_placement *p, size_t position) {
     memmove(r, r + 1, (p->regions - position) * sizeof *r);
 }
 
-/* Returns the stream for whose free other streams must wait before they use the free chunk `id`.  Returns NULL if all
- * streams may use the chunk now. */
+/* Returns the stream for whose free other streams must wait before they use the free chunk `id`, or NULL. */
 static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
     uint64_t sequence = p->all.tag[id].sequence;
 
     if (p->all.kind[id] == TAGGED)
-        return p->all.tag[id].own->stream;
+        return p->all.tag[id].owner->stream;
     return sequence == 0 || sequence <= p->only->observed ? NULL : p->only;
 }
 
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream) {
     size_t position = region_position(p, base >> p->shift);
     const struct weir_placement_region *r;
-    int serves = 1;
+    int usable = 1;
 
     if (position == p->regions)
         return WEIR_PLACEMENT_FOREIGN;
@@ -763,9 +734,9 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (waits_for(p, id) != NULL)
-            serves &= stream != 0 && waits_for(p, id)->id == stream;
+            usable &= stream != 0 && waits_for(p, id)->id == stream;
     }
-    return serves ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_FREE;
+    return usable ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_FREE;
 }
 
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
@@ -791,8 +762,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 
 /* ---- unmapped ranges ---- */
 
-/* Turns the chunk `id`, which must be in no set, into an unmapped range, and joins it with adjacent unmapped ranges.
- * */
+/* Turns the chunk `id`, which must be in no set, into an unmapped range, and joins it with adjacent ones. */
 static void chunk_unmap(struct weir_placement *p, uint32_t id) {
     struct chunk *c = &p->all.chunk[id];
 
@@ -817,8 +787,7 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
     return status;
 }
 
-/* Returns the chunk of this kind that starts at `within`.  Returns 0 if there is none, or if [address, address +
- * bytes) does not lie inside the chunk. */
+/* Returns the chunk of this kind that starts at `within`, or 0 if [address, address + bytes) does not lie inside it. */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                              uint64_t address, size_t bytes) {
     uint64_t before = (address - within) >> p->shift;
@@ -897,15 +866,14 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- placing blocks ---- */
 
-/* Prepares to place a block: makes room in the table for one more record, and sets *want to the number of granules for
- * `bytes` bytes.  Returns OK, NO_FIT, INVALID or NO_MEMORY. */
-static int take_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
-                      uint64_t *want) {
+/* Makes room for one more record, and sets *want to the granules for `bytes`.  Returns OK or an error. */
+static int alloc_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
+                       uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
         return WEIR_PLACEMENT_INVALID;
     *want = (bytes + p->mask) >> p->shift;
     if (!p->several)
-        stream_seen(p, s);
+        update_only_stream(p, s);
     if (p->all.room <= p->regions && !table_grow(p, p->regions + 1))
         return WEIR_PLACEMENT_NO_MEMORY;
     return *want >> SIZE_BITS == 0 ? WEIR_PLACEMENT_OK : WEIR_PLACEMENT_NO_FIT;
@@ -920,7 +888,7 @@ static void block_describe(const struct weir_placement *p, uint32_t id,
     out->size = c->size << p->shift;
 }
 
-/* Makes the chunk `id`, which must be in no set, a live block of `bytes` bytes.  Describes the block in *out. */
+/* Makes the chunk `id`, which must be in no set, a live block, and describes it in *out. */
 static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
                         struct weir_placement_block *out) {
     struct chunk *c = &p->all.chunk[id];
@@ -931,13 +899,12 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit for `want` granules among the chunks that all streams may use and the chunks of `own`, the
- * requesting stream's.  `own` may be NULL.  Returns 0 if no chunk fits. */
-static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_own *own,
+/* Returns the best fit among the chunks of `owner`, which may be NULL, and those free for all streams, or 0. */
+static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_owner *owner,
                          uint64_t want) {
-    uint32_t first = own == NULL ? 0 : set_find(p, &own->set, want), clean;
+    uint32_t first = owner == NULL ? 0 : set_find(p, &owner->set, want), clean;
 
-    if (first != 0 && p->own_first)
+    if (first != 0 && p->prefer_tagged)
         return first;
     clean = set_find(p, &p->clean.set, want);
     if (first == 0 || clean == 0)
@@ -945,52 +912,50 @@ static uint32_t best_for(const struct weir_placement *p, const struct weir_place
     return chunk_is_before(&p->all.chunk[first], &p->all.chunk[clean]) ? first : clean;
 }
 
-int weir__placement_take(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
-                         struct weir_placement_block *out) {
-    struct weir_placement_own *own;
+int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
+                          struct weir_placement_block *out) {
+    struct weir_placement_owner *owner;
     const struct chunk *c;
     uint64_t want;
     uint32_t id, rest;
     unsigned next;
-    int result = take_begin(p, bytes, s, &want);
+    int result = alloc_begin(p, bytes, s, &want);
 
     if (result != WEIR_PLACEMENT_OK)
         return result;
-    id = best_for(p, p->several && s->id != 0 ? s->own[p->index] : NULL, want);
+    id = best_for(p, p->several && s->id != 0 ? s->owner[p->index] : NULL, want);
     if (id == 0)
         return WEIR_PLACEMENT_NO_FIT;
-    own = chunk_owner(p, id);
+    owner = chunk_owner(p, id);
     c = &p->all.chunk[id];
     next = p->all.kind[c->next];
-    set_erase(p, &own->set, id);
+    set_erase(p, &owner->set, id);
     if (c->size - want >= want || c->size - want >= p->waste) {
         rest = chunk_cut(p, id, c->address + want, p->all.kind[id]);
-        set_insert(p, &own->set, rest);
-        if (own != &p->clean)
-            list_replace(p, own, id, rest);
-    } else if (own != &p->clean) {
-        list_remove(p, own, id);
+        set_insert(p, &owner->set, rest);
+        if (owner != &p->clean)
+            list_replace(p, owner, id, rest);
+    } else if (owner != &p->clean) {
+        list_remove(p, owner, id);
     }
     block_begin(p, id, bytes, out);
-    /* Only a block at the end of a region, or before an unmapped range, can raise the region's highest used address.
-     * All other free chunks lie below memory that was used before. */
+    /* Only a block at the end of a region, or before an unmapped range, can raise the highest used address. */
     if (next == BORDER || next == UNMAPPED)
         mark_end(p, (out->address + out->size) >> p->shift, 1);
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes [first, end), in granules, a live block of `bytes` bytes.  The range must lie in adjacent free chunks, and
- * `id` is the first of them. */
-static void take_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
-                     size_t bytes, struct weir_placement_block *out) {
+/* Makes [first, end), in adjacent free chunks of which `id` is the first, a live block. */
+static void alloc_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
+                      size_t bytes, struct weir_placement_block *out) {
     block_begin(p, claim_run(p, id, first, end), bytes, out);
     mark_end(p, end, 1);
 }
 
-int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
-                            struct weir_placement_stream *s, struct weir_placement_block *out) {
+int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
+                             struct weir_placement_stream *s, struct weir_placement_block *out) {
     uint64_t first = address >> p->shift, want;
-    int result = take_begin(p, bytes, s, &want);
+    int result = alloc_begin(p, bytes, s, &want);
     uint32_t id;
 
     if (result != WEIR_PLACEMENT_OK)
@@ -998,7 +963,7 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
     id = chunk_around(p, address, CLEAN, address, bytes);
     if (id == 0 || waits_for(p, id) != NULL)
         return WEIR_PLACEMENT_NO_FIT;
-    take_run(p, id, first, first + want, bytes, out);
+    alloc_run(p, id, first, first + want, bytes, out);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -1007,26 +972,26 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
 /* A run of adjacent free chunks. */
 struct run {
     uint32_t first;
-    uint64_t size; /* the size of the run, in granules */
+    uint64_t size; /* in granules */
 };
 
-/* Returns 1 if the free chunk `id` is free only for a stream other than `s`, else 0. */
-static int is_others(const struct weir_placement *p, uint32_t id,
-                     const struct weir_placement_stream *s) {
-    return p->all.kind[id] == TAGGED && (p->all.tag[id].own->stream != s || s->id == 0);
+/* Returns 1 if the chunk `id` is free only for a stream other than `s`, else 0. */
+static int is_freed_elsewhere(const struct weir_placement *p, uint32_t id,
+                              const struct weir_placement_stream *s) {
+    return p->all.kind[id] == TAGGED && (p->all.tag[id].owner->stream != s || s->id == 0);
 }
 
-/* Returns 1 if the stream may use the chunk `id` at once, or after it waits for another stream; else 0. */
-static int may_have(const struct weir_placement *p, uint32_t id,
-                    const struct weir_placement_stream *s,
-                    const struct weir_placement_waits *waits) {
-    if (is_others(p, id, s))
-        return waits->may(waits->context, p->all.tag[id].own->stream->id, p->all.tag[id].sequence);
+/* Returns 1 if the stream may use the chunk `id` at once, or after a wait for another stream; else 0. */
+static int may_use_chunk(const struct weir_placement *p, uint32_t id,
+                         const struct weir_placement_stream *s,
+                         const struct weir_placement_waits *waits) {
+    if (is_freed_elsewhere(p, id, s))
+        return waits->may(waits->context, p->all.tag[id].owner->stream->id,
+                          p->all.tag[id].sequence);
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
-/* Finds the smallest run of adjacent free chunks in a region that has at least `want` granules.  Writes this run to
- * *best if it is smaller than *best. */
+/* Replaces *best by the smallest run in a region that has at least `want` granules, if it is smaller. */
 static void run_search(const struct weir_placement *p, const struct weir_placement_region *r,
                        uint64_t want, const struct weir_placement_stream *s,
                        const struct weir_placement_waits *waits, struct run *best) {
@@ -1034,7 +999,7 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     struct run now = {0};
 
     for (uint32_t id = chunk[r->border].next; id != r->border; id = chunk[id].next) {
-        if (!may_have(p, id, s, waits)) {
+        if (!may_use_chunk(p, id, s, waits)) {
             now = (struct run){0};
             continue;
         }
@@ -1050,25 +1015,24 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     }
 }
 
-/* Makes the stream wait for the frees of other streams in the first `want` granules of a run.  `id` is the first chunk
- * of the run.  Returns 1 on success, else 0. */
+/* Makes the stream wait for other streams' frees in the first `want` granules of the run that starts with `id`. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
     for (uint64_t got = 0; got < want; got += p->all.chunk[id].size, id = p->all.chunk[id].next)
-        if (is_others(p, id, s) &&
-            !waits->wait(waits->context, p->all.tag[id].own->stream->id, p->all.tag[id].sequence))
+        if (is_freed_elsewhere(p, id, s) &&
+            !waits->wait(waits->context, p->all.tag[id].owner->stream->id, p->all.tag[id].sequence))
             return 0;
     return 1;
 }
 
-int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
-                                struct weir_placement_stream *s,
-                                const struct weir_placement_waits *waits,
-                                struct weir_placement_block *out) {
+int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
+                               struct weir_placement_stream *s,
+                               const struct weir_placement_waits *waits,
+                               struct weir_placement_block *out) {
     struct run best = {0};
     uint64_t want, first;
-    int result = take_begin(p, bytes, s, &want);
+    int result = alloc_begin(p, bytes, s, &want);
 
     if (result != WEIR_PLACEMENT_OK)
         return result;
@@ -1079,14 +1043,14 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes,
     if (best.first == 0 || !run_wait(p, best.first, want, s, waits))
         return WEIR_PLACEMENT_NO_FIT;
     first = p->all.chunk[best.first].address;
-    take_run(p, best.first, first, first + want, bytes, out);
+    alloc_run(p, best.first, first, first + want, bytes, out);
     return WEIR_PLACEMENT_OK;
 }
 
 /* ---- freeing blocks ---- */
 
-/* Returns why no live block starts at `address`: FOREIGN, FREE or INTERIOR.  If the result is INTERIOR, writes the
- * live block around the address to *out, unless `out` is NULL. */
+/* Returns why no live block starts at `address`: FOREIGN, FREE, or INTERIOR with the block around the address in
+ * *out, unless NULL. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;
@@ -1107,7 +1071,7 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     return WEIR_PLACEMENT_INTERIOR;
 }
 
-int weir__placement_give(struct weir_placement *p, uint64_t address,
+int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out) {
     uint32_t id = chunk_find(p, address, LIVE);

@@ -155,7 +155,7 @@ static uint64_t growth_ns(const struct weir_reserve *v) {
 }
 
 size_t weir__goal_release_surplus(struct weir_reserve *v) {
-    struct weir_trim trim = {.mode = WEIR_TRIM_DONE, .cause = WEIR_EVENT_DECAY};
+    struct weir_trim trim = {.mode = WEIR_TRIM_COMPLETED, .cause = WEIR_EVENT_DECAY};
     weir_statistics figures = {.size = sizeof figures};
 
     v->engine->ops->figures(v->engine, &figures);
@@ -217,7 +217,7 @@ static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 int is_over, uint64_t pause) {
     struct weir_goal *g = &v->goal;
     uint64_t wanted = bytes_wanted(g), due = atomic_load(&g->pressure.due);
-    struct weir_trim trim = {.mode = WEIR_TRIM_DONE,
+    struct weir_trim trim = {.mode = WEIR_TRIM_COMPLETED,
                              .stream = r->stream,
                              .id = r->id,
                              .cause = wanted > 0 ? WEIR_EVENT_LOW_MEMORY : WEIR_EVENT_DECAY};

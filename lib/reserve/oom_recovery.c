@@ -273,8 +273,8 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
                     v->events.peers,
                     (struct weir_memory_request){most, .began_ns = first, .deadline_ns = until}, g);
             if (answers.freed > 0)
-                weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.freed,
-                                  weir__registry_now() - began, weir__engine_reserve(v->engine));
+                weir__engine_record(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.freed,
+                                    weir__registry_now() - began, weir__engine_reserve(v->engine));
             else if (answers.is_incomplete || ending > 0)
                 sleep_between_rounds(ENDING_PAUSE_NS);
             else
@@ -318,8 +318,8 @@ static void ask_processes(struct recovery *c) {
             NULL);
         now = weir__registry_now();
         if (answers.unavailable != UINT64_MAX && (answers.freed > 0 || !has_asked))
-            weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.freed, now - began,
-                              figures.reserved);
+            weir__engine_record(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.freed, now - began,
+                                figures.reserved);
         /* The ended process may have freed its memory since the last attempt, so weir retries. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.freed == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
@@ -343,9 +343,9 @@ static void ask_processes(struct recovery *c) {
 /* Calls the driver even though the device reports too little free memory, since the device may have more than it
  * reports.  Does nothing if the engine has already called the driver for this request. */
 static void insist(struct recovery *c) {
-    if (!c->r->foretold)
+    if (!c->r->is_predicted)
         return;
-    c->r->flags |= WEIR_REQUEST_INSISTS;
+    c->r->flags |= WEIR_REQUEST_FORCED;
     /* The first driver call for the request is no retry for the statistics. */
     c->status = weir__reserve_try(c->v, c->r);
 }
@@ -376,7 +376,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
                          .r = r,
                          .group = weir__group_of(v->device->driver, v->device->ordinal),
                          .deadline_ns = timeout_ms == UINT32_MAX ? 0 : timeout_ms * 1000000,
-                         .trim_waits = (v->engine->traits & WEIR_ENGINE_CUTS) != 0,
+                         .trim_waits = (v->engine->traits & WEIR_ENGINE_SUBALLOCATES) != 0,
                          .status = why};
 
     if (why == WEIR_E_LIMIT && weir__limit_refresh(v))

@@ -20,7 +20,7 @@ uint64_t weir__reserve_reclaimable(struct weir_reserve *v) {
 weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     weir_status status;
 
-    r->foretold = 0;
+    r->is_predicted = 0;
     status = v->engine->ops->alloc(v->engine, r);
     if (status < 0)
         r->result = weir__driver_result;
@@ -44,9 +44,9 @@ static weir_status serve_after_failure(struct weir_reserve *v, struct weir_reque
 /* Records a block that is a memory node of a graph, so that weir recognizes its free.  If there is no host memory, the
  * driver frees the block, since it owns the memory of graphs. */
 static weir_status record_node(struct weir_reserve *v, const struct weir_request *r) {
-    if (weir__graphs_note(&v->graphs, r->block))
+    if (weir__graphs_add(&v->graphs, r->block))
         return WEIR_OK;
-    (void)weir__async_give(v->device, r->block, r->stream);
+    (void)weir__async_free_on(v->device, r->block, r->stream);
     return weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 

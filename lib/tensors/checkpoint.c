@@ -152,9 +152,9 @@ static int place_saved_block(struct weir_placement *p, struct weir_placement_str
     uint64_t at = block->request.address;
 
     return (at == from ||
-            weir__placement_take_at(p, from, at - from, stream, &place) == WEIR_PLACEMENT_OK) &&
-           weir__placement_take_at(p, at, block->chunk, stream, &place) == WEIR_PLACEMENT_OK &&
-           (at == from || weir__placement_give(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
+            weir__placement_alloc_at(p, from, at - from, stream, &place) == WEIR_PLACEMENT_OK) &&
+           weir__placement_alloc_at(p, at, block->chunk, stream, &place) == WEIR_PLACEMENT_OK &&
+           (at == from || weir__placement_free(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
 /* Creates new records for all parts of the pool, in which only the saved blocks are live.  Any stream may use the

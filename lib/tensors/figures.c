@@ -299,7 +299,7 @@ static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
 
 /* Lists the contiguous pieces of the allocator's reserved memory in *out.  Returns the number of pieces. */
 static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
-    size_t count = weir__engine_list_all(t->allocator->reserve.engine, WEIR_VISIT_WHOLES, out);
+    size_t count = weir__engine_list_all(t->allocator->reserve.engine, WEIR_VISIT_UNITS, out);
     struct weir_extent *pieces = *out;
     size_t kept = 0;
 

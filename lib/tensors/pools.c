@@ -81,7 +81,7 @@ struct weir_tensor_segment weir__part_run(const weir_tensors *t,
 struct weir_placement *weir__part_placement(const weir_tensors *t, int part) {
     struct weir_placement_rule rule = {.granularity = WEIR_TENSORS_UNIT,
                                        .split_waste = WEIR_TENSORS_UNIT,
-                                       .own_first = 1,
+                                       .prefer_tagged = 1,
                                        .index = (unsigned)part};
     struct weir_placement *p;
 
@@ -255,8 +255,8 @@ void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part) {
     if (!p)
         return;
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next)
-        weir__placement_forget(p, &user->placed);
-    weir__placement_forget(p, &pool->unknown_streams);
+        weir__placement_remove_stream(p, &user->placed);
+    weir__placement_remove_stream(p, &pool->unknown_streams);
     weir__placement_destroy(p);
 }
 
@@ -642,7 +642,7 @@ static int allocate_whole(struct weir_tensor_part *part, size_t bytes,
             weir__placement_find(part->placement, s->base, &other) == WEIR_PLACEMENT_FREE)
             best = s;
     }
-    return best ? weir__placement_take(part->placement, best->bytes, &user->placed, place)
+    return best ? weir__placement_alloc(part->placement, best->bytes, &user->placed, place)
                 : WEIR_PLACEMENT_NO_FIT;
 }
 
@@ -659,10 +659,10 @@ static int allocate_from_part(const struct weir_tensor_pool *pool, struct weir_t
 
     if (pool->is_whole)
         return allocate_whole(part, bytes, user, place);
-    found = weir__placement_take(part->placement, bytes, &user->placed, place);
+    found = weir__placement_alloc(part->placement, bytes, &user->placed, place);
     /* No chunk is large enough.  Join chunks that this stream freed with adjacent chunks that all streams may use. */
     return found == WEIR_PLACEMENT_NO_FIT
-               ? weir__placement_take_behind(part->placement, bytes, &user->placed, &none, place)
+               ? weir__placement_alloc_wait(part->placement, bytes, &user->placed, &none, place)
                : found;
 }
 
@@ -767,7 +767,7 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
             continue;
         }
         for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
-            weir__placement_forget(pool->part[i].placement, &user->placed);
+            weir__placement_remove_stream(pool->part[i].placement, &user->placed);
         *link = user->next;
         free(user);
     }
@@ -781,12 +781,12 @@ static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_
 
     t->sequence++;
     if (reuser &&
-        weir__placement_give(p, address, &reuser->placed, t->sequence, NULL) == WEIR_PLACEMENT_OK)
+        weir__placement_free(p, address, &reuser->placed, t->sequence, NULL) == WEIR_PLACEMENT_OK)
         return;
     if (reuser && may_free_in_capture(pool, reuser))
         pool->last_capture_free = t->sequence;
     pool->has_unordered_frees = 1;
-    (void)weir__placement_give(p, address, &pool->unknown_streams, t->sequence, NULL);
+    (void)weir__placement_free(p, address, &pool->unknown_streams, t->sequence, NULL);
 }
 
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,

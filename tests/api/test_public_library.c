@@ -16,7 +16,7 @@ CASE("shared", 4, NULL, NULL);
 TEST(internal_names_stay_inside) {
     ck_assert_msg(dlsym(RTLD_DEFAULT, "weir_alloc") != NULL, "not linked to the shared library");
     ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "weir__driver_open"));
-    ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "weir__placement_take"));
+    ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "weir__placement_alloc"));
 }
 
 TEST(the_version_is_the_packages) {

@@ -33,8 +33,8 @@ TEST(more_streams_than_are_told_apart) {
     struct weir_survey survey = {0};
 
     for (uint64_t stream = 1; stream <= WEIR_SURVEY_STREAMS + 4; stream++) {
-        weir__engine_pends(&survey, stream, stream);
-        weir__engine_pends(&survey, 1, 100);
+        weir__survey_add_pending(&survey, stream, stream);
+        weir__survey_add_pending(&survey, 1, 100);
     }
     MUST_EQ(survey.streams, WEIR_SURVEY_STREAMS);
     MUST_EQ(survey.pending, 20 * 100 + 20 * 21 / 2);
@@ -50,15 +50,15 @@ static void expect_logged_words(const char *words) {
 }
 
 TEST(events_are_logged) {
-    weir__engine_note(&engine, WEIR_EVENT_REQUEST, 0, MIB, 32 * MIB, 5, 64 * MIB);
+    weir__engine_record(&engine, WEIR_EVENT_REQUEST, 0, MIB, 32 * MIB, 5, 64 * MIB);
     expect_logged_words("reserved memory grew by 32MiB (request), now 64MiB, 5 ns");
-    weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, 64 * MIB, 7, 0);
+    weir__engine_record(&engine, WEIR_EVENT_TRIM, 1, 0, 64 * MIB, 7, 0);
     expect_logged_words("reserved memory fell by 64MiB (trim), now 0B, 7 ns");
-    weir__engine_note(&engine, WEIR_EVENT_RECLAIM, 0, MIB, 96 * MIB, 9, 0);
+    weir__engine_record(&engine, WEIR_EVENT_RECLAIM, 0, MIB, 96 * MIB, 9, 0);
     expect_logged_words("other processes released 96MiB, 9 ns");
     engine_options.log = WEIR_LOG_WARNING;
     device.log = WEIR_LOG_WARNING;
-    weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, MIB, 7, 0);
+    weir__engine_record(&engine, WEIR_EVENT_TRIM, 1, 0, MIB, 7, 0);
     (void)lines();
     ck_assert_str_eq(logged, "");
 }

@@ -723,7 +723,7 @@ static void give_slab(CUdeviceptr block, CUstream stream) {
 static void give_done_slab(CUdeviceptr block) {
     struct weir_freed freed = {.block = &block, .count = 1};
 
-    OK(a->reserve.engine->ops->give(a->reserve.engine, &freed, WEIR_ENGINE_OBSERVED));
+    OK(a->reserve.engine->ops->free_batch(a->reserve.engine, &freed, WEIR_ENGINE_OBSERVED));
 }
 
 /* Slabs of a stream lie together.  A slab that a busy stream has freed serves that stream alone, and so does the memory

@@ -95,7 +95,7 @@ CASE("alone", 120, start_order_device, end_order);
 TEST(one_stream_records_nothing) {
     free_often(A, a_id, MIB, 5000);
     MUST_EQ(records(), 0);
-    weir__order_dry(&order);
+    weir__order_count_lack(&order);
     free_often(A, a_id, MIB, 5000);
     MUST_EQ(records(), 0);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventQuery), 0);
@@ -114,7 +114,7 @@ TEST(a_young_stream_records_each_free) {
 
 static void take_often(size_t bytes, int times) {
     while (times-- > 0)
-        weir__order_taken(weir__order_stream(&order, a_id), bytes);
+        weir__order_allocated(weir__order_stream(&order, a_id), bytes);
 }
 
 /* A records one event when it holds as little memory as when it was asked for one, whatever happened before. */
@@ -122,8 +122,8 @@ TEST(a_burst_ends_with_one_event) {
     uint64_t before, sequence;
 
     settle();
-    order.worth = 2 * MIB;
-    weir__order_dry(&order);
+    order.least_event_bytes = 2 * MIB;
+    weir__order_count_lack(&order);
     take_often(20 * MIB, 1);
     free_in_order(A, a_id, MIB); /* it is asked */
     for (int burst = 0; burst < 3; burst++) {
@@ -144,8 +144,8 @@ TEST(a_burst_ends_with_one_event) {
 /* Frees of four times the bytes that are worth an event are recorded in the midst of a burst, which may end there. */
 TEST(much_has_an_event_anywhere) {
     settle();
-    order.worth = MIB;
-    weir__order_dry(&order);
+    order.least_event_bytes = MIB;
+    weir__order_count_lack(&order);
     take_often(20 * MIB, 1);
     free_in_order(A, a_id, MIB); /* it is asked */
     take_often(MIB, 20);
@@ -175,8 +175,8 @@ static uint64_t play_burst(int left) {
 /* Plays the first burst of a load whose streams run dry.  Returns the number of events recorded. */
 static uint64_t begin_bursts(void) {
     settle();
-    order.worth = MIB;
-    weir__order_dry(&order);
+    order.least_event_bytes = MIB;
+    weir__order_count_lack(&order);
     return play_burst(0);
 }
 
@@ -208,7 +208,7 @@ TEST(a_burst_that_ends_elsewhere_begins_again) {
 /* A free is recorded only if its bytes are worth an event.  Nearly as little memory as at the low counts as the low. */
 TEST(an_event_must_be_worth_it) {
     settle();
-    weir__order_dry(&order);
+    weir__order_count_lack(&order);
     free_in_order(A, a_id, MIB);
     uint64_t before = records();
     for (int i = 0; i < 100; i++) {
@@ -219,7 +219,7 @@ TEST(an_event_must_be_worth_it) {
     take_often(64 * KIB, 1);
     free_in_order(A, a_id, 64 * KIB);
     MUST_EQ(records() - before, 1);
-    order.worth = MIB;
+    order.least_event_bytes = MIB;
     take_often(MIB, 4);
     free_often(A, a_id, MIB, 2);
     MUST_EQ(records() - before, 1);
@@ -230,14 +230,14 @@ TEST(an_event_must_be_worth_it) {
 /* A stream that is asked records at once, and the memory that it holds then becomes its low. */
 TEST(who_is_asked_learns_a_new_low) {
     settle();
-    order.worth = 8 * MIB;
-    weir__order_dry(&order);
+    order.least_event_bytes = 8 * MIB;
+    weir__order_count_lack(&order);
     free_in_order(A, a_id, MIB);
     take_often(10 * MIB, 10);
     uint64_t before = records();
     free_in_order(A, a_id, 10 * MIB);
     MUST_EQ(records() - before, 0);
-    weir__order_dry(&order);
+    weir__order_count_lack(&order);
     weir__order_maintain(&order, stream_of(a_id), A);
     MUST_EQ(records() - before, 1);
     take_often(10 * MIB, 3);
@@ -256,7 +256,7 @@ TEST(settled_streams_record_on_demand) {
         free_in_order(A, a_id, MIB - 1);
     }
     MUST_EQ(records() - before, 0);
-    weir__order_dry(&order);
+    weir__order_count_lack(&order);
     MUST_EQ(records() - before, 0);
     weir__order_maintain(&order, stream_of(a_id), A);
     MUST_EQ(records() - before, 1);
@@ -277,7 +277,7 @@ TEST(a_settled_stream_records_its_share) {
 
     settle();
     for (int i = 0; i < 2; i++) {
-        order.worth = worth[i];
+        order.least_event_bytes = worth[i];
         take_often(MIB, 2 * share[i]);
         before = records();
         free_often(A, a_id, MIB, share[i] - 1);
@@ -305,7 +305,7 @@ TEST(silent_streams_share_what_they_keep) {
     for (int i = 0; i < 2 * SHARE * 16; i++)
         for (uint64_t id = 1000; id < 1000 + STREAMS; id++)
             free_in_order(A, id, 64 * KIB);
-    MUST_LE(STREAMS / 2, order.silent_streams);
+    MUST_LE(STREAMS / 2, order.streams_with_open);
     for (uint64_t id = 1000; id < 1000 + STREAMS; id++)
         open += stream_of(id)->open_bytes;
     MUST_LE(open, SHARE * MIB);
@@ -318,14 +318,14 @@ TEST(silent_streams_share_what_they_keep) {
     MUST_LE(open, 2 * SHARE * MIB);
     for (uint64_t id = 10000; id < 11000; id++) /* each costs host memory while it is silent */
         free_often(A, id, 64, 2 * YOUNG);
-    MUST_LE(order.silent_streams, 130);
+    MUST_LE(order.streams_with_open, 130);
 }
 
 /* A record that the driver refuses is repeated at a later call, even if only a request that ran dry makes it due. */
 TEST_EACH(2, a_refused_record_is_tried_again) {
     settle();
     weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
-    weir__order_dry(&order);
+    weir__order_count_lack(&order);
     uint64_t sequence = free_in_order(A, a_id, _i ? MIB : 0);
     struct weir_order_stream *s = stream_of(a_id);
     MUST_EQ(s->open, 1);
@@ -345,11 +345,11 @@ static void start_apart(void) {
     start_order_device();
     CU(driver->cuStreamCreate(&apart, CU_STREAM_NON_BLOCKING));
     apart_id = id_of(apart);
-    weir__order_several(&order);
+    weir__order_set_several(&order);
 }
 
 static uint64_t free_apart(void) {
-    weir__order_dry(&order);
+    weir__order_count_lack(&order);
     return free_in_order(apart, apart_id, MIB);
 }
 
@@ -362,7 +362,7 @@ TEST(an_idle_stream_needs_no_event) {
         MUST_EQ(told_id, apart_id);
         MUST_EQ(told_sequence, sequence);
         MUST(weir__order_is_observed(&order, apart_id, sequence));
-        MUST_EQ(order.silent_streams, 0);
+        MUST_EQ(order.streams_with_open, 0);
         MUST(!weir__order_is_due(&order, stream_of(apart_id)));
     }
     MUST_EQ(records(), 0);
@@ -375,7 +375,7 @@ TEST(an_idle_stream_needs_no_event) {
 TEST(an_idle_stream_that_told_has_told) {
     for (int i = 0; i < YOUNG; i++)
         (void)free_apart();
-    weir__order_dry(&order);
+    weir__order_count_lack(&order);
     uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
     for (int i = 0; i < 10; i++)
         (void)free_in_order(apart, apart_id, 0);
@@ -394,7 +394,7 @@ TEST(an_idle_stream_has_passed_its_events) {
     MUST_EQ(records(), 1);
     MUST_EQ(told_times, 1);
     MUST_EQ(told_sequence, sequence);
-    MUST_EQ(order.waiting_marks, 0);
+    MUST_EQ(order.pending_marks, 0);
 }
 
 /* weir queries a busy stream at frees 1, 2, 4, 8 and 16, and then at every 16th free. */
@@ -432,16 +432,16 @@ CASE("alone", 120, start_order_device, end_order);
 
 /* A blocking stream may be behind work of the legacy stream, although a query reports it idle. */
 TEST(idle_blocking_streams_prove_nothing) {
-    weir__order_several(&order);
+    weir__order_set_several(&order);
     busy(NULL, 5 * MS);
     CU(driver->cuStreamQuery(A));
-    weir__order_dry(&order);
+    weir__order_count_lack(&order);
     uint64_t sequence = free_in_order(A, a_id, MIB);
     MUST_EQ(records(), 1);
-    weir__order_ask(&order, a_id, A);
+    weir__order_query_idle(&order, a_id, A);
     MUST(!weir__order_is_observed(&order, a_id, sequence));
     CU(driver->cuStreamSynchronize(NULL));
-    weir__order_ask(&order, a_id, A);
+    weir__order_query_idle(&order, a_id, A);
     MUST(weir__order_is_observed(&order, a_id, sequence));
 }
 
@@ -462,8 +462,8 @@ TEST(who_is_not_known_to_be_apart_has_events) {
     MUST_EQ(records(), 3);
     (void)free_in_order(thread, id_of(thread), MIB);
     MUST_EQ(records(), 4);
-    weir__order_ask(&order, apart_id, apart);
-    weir__order_ask(&order, id_of(thread), thread);
+    weir__order_query_idle(&order, apart_id, apart);
+    weir__order_query_idle(&order, id_of(thread), thread);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
 }
 
@@ -473,7 +473,7 @@ TEST_EACH(2, a_captured_stream_is_not_asked) {
         (void)free_apart();
     uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
     CU(driver->cuStreamBeginCapture(apart, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    weir__order_dry(&order);
+    weir__order_count_lack(&order);
     (void)free_in_order(apart, apart_id, 0);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), (uint64_t)_i);
@@ -489,10 +489,10 @@ TEST(who_asks_an_idle_stream_waits_for_nothing) {
     uint64_t sequence = weir__order_freed(&order, stream_of(apart_id), MIB);
 
     busy(apart, 5 * MS);
-    weir__order_ask(&order, apart_id, apart);
+    weir__order_query_idle(&order, apart_id, apart);
     MUST(!weir__order_is_observed(&order, apart_id, sequence));
     CU(driver->cuStreamSynchronize(apart));
-    weir__order_ask(&order, apart_id, apart);
+    weir__order_query_idle(&order, apart_id, apart);
     MUST(weir__order_is_observed(&order, apart_id, sequence));
     MUST_EQ(records(), 0);
 }
@@ -505,18 +505,18 @@ TEST(a_busy_stream_is_not_observed) {
     (void)stream_of(b_id);
     busy(A, 5 * MS);
     uint64_t sequence = free_in_order(A, a_id, MIB);
-    MUST(!weir__order_look_around(&order, SIZE_MAX));
+    MUST(!weir__order_query_events(&order, SIZE_MAX));
     MUST_EQ(told_times, 0);
     busy(A, 5 * MS);
     (void)free_in_order(A, a_id, MIB);
     weir__model_advance(5 * MS);
-    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST(weir__order_query_events(&order, SIZE_MAX));
     MUST_EQ(told_id, a_id);
     MUST_EQ(told_sequence, sequence); /* the first alone */
     weir__model_advance(5 * MS);
-    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST(weir__order_query_events(&order, SIZE_MAX));
     MUST_EQ(told_sequence, sequence + 1);
-    MUST(!weir__order_look_around(&order, SIZE_MAX));
+    MUST(!weir__order_query_events(&order, SIZE_MAX));
     MUST_EQ(told_times, 2);
 }
 
@@ -531,22 +531,22 @@ TEST(glances_go_round) {
     busy(A, 5 * MS);
     mark_streams(10000, MARKED);
     before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
-    MUST(!weir__order_look_around(&order, PEEK));
+    MUST(!weir__order_query_events(&order, PEEK));
     MUST_EQ(queries_from(before), PEEK);
-    MUST(!weir__order_look_around(&order, SIZE_MAX));
+    MUST(!weir__order_query_events(&order, SIZE_MAX));
     MUST_EQ(queries_from(before), PEEK + MARKED);
     last = stream_of(20000);
     OK(weir__order_freed_marked(&order, last, B, &sequence)); /* the last mark, already completed */
     before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
     for (int i = 0; i < MARKED / PEEK; i++)
-        MUST(!weir__order_look_around(&order, PEEK));
-    MUST(weir__order_look_around(&order, PEEK));
+        MUST(!weir__order_query_events(&order, PEEK));
+    MUST(weir__order_query_events(&order, PEEK));
     MUST_EQ(told_id, 20000);
     MUST_EQ(told_sequence, sequence);
     MUST_EQ(queries_from(before), (MARKED / PEEK + 1) * PEEK);
     weir__model_advance(5 * MS);
-    MUST(weir__order_look_around(&order, SIZE_MAX));
-    MUST_EQ(order.waiting_marks, 0);
+    MUST(weir__order_query_events(&order, SIZE_MAX));
+    MUST_EQ(order.pending_marks, 0);
     MUST_EQ(told_times, MARKED + 1);
 }
 
@@ -560,11 +560,11 @@ TEST(open_streams_cost_a_peek_nothing) {
     mark_streams(100000, 1);
     started = clock();
     for (int i = 0; i < 20000; i++)
-        (void)weir__order_look_around(&order, 2);
+        (void)weir__order_query_events(&order, 2);
     MUST(clock() - started < CLOCKS_PER_SEC);
     weir__order_observe_until(&order, order.sequence);
-    MUST_EQ(order.silent_streams, 0);
-    MUST_EQ(order.waiting_marks, 0);
+    MUST_EQ(order.streams_with_open, 0);
+    MUST_EQ(order.pending_marks, 0);
 }
 
 /* A peek may end between two marks of one stream. */
@@ -574,11 +574,11 @@ TEST(a_peek_ends_within_a_stream) {
     for (int i = 0; i < 10; i++)
         OK(weir__order_freed_marked(&order, s, A, &sequence[i]));
     uint64_t before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
-    MUST(weir__order_look_around(&order, 4));
+    MUST(weir__order_query_events(&order, 4));
     MUST_EQ(queries_from(before), 4);
     MUST_EQ(told_sequence, sequence[3]);
-    MUST_EQ(order.waiting_marks, 6);
-    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(order.pending_marks, 6);
+    MUST(weir__order_query_events(&order, SIZE_MAX));
     MUST_EQ(told_sequence, sequence[9]);
 }
 
@@ -588,11 +588,11 @@ TEST(a_wait_for_the_device_observes_all) {
     busy(A, 5 * MS);
     mark_streams(5000, 20);
     uint64_t open = free_in_order(A, a_id, MIB);
-    MUST_EQ(order.silent_streams, 1);
-    MUST_EQ(order.waiting_marks, 20);
+    MUST_EQ(order.streams_with_open, 1);
+    MUST_EQ(order.pending_marks, 20);
     weir__order_observe_all(&order);
-    MUST_EQ(order.silent_streams, 0);
-    MUST_EQ(order.waiting_marks, 0);
+    MUST_EQ(order.streams_with_open, 0);
+    MUST_EQ(order.pending_marks, 0);
     MUST_EQ(stream_of(a_id)->open_bytes, 0);
     MUST_EQ(told_times, 21);
     MUST_EQ(told_id, a_id);
@@ -643,7 +643,7 @@ TEST(ended_streams_are_forgotten) {
         OK(weir__order_freed_marked(&order, s, A, &sequence));
         (void)stream_of(5000 + i % LIVE);
         MUST_LE(order.streams.count, 2 * FORGET_CALLS + LIVE);
-        MUST_LE(order.waiting_marks, 4);
+        MUST_LE(order.pending_marks, 4);
     }
     for (uint64_t i = 0; i < LIVE; i++)
         MUST(weir__map_get(&order.streams, 5000 + i, NULL));
@@ -657,7 +657,7 @@ TEST(open_frees_are_not_forgotten) {
     uint64_t sequence = free_in_order(A, a_id, MIB);
     for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
         (void)stream_of(100000 + i);
-    MUST_EQ(order.silent_streams, 1);
+    MUST_EQ(order.streams_with_open, 1);
     weir__order_observe_all(&order);
     MUST_EQ(told_id, a_id);
     MUST_EQ(told_sequence, sequence);
@@ -665,11 +665,11 @@ TEST(open_frees_are_not_forgotten) {
 
 /* A quiet stream stays known while a request holds its record. */
 TEST(a_record_that_is_held_is_not_forgotten) {
-    stream_of(a_id)->serving++;
+    stream_of(a_id)->active_requests++;
     for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
         (void)stream_of(100000 + i);
     MUST(weir__map_get(&order.streams, a_id, NULL));
-    stream_of(a_id)->serving--;
+    stream_of(a_id)->active_requests--;
     for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
         (void)stream_of(200000 + i);
     MUST(!weir__map_get(&order.streams, a_id, NULL));
@@ -689,7 +689,7 @@ TEST(a_stream_that_comes_back_keeps_what_was_observed) {
     MUST(!weir__map_get(&order.streams, id, NULL));
     (void)stream_of(id);
     MUST(weir__order_is_observed(&order, id, sequence));
-    weir__order_ask(&order, id, unblocked);
+    weir__order_query_idle(&order, id, unblocked);
     MUST(weir__order_is_observed(&order, id, sequence));
 }
 
@@ -700,17 +700,17 @@ TEST(a_free_of_an_unknown_stream_counts_as_observed) {
 
     MUST(weir__order_is_observed(&order, 0, 1));
     MUST(weir__order_is_observed(&order, 4711, 1));
-    MUST(!weir__order_may_follow(&order, 4711, 1));
-    ANSWERS(CUDA_ERROR_INVALID_VALUE, weir__order_follow(&order, A, 4711, 1));
+    MUST(!weir__order_has_event(&order, 4711, 1));
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, weir__order_wait(&order, A, 4711, 1));
     busy(A, 5 * MS);
     busy(B, 7 * MS);
     OK(weir__order_freed_marked(&order, stream_of(0), A, &first));
     OK(weir__order_freed_marked(&order, stream_of(0), B, &last));
-    MUST(weir__order_may_follow(&order, 0, first) && weir__order_may_follow(&order, 0, last));
+    MUST(weir__order_has_event(&order, 0, first) && weir__order_has_event(&order, 0, last));
     weir__model_fail(WEIR_ENTRY_cuStreamWaitEvent, 1, CUDA_ERROR_UNKNOWN, 0);
-    ANSWERS(CUDA_ERROR_UNKNOWN, weir__order_follow(&order, C, 0, last));
+    ANSWERS(CUDA_ERROR_UNKNOWN, weir__order_wait(&order, C, 0, last));
     weir__model_faults_clear();
-    ANSWERS(CUDA_SUCCESS, weir__order_follow(&order, C, 0, last));
+    ANSWERS(CUDA_SUCCESS, weir__order_wait(&order, C, 0, last));
     CU(driver->cuStreamSynchronize(C));
     CU(driver->cuStreamQuery(A));
     CU(driver->cuStreamQuery(B));

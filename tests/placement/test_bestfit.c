@@ -55,7 +55,7 @@ static void take_best(uint64_t size) {
     size_t at = index_in_model((struct pair){size, 0});
 
     if (at < count && model[at].size < 2 * size) {
-        MUST_EQUAL(weir__placement_take(p, size * G, record_of(A), &block), WEIR_PLACEMENT_OK);
+        MUST_EQUAL(weir__placement_alloc(p, size * G, record_of(A), &block), WEIR_PLACEMENT_OK);
         MUST_EQUAL(block.address, BASE + model[at].address * G);
         MUST_EQUAL(block.size, model[at].size * G);
         forget_free(at);
@@ -66,8 +66,8 @@ static void take_there(size_t at) {
     struct weir_placement_block block;
 
     observe_frees_until(A, clock_of_frees);
-    MUST_EQUAL(weir__placement_take_at(p, BASE + model[at].address * G, model[at].size * G,
-                                       record_of(A), &block),
+    MUST_EQUAL(weir__placement_alloc_at(p, BASE + model[at].address * G, model[at].size * G,
+                                        record_of(A), &block),
                WEIR_PLACEMENT_OK);
     forget_free(at);
 }
@@ -82,11 +82,11 @@ static void fill_slots(size_t slots, int spread) {
     for (size_t i = 0; i < slots; i++) {
         slot[i] = (struct pair){random_chunks(spread), i * SLOT};
         is_free[i] = 0;
-        MUST_EQUAL(
-            weir__placement_take_at(p, BASE + i * SLOT * G, slot[i].size * G, record_of(A), &block),
-            WEIR_PLACEMENT_OK);
-        MUST_EQUAL(weir__placement_take_at(p, BASE + (i * SLOT + slot[i].size) * G,
-                                           (SLOT - slot[i].size) * G, record_of(A), &block),
+        MUST_EQUAL(weir__placement_alloc_at(p, BASE + i * SLOT * G, slot[i].size * G, record_of(A),
+                                            &block),
+                   WEIR_PLACEMENT_OK);
+        MUST_EQUAL(weir__placement_alloc_at(p, BASE + (i * SLOT + slot[i].size) * G,
+                                            (SLOT - slot[i].size) * G, record_of(A), &block),
                    WEIR_PLACEMENT_OK);
     }
 }

@@ -331,31 +331,31 @@ TEST_EACH(2, a_block_can_name_its_address) {
         free_offset(0, B);
         observe_frees_until(B, UINT64_MAX);
     }
-    ck_assert_int_eq(weir__placement_take_at(p, end, 512, record_of(A), &block),
+    ck_assert_int_eq(weir__placement_alloc_at(p, end, 512, record_of(A), &block),
                      WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(weir__placement_fill(p, end, end, 2048, NULL, 0), WEIR_PLACEMENT_OK);
-    ck_assert_int_eq(weir__placement_take_at(p, end, 2304, record_of(A), &block),
+    ck_assert_int_eq(weir__placement_alloc_at(p, end, 2304, record_of(A), &block),
                      WEIR_PLACEMENT_NO_FIT);
-    ck_assert_int_eq(weir__placement_take_at(p, end + 256, 256, record_of(A), &block),
+    ck_assert_int_eq(weir__placement_alloc_at(p, end + 256, 256, record_of(A), &block),
                      WEIR_PLACEMENT_NO_FIT);
     healthy();
-    ck_assert_int_eq(weir__placement_take_at(p, end, 1024, record_of(A), &block),
+    ck_assert_int_eq(weir__placement_alloc_at(p, end, 1024, record_of(A), &block),
                      WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(block.address, end);
     ck_assert_uint_eq(block.size, 1024);
     healthy();
-    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, record_of(A), &block),
+    ck_assert_int_eq(weir__placement_alloc_at(p, end + 1024, 1024, record_of(A), &block),
                      WEIR_PLACEMENT_OK);
     healthy();
     ck_assert_int_eq(weir__placement_fill(p, end + 2048, end + 2048, 512, NULL, 0),
                      WEIR_PLACEMENT_OK);
     free_offset(4096 + 1024, A);
     /* A free on stream A does not serve B. */
-    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, record_of(B), &block),
+    ck_assert_int_eq(weir__placement_alloc_at(p, end + 1024, 1024, record_of(B), &block),
                      WEIR_PLACEMENT_NO_FIT);
     healthy();
     observe_frees_until(A, UINT64_MAX);
-    ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1536, record_of(B), &block),
+    ck_assert_int_eq(weir__placement_alloc_at(p, end + 1024, 1536, record_of(B), &block),
                      WEIR_PLACEMENT_OK);
     healthy();
 }
@@ -422,21 +422,21 @@ TEST(block_that_comes_and_goes_is_free) {
     struct weir_placement_block block;
 
     begin_placement(&bfc, 8192);
-    MUST_EQUAL(weir__placement_take(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_alloc(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 2, NULL), WEIR_PLACEMENT_FREE);
-    MUST_EQUAL(weir__placement_take(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_alloc(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 3, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FREE);
-    MUST_EQUAL(weir__placement_take(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_alloc(p, 500, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 4, NULL), WEIR_PLACEMENT_OK);
-    MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_alloc(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(block.address, BASE);
     MUST_EQUAL(block.requested, 512);
     MUST_EQUAL(give_at(BASE, A, 5, NULL), WEIR_PLACEMENT_OK);
     observe_frees_until(A, 5);
     MUST_EQUAL(free_figures().waiting, 0);
-    MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_alloc(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 6, NULL), WEIR_PLACEMENT_OK);
     observe_frees_until(A, 6);
     MUST_EQUAL(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
@@ -447,7 +447,7 @@ TEST(new_region_counts_for_the_size_that_just_went) {
     struct weir_placement_block block;
 
     begin_placement(&bfc, 8192);
-    MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_alloc(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
     MUST_EQUAL(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_add(p, BASE + 65536, 512), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(alloc_offset(512, A), 65536);
@@ -474,7 +474,7 @@ TEST(a_deferred_block_stays_placed) {
     weir__placement_defer(p, BASE);
     healthy();
     ck_assert_int_eq(weir__placement_region(p, BASE, 0), WEIR_PLACEMENT_BUSY);
-    ck_assert_int_eq(weir__placement_take(p, 256, record_of(A), &block), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_int_eq(weir__placement_alloc(p, 256, record_of(A), &block), WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(weir__placement_find(p, BASE + 256, &block), WEIR_PLACEMENT_FREE);
     ck_assert_int_eq(give_at(BASE, A, 1, NULL), WEIR_PLACEMENT_FREE);
@@ -516,7 +516,7 @@ TEST(host_memory_follows_the_chunks) {
     for (size_t i = 0; i < 100000; i++) {
         struct weir_placement_block block;
 
-        MUST_EQUAL(weir__placement_take(p, 512 + i % 1000 * 1024, record_of(A), &block),
+        MUST_EQUAL(weir__placement_alloc(p, 512 + i % 1000 * 1024, record_of(A), &block),
                    WEIR_PLACEMENT_OK);
     }
     ck_assert_uint_lt(placement_figures().host_bytes, 16 * MIB);
@@ -533,12 +533,12 @@ TEST(address_orders_a_hundred_thousand_of_one_size) {
 
     begin_placement(&bfc, GIB);
     for (size_t i = 0; i < 2 * N; i++)
-        MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
+        MUST_EQUAL(weir__placement_alloc(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
     for (size_t i = 0; i < N; i++) /* 7919 is a prime: every even block once, in a wild order */
         MUST_EQUAL(give_at(BASE + (i * 7919 % N) * 1024, A, ++q, NULL), WEIR_PLACEMENT_OK);
     healthy();
     for (size_t i = 0; i < N; i++) {
-        MUST_EQUAL(weir__placement_take(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
+        MUST_EQUAL(weir__placement_alloc(p, 512, record_of(A), &block), WEIR_PLACEMENT_OK);
         MUST_EQUAL(block.address, BASE + i * 1024);
     }
 }

@@ -96,7 +96,7 @@ static void short_step(uint64_t *live, size_t count, uint64_t stream) {
         }
         MUST_EQUAL(placement_figures().blocks, before.blocks - (status == WEIR_PLACEMENT_OK));
     } else {
-        status = weir__placement_take(p, random_request_bytes() * 16, record_of(stream), &block);
+        status = weir__placement_alloc(p, random_request_bytes() * 16, record_of(stream), &block);
         if (status == WEIR_PLACEMENT_OK) {
             live[at] = block.address;
         } else {
@@ -118,10 +118,10 @@ static void short_end(uint64_t *live, size_t count, int back) {
         refuse_from_now_on(0);
     for (size_t i = 0; i < count; i++)
         if (live[i] != 0)
-            MUST_EQUAL(weir__placement_give(p, live[i], NULL, 0, NULL), WEIR_PLACEMENT_OK);
+            MUST_EQUAL(weir__placement_free(p, live[i], NULL, 0, NULL), WEIR_PLACEMENT_OK);
     for (uint64_t s = 0; s < 100; s++)
         observe_frees(s, UINT64_MAX);
-    if (back && weir__placement_take(p, 1, record_of(A), &block) == WEIR_PLACEMENT_OK)
+    if (back && weir__placement_alloc(p, 1, record_of(A), &block) == WEIR_PLACEMENT_OK)
         observe_frees(A, free_offset((size_t)(block.address - BASE), A));
     MUST_EQUAL(free_figures().waiting, 0);
     if (back)

@@ -141,7 +141,7 @@ static void differ_take(uint64_t stream, size_t bytes) {
     struct weir_placement_block ours = {0};
     struct weir_placement_block theirs = {0};
 
-    MUST_EQUAL(weir__placement_take(p, bytes, record_of(stream), &ours),
+    MUST_EQUAL(weir__placement_alloc(p, bytes, record_of(stream), &ours),
                model_take(bytes, stream, &theirs));
     if (ours.size != 0) {
         last = ours;
@@ -161,7 +161,7 @@ static void differ_take_behind(uint64_t stream, size_t bytes) {
     int result = model_take_behind(bytes, stream, &theirs);
     memcpy(expected, waited_for, sizeof expected);
     waited_for[0] = '\0';
-    MUST_EQUAL(weir__placement_take_behind(p, bytes, record_of(stream), &waits, &ours), result);
+    MUST_EQUAL(weir__placement_alloc_wait(p, bytes, record_of(stream), &waits, &ours), result);
     MUST(strcmp(expected, waited_for) == 0);
     MUST_EQUAL(ours.address, theirs.address);
     MUST_EQUAL(ours.requested, theirs.requested);
@@ -275,7 +275,7 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
             differ_region();
         }
         if (random_below(50) == 0) {
-            weir__placement_part(p, record_of(stream), last_freed[stream]);
+            weir__placement_set_merge_floor(p, record_of(stream), last_freed[stream]);
             model_part(stream);
         }
         /* A comparison may undo a short cut, so runs of steps without one are tested, too. */
@@ -291,7 +291,7 @@ static const struct weir_placement_rule rules[] = {
     {.granularity = 256, .split_waste = 4096},
     {.granularity = 256, .split_waste = 256},
     {.granularity = 16, .split_waste = 128 * MIB},
-    {.granularity = 256, .split_waste = 256, .own_first = 1},
+    {.granularity = 256, .split_waste = 256, .prefer_tagged = 1},
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 

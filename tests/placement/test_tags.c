@@ -45,23 +45,23 @@ TEST(behind_others_a_block_lies_across_chunks) {
     ck_assert_str_eq(layout(), "live 0+1024; A@1 1024+1024; B@2 2048+1024; live 3072+1024");
     ck_assert_int_eq(take_fails(1536, B), WEIR_PLACEMENT_NO_FIT);
     waits.context = &refuses;
-    ck_assert_int_eq(weir__placement_take_behind(p, 1536, record_of(B), &waits, &block),
+    ck_assert_int_eq(weir__placement_alloc_wait(p, 1536, record_of(B), &waits, &block),
                      WEIR_PLACEMENT_NO_FIT);
     ck_assert_str_eq(waited_for, "11@1 ");
     ck_assert_uint_eq(block.address, 1);
     waits.context = NULL;
     waited_for[0] = '\0';
-    ck_assert_int_eq(weir__placement_take_behind(p, 4096, record_of(B), &waits, &block),
+    ck_assert_int_eq(weir__placement_alloc_wait(p, 4096, record_of(B), &waits, &block),
                      WEIR_PLACEMENT_NO_FIT);
     ck_assert_str_eq(waited_for, "");
-    ck_assert_int_eq(weir__placement_take_behind(p, 1536, record_of(B), &waits, &block),
+    ck_assert_int_eq(weir__placement_alloc_wait(p, 1536, record_of(B), &waits, &block),
                      WEIR_PLACEMENT_OK);
     ck_assert_str_eq(waited_for, "11@1 ");
     ck_assert_uint_eq(block.address - BASE, 1024);
     ck_assert_uint_eq(block.size, 1536);
     ck_assert_str_eq(layout(), "live 0+1024; live 1024+1536; B@2 2560+512; live 3072+1024");
     waited_for[0] = '\0';
-    ck_assert_int_eq(weir__placement_take_behind(p, 512, record_of(0), &waits, &block),
+    ck_assert_int_eq(weir__placement_alloc_wait(p, 512, record_of(0), &waits, &block),
                      WEIR_PLACEMENT_OK);
     ck_assert_str_eq(waited_for, "22@2 ");
 }
@@ -158,10 +158,10 @@ TEST(best_fit_is_of_own_and_clean_together) {
 }
 
 TEST(own_comes_before_clean) {
-    static const struct weir_placement_rule own_first = {
-        .granularity = 256, .split_waste = 256, .own_first = 1};
+    static const struct weir_placement_rule prefer_tagged = {
+        .granularity = 256, .split_waste = 256, .prefer_tagged = 1};
 
-    begin_placement(&own_first, 16384);
+    begin_placement(&prefer_tagged, 16384);
     ck_assert_uint_eq(alloc_offset(4096, A), 0);   /* will be A's */
     alloc_offset(256, B);                          /* 4096 */
     ck_assert_uint_eq(alloc_offset(512, B), 4352); /* will be clean */

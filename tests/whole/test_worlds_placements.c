@@ -94,10 +94,10 @@ static void wrong_addresses(void) {
                                       : WEIR_PLACEMENT_INTERIOR;
         SAME(weir__placement_find(placement, address, &found), wanted);
         if (wanted != WEIR_PLACEMENT_OK)
-            SAME(weir__placement_give(placement, address, &records[1], life.clock + 1, NULL),
+            SAME(weir__placement_free(placement, address, &records[1], life.clock + 1, NULL),
                  wanted);
     }
-    SAME(weir__placement_give(placement, BASE + (uint64_t)life.granules * G, &records[1],
+    SAME(weir__placement_free(placement, BASE + (uint64_t)life.granules * G, &records[1],
                               life.clock + 1, NULL),
          WEIR_PLACEMENT_FOREIGN);
 }
@@ -122,7 +122,7 @@ static const struct small_placement {
     int sizes;                 /* the largest block, in granules */
     int streams, waste;        /* the split rule's waste, in granules */
     int steps;
-    int own_first;
+    int prefer_tagged;
 } small_placements[] = {
     {"one region, always split", {6}, 3, 2, 1, 6, 0},
     {"one region, by halves", {6}, 3, 2, 64, 6, 0},
@@ -158,7 +158,7 @@ static int apply(const struct step *s) {
         /* The bytes asked for differ from block to block, and from the size. */
         bytes = (size_t)s->what * G - (size_t)life.blocks;
         result = model_take(bytes, stream->id, &wanted);
-        SAME(weir__placement_take(placement, bytes, &records[s->stream], &got), result);
+        SAME(weir__placement_alloc(placement, bytes, &records[s->stream], &got), result);
         HOLDS(memcmp(&got, &wanted, sizeof got) == 0);
         if (result == WEIR_PLACEMENT_OK)
             life.address[++life.blocks] = wanted.address;
@@ -168,7 +168,7 @@ static int apply(const struct step *s) {
             return 0;
         life.clock++;
         SAME(model_give(life.address[s->what], stream->id, life.clock, &wanted), WEIR_PLACEMENT_OK);
-        SAME(weir__placement_give(placement, wanted.address, &records[s->stream], life.clock, &got),
+        SAME(weir__placement_free(placement, wanted.address, &records[s->stream], life.clock, &got),
              WEIR_PLACEMENT_OK);
         HOLDS(memcmp(&got, &wanted, sizeof got) == 0);
         life.address[s->what] = 0;
@@ -185,9 +185,9 @@ static int apply(const struct step *s) {
         return 1;
     }
     case PART:
-        if (!model.several || stream->parted == stream->last)
+        if (!model.several || stream->merge_floor == stream->last)
             return 0;
-        weir__placement_part(placement, &records[s->stream], stream->last);
+        weir__placement_set_merge_floor(placement, &records[s->stream], stream->last);
         model_part(stream->id);
         return 1;
     default:
@@ -255,7 +255,7 @@ TEST_EACH(SMALL_PLACEMENTS, every_short_life_of_a_placement_is_right) {
     world = w;
     world_rule = (struct weir_placement_rule){.granularity = G,
                                               .split_waste = (size_t)w->waste * G,
-                                              .own_first = w->own_first,
+                                              .prefer_tagged = w->prefer_tagged,
                                               .resize = heap_resize};
     begin_search(depth_of(w->steps), tell_placement);
     SAME(weir__placement_create(&world_rule, &placement), WEIR_PLACEMENT_OK);
