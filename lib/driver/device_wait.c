@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* device_wait.c: waits for all work of a device while other streams may be captured.
  *
- * cuCtxSynchronize fails and breaks the capture while any stream of the context is being captured (H200, driver
- * 580), and weir cannot query captures of other threads.  So weir frees a small block: cuMemFree and cuMemFreeHost
- * break no capture in relaxed mode.  The documentation says only that both may wait for the device.  So the first
- * wait of a process on a device makes a check, the "proof": weir submits a millisecond of work to a stream, and
- * queries after the call whether the work is completed.  If not, weir calls cuCtxSynchronize from then on.  If the
- * proof is impossible now (no memory for a stream, or the thread was preempted), weir trusts the call, and the next
- * wait repeats the proof.
+ * cuCtxSynchronize fails and breaks the capture while any stream of the context is being captured (H200, driver 580),
+ * and weir cannot query captures of other threads.  So weir frees a small block instead: cuMemFree and cuMemFreeHost
+ * break no capture in relaxed mode.  The documentation says only that both may wait for the device.  So weir checks
+ * each of them once on each device: it submits a millisecond of work to a stream, and queries after the call whether
+ * the work is completed.  If not, weir calls cuCtxSynchronize from then on.  If the check is impossible now (no memory
+ * for a stream, or the thread was preempted), weir trusts the call, and the next wait repeats the check.
  */
 #include "driver/device.h"
 
@@ -21,7 +20,7 @@
 #define HOST_BYTES ((size_t)64 << 10)
 /* The duration of the check's work.  The calls take 30 and 280 us if they do not wait (H200), so 1 ms shows the
  * difference. */
-#define PROOF_NS 1000000L
+#define CHECK_NS 1000000L
 
 /* A call that waits for the device returns at most this long after the end of the work. */
 #define SOON_NS 300000
@@ -32,50 +31,50 @@ enum { UNKNOWN, WAITS, DOES_NOT };
 /* For each device, and for cuMemFree and cuMemFreeHost: whether the call waits for the device (UNKNOWN, WAITS or
  * DOES_NOT). */
 static _Atomic unsigned char call_waits[WEIR_MOST_PEERS][WAIT_CALLS];
-/* `proving` is set while a thread checks a call; only one thread does so at a time.  `ended_ns` is the time when the
- * work of the latest check ended. */
-static atomic_int proving;
+/* `is_checking` is set while a thread checks a call; only one thread does so at a time.  `ended_ns` is the time when
+ * the work of the latest check ended. */
+static atomic_int is_checking;
 static _Atomic uint64_t ended_ns;
 
 static _Atomic unsigned char *call_waits_of(const struct weir_device *device, enum wait_call call) {
     return &call_waits[(unsigned)device->ordinal % WEIR_MOST_PEERS][call];
 }
 
-static void sleep_for_proof(void *nothing) {
+static void sleep_in_check(void *nothing) {
     (void)nothing;
-    nanosleep(&(struct timespec){0, PROOF_NS}, NULL);
+    nanosleep(&(struct timespec){0, CHECK_NS}, NULL);
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
 /* Submits work to a new stream, to check whether cuMemFree or cuMemFreeHost waits for this work.  Returns the stream,
  * or NULL if the call was already checked or the check is impossible now. */
-static CUstream begin_proof(struct weir_device *device, enum wait_call call) {
+static CUstream begin_wait_check(struct weir_device *device, enum wait_call call) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
 
     if (atomic_load_explicit(call_waits_of(device, call), memory_order_relaxed) != UNKNOWN ||
-        atomic_exchange_explicit(&proving, 1, memory_order_acquire))
+        atomic_exchange_explicit(&is_checking, 1, memory_order_acquire))
         return NULL;
     if (driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
-        if (driver->cuLaunchHostFunc(stream, sleep_for_proof, NULL) == CUDA_SUCCESS &&
+        if (driver->cuLaunchHostFunc(stream, sleep_in_check, NULL) == CUDA_SUCCESS &&
             driver->cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
             return stream;
         (void)driver->cuStreamDestroy(stream);
     }
-    atomic_store_explicit(&proving, 0, memory_order_release);
+    atomic_store_explicit(&is_checking, 0, memory_order_release);
     return NULL;
 }
 
-/* Checks whether the call that has returned `result` has waited for the work on the stream `proof`, which may be NULL.
- * If the call does not wait for the device, waits by cuCtxSynchronize. */
-static CUresult end_proof(struct weir_device *device, enum wait_call call, CUstream proof,
-                          CUresult result) {
+/* Checks whether the call that has returned `result` has waited for the work on the stream `work_stream`, which may be
+ * NULL. If the call does not wait for the device, waits by cuCtxSynchronize. */
+static CUresult end_wait_check(struct weir_device *device, enum wait_call call,
+                               CUstream work_stream, CUresult result) {
     const struct weir_driver *driver = device->driver;
     uint64_t now = weir__clock_ns();
     CUresult is;
 
-    if (proof) {
-        is = result == CUDA_SUCCESS ? driver->cuStreamQuery(proof) : CUDA_ERROR_UNKNOWN;
+    if (work_stream) {
+        is = result == CUDA_SUCCESS ? driver->cuStreamQuery(work_stream) : CUDA_ERROR_UNKNOWN;
         if (is == CUDA_SUCCESS &&
             now - atomic_load_explicit(&ended_ns, memory_order_relaxed) < SOON_NS) {
             atomic_store_explicit(call_waits_of(device, call), WAITS, memory_order_relaxed);
@@ -87,8 +86,8 @@ static CUresult end_proof(struct weir_device *device, enum wait_call call, CUstr
                       "way; capture no stream while memory is short",
                       call == BY_BLOCK ? "cuMemFree" : "cuMemFreeHost");
         }
-        (void)driver->cuStreamDestroy(proof);
-        atomic_store_explicit(&proving, 0, memory_order_release);
+        (void)driver->cuStreamDestroy(work_stream);
+        atomic_store_explicit(&is_checking, 0, memory_order_release);
     }
     if (result == CUDA_SUCCESS &&
         atomic_load_explicit(call_waits_of(device, call), memory_order_relaxed) == DOES_NOT)
@@ -100,17 +99,17 @@ static CUresult end_proof(struct weir_device *device, enum wait_call call, CUstr
 static CUresult wait_by_block(struct weir_device *device) {
     CUdeviceptr block = atomic_exchange_explicit(&device->wait_block, 0, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;
-    CUstream proof;
+    CUstream work_stream;
 
     if (block == 0)
         result = device->driver->cuMemAlloc(&block, BLOCK_BYTES);
     if (result != CUDA_SUCCESS)
         return result;
-    proof = begin_proof(device, BY_BLOCK);
+    work_stream = begin_wait_check(device, BY_BLOCK);
     result = device->driver->cuMemFree(block);
     if (result != CUDA_SUCCESS)
         atomic_store_explicit(&device->wait_block, block, memory_order_relaxed);
-    return end_proof(device, BY_BLOCK, proof, result);
+    return end_wait_check(device, BY_BLOCK, work_stream, result);
 }
 
 void weir__device_free_wait_block(struct weir_device *device) {
@@ -126,15 +125,15 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;
     CUresult result = driver->cuMemAllocHost(&block, HOST_BYTES);
-    CUstream proof;
+    CUstream work_stream;
 
     if (result != CUDA_SUCCESS)
         return result;
-    proof = begin_proof(device, BY_HOST_BLOCK);
+    work_stream = begin_wait_check(device, BY_HOST_BLOCK);
     result = driver->cuMemFreeHost(block);
     if (result != CUDA_SUCCESS)
         (void)driver->cuMemFreeHost(block);
-    return end_proof(device, BY_HOST_BLOCK, proof, result);
+    return end_wait_check(device, BY_HOST_BLOCK, work_stream, result);
 }
 
 /* Prefers cuMemFree, which is 0.25 ms faster.  Uses cuMemFreeHost if the device has no memory for a block. */

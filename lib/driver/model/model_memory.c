@@ -26,7 +26,7 @@ struct model_page {
     size_t live; /* the number of allocated blocks in the page */
     size_t free_grains;
     struct model_page *prev, *next;
-    uint64_t taken[GRAIN_WORDS]; /* one bit for each grain; set if a block has the grain */
+    uint64_t used_grains[GRAIN_WORDS]; /* one bit for each grain; set if a block has the grain */
 };
 
 struct model_direct {
@@ -82,18 +82,18 @@ void weir__model_physical_free(struct model_device *device, uint64_t bytes) {
 /* ---- Pages of small blocks ---- */
 
 static int is_grain_used(const struct model_page *page, size_t grain) {
-    return (int)(page->taken[grain / 64] >> (grain % 64) & 1);
+    return (int)(page->used_grains[grain / 64] >> (grain % 64) & 1);
 }
 
-static void mark_grains(struct model_page *page, size_t first, size_t count, int taken) {
+static void mark_grains(struct model_page *page, size_t first, size_t count, int is_used) {
     size_t i;
 
     for (i = first; i < first + count; i++)
-        if (taken)
-            page->taken[i / 64] |= (uint64_t)1 << (i % 64);
+        if (is_used)
+            page->used_grains[i / 64] |= (uint64_t)1 << (i % 64);
         else
-            page->taken[i / 64] &= ~((uint64_t)1 << (i % 64));
-    page->free_grains = taken ? page->free_grains - count : page->free_grains + count;
+            page->used_grains[i / 64] &= ~((uint64_t)1 << (i % 64));
+    page->free_grains = is_used ? page->free_grains - count : page->free_grains + count;
 }
 
 /* Returns the first grain of the first run of `count` free grains in a page, or `grains` if there is none. */
