@@ -15,7 +15,7 @@ struct command {
 };
 
 /* Returns the names of all configurations: "driver, driver-keep, ...". */
-static const char *names(void) {
+static const char *configuration_names(void) {
     static char text[512];
     size_t used = 0;
 
@@ -48,7 +48,7 @@ static void read_configuration_flag(struct argp_state *state, const char *flag, 
     struct command *command = field;
 
     if (!named || named->uses_command_options)
-        argp_error(state, "%s '%s' is not known; there are: %s", flag, text, names());
+        argp_error(state, "%s '%s' is not known; there are: %s", flag, text, configuration_names());
     benchmark_add_configuration(&command->benchmark, named);
 }
 

@@ -84,7 +84,7 @@ static int explain_traces(struct command *command) {
 
         if (source && strncmp(source, "flag ", 5) == 0)
             fprintf(stderr, "weir: %s has no effect: --explain replays nothing\n",
-                    weir_cli_label(&command->settings, (enum weir_setting)i));
+                    weir_cli_source_name(&command->settings, (enum weir_setting)i));
     }
     return benchmark_explain(&command->benchmark, command->explained);
 }

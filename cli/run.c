@@ -479,9 +479,9 @@ static int are_outputs_different(const struct run *run) {
         {"--json", run->json},
         {"--trace-events", run->trace},
         {"--report", run->report},
-        {weir_cli_label(settings, WEIR_SETTING_OOM_REPORT),
+        {weir_cli_source_name(settings, WEIR_SETTING_OOM_REPORT),
          weir_cli_file_of(&settings->options, WEIR_SETTING_OOM_REPORT)},
-        {weir_cli_label(settings, WEIR_SETTING_PROFILE),
+        {weir_cli_source_name(settings, WEIR_SETTING_PROFILE),
          weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE)}};
 
     return outputs_differ(outputs, sizeof outputs / sizeof outputs[0]);

@@ -226,7 +226,7 @@ static int print_flag_help(struct suggestion *flag) {
 }
 
 /* Prints the help for a command, a setting, a variable or a flag with this name.  Returns the exit code. */
-static int help(const char *word) {
+static int print_help(const char *word) {
     char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
     struct suggestion suggestion = {.word = word + (strncmp(word, "--", 2) == 0 ? 2 : 0)};
 
@@ -330,7 +330,7 @@ int main(int argc, char **argv) {
     }
     if (argc > 2 && strcmp(argv[1], "help") == 0 && strcmp(argv[2], "help") != 0 &&
         !help_is_requested(argv[2]))
-        return help(argv[2]);
+        return print_help(argv[2]);
     if (strcmp(argv[1], "help") == 0 || help_is_requested(argv[1])) {
         print_weir_usage(stdout);
         return !weir_cli_flush_output();

@@ -467,7 +467,8 @@ static const char *profile_problem(const char *path, const struct stat *is) {
                : NULL;
 }
 
-const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting) {
+const char *weir_cli_source_name(const struct weir_cli_settings *settings,
+                                 enum weir_setting setting) {
     const char *source = settings->sources.of[setting];
 
     return !source ? weir__setting_row(setting)->name
@@ -486,7 +487,8 @@ const char *weir_cli_file_of(const weir_options *options, enum weir_setting sett
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
     const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_OOM_REPORT);
 
-    return !path || output_check_append(weir_cli_label(settings, WEIR_SETTING_OOM_REPORT), path)
+    return !path || output_check_append(weir_cli_source_name(settings, WEIR_SETTING_OOM_REPORT),
+                                        path)
                ? 0
                : FAILED;
 }
@@ -504,7 +506,7 @@ static void report_first_profile(const struct weir_cli_settings *settings) {
         report_problem(0,
                        "profile %s: it does not exist yet: this run creates it if it allocates "
                        "device memory; %s '%s' preallocates instead, as long as it is set",
-                       path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
+                       path, weir_cli_source_name(settings, WEIR_SETTING_PREALLOC), amount);
     else
         report_problem(0,
                        "profile %s: it does not exist yet: this run creates it if it allocates "
@@ -524,8 +526,8 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int creates
         why = strerror(errno);
     else if (creates)
         report_first_profile(settings);
-    return why ? report_problem(FAILED, "%s %s: %s", weir_cli_label(settings, WEIR_SETTING_PROFILE),
-                                path, why)
+    return why ? report_problem(FAILED, "%s %s: %s",
+                                weir_cli_source_name(settings, WEIR_SETTING_PROFILE), path, why)
                : 0;
 }
 
@@ -757,7 +759,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 /* Prints why the device cannot be opened, and which devices there are.  Returns the exit code. */
 static int report_device_problem(const struct weir_cli_settings *settings, const char *text,
                                  const struct weir_cli_device *device, const char *why) {
-    const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);
+    const char *label = weir_cli_source_name(settings, WEIR_SETTING_DEVICE);
     char expected[640];
 
     if (device->driver && device->count >= 1)

@@ -126,7 +126,8 @@ int settings_file_read(struct weir_cli_settings *settings, const char *flag, con
 int weir_cli_settings_finish(struct weir_cli_settings *settings);
 
 /* Returns the flag or the variable that has set the setting, or the name of the setting if it has its default. */
-const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting);
+const char *weir_cli_source_name(const struct weir_cli_settings *settings,
+                                 enum weir_setting setting);
 
 /* Prints which of the user's settings a command ignores, because it uses fixed settings. */
 void weir_cli_settings_report_unused(const struct weir_cli_settings *settings);

@@ -771,9 +771,9 @@ int benchmark_check_outputs(const struct benchmark *benchmark,
         {"--json", benchmark->json_file},
         {"--trace-events", benchmark->timeline_file},
         {"--report", benchmark->report},
-        {weir_cli_label(settings, WEIR_SETTING_OOM_REPORT),
+        {weir_cli_source_name(settings, WEIR_SETTING_OOM_REPORT),
          weir_cli_file_of(&benchmark->options, WEIR_SETTING_OOM_REPORT)},
-        {weir_cli_label(settings, WEIR_SETTING_PROFILE),
+        {weir_cli_source_name(settings, WEIR_SETTING_PROFILE),
          weir_cli_file_of(&benchmark->options, WEIR_SETTING_PROFILE)}};
     size_t count = sizeof outputs / sizeof outputs[0];
 
