@@ -411,8 +411,8 @@ static int compare_candidates(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* Returns when a request goes to a process: 1 (first) for a member of the group above its part of the limit, 2 for any
- * other process, 0 (never) for a process outside of the group to which the request is limited. */
+/* Returns when a request is sent to a process: 1 (first) for a member of the group above its part of the limit, 2 for
+ * any other process, 0 (never) for a process outside of the group to which the request is limited. */
 static int turn_of_process(const struct weir_process_peers *n,
                            const struct weir_registry_entry *entry) {
     for (size_t i = 0; i < n->member_count; i++) {

@@ -12,11 +12,7 @@
  * Physical memory is added and removed in units.  Adjacent pending spans of one stream merge, and adjacent free spans
  * merge.  So if a unit has no used or pending byte, the whole unit lies in one free span.
  *
- * The rules of placement below were found by comparing the addresses and the reserved memory of the model with those of
- * an H200 (driver 580.159.04).  The comparison used six recorded programs and eighteen synthetic loads of one to four
- * streams.  The peaks of reserved memory agree for all programs.  All addresses agree for programs with one stream.  In
- * the synthetic loads all 1.9 million addresses agree that do not depend on timing
- * (bench/results/model-h200-2026-11-21.txt).
+ * These are the rules of placement, measured as the README here says.
  *   R1  best fit; among spans of equal size, the span that was freed first;
  *   R2  a block is cut from the start of its span;
  *   R3  the model tries the stream's own pending spans first, then backed free spans; a block never covers spans of
@@ -27,7 +23,7 @@
  *       enough;
  *   R5  then pending spans whose work is completed become free, stream by stream in the order of R4; in each stream,
  *       the span that was freed last is the first;
- *   R6  last, the pool grows: the block goes into the best fit among all free spans, backed or not.  Units of the block
+ *   R6  last, the pool grows: the best fit is among all free spans, backed or not.  Units of the block
  *       without memory get the memory of units in other free spans, highest address first, and then new memory of the
  *       device;
  *   R7  if a block is cut from a pending span, the rest of the span keeps its stream and its place in the order of R5.
