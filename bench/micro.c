@@ -274,8 +274,8 @@ struct run {
     uint64_t live_count;
     uint64_t batch_ns;
     pthread_barrier_t gate;
-    double ns[MAX_ROUNDS];  /* for each round: the time of an allocation and its free in a thread */
-    char left_out[256];     /* why the subject is not measured, or "" */
+    double ns[MAX_ROUNDS]; /* for each round: the time of an allocation and its free in a thread */
+    char left_out[256];    /* why the subject is not measured, or "" */
 };
 
 /* Random block sizes, drawn in advance, because this takes time. */

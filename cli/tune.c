@@ -62,7 +62,7 @@ struct advice {
     uint64_t limit; /* the user's limit (--limit), or 0 */
     /* With which all requests of all traces succeed, or 0 if there is none. */
     uint64_t smallest_limit;
-    int fits;           /* set if all requests succeed with weir's defaults and the user's limit */
+    int fits; /* set if all requests succeed with weir's defaults and the user's limit */
     /* Set if the traces have steady iterations.  Otherwise weir tune tries only the defaults. */
     int has_times;
     int trial_without_limit; /* the number of the trial without a limit, if there is a user's limit */

@@ -51,7 +51,7 @@ struct weir_allocator {
     _Atomic(CUstream) idle_stream;
     /* The number of OOM reports of this allocator, and one bit for each cause.  Each cause is reported once. */
     _Atomic unsigned oom_reports, causes_reported;
-    atomic_int decay_logged; /* set once weir has logged that weir_decay has no effect */
+    atomic_int decay_logged;       /* set once weir has logged that weir_decay has no effect */
     pthread_mutex_t first_request; /* held by the first request during its preallocation */
     int logs_no_failures;          /* set if weir does not log failed requests */
     int logs_prealloc_failure; /* set if the first request logs a failed preallocation at any level */

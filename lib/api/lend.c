@@ -227,8 +227,8 @@ static void release_above_limit(weir_allocator *a) {
     weir__stats_read(a, &figures);
     above = weir__size_subtract(figures.reserved, a->reserve.limit.bytes);
     calls = figures.allocs + figures.frees;
-    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES) && above == a->not_released &&
-                       calls == a->retry_release_after))
+    if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES) &&
+                       above == a->not_released && calls == a->retry_release_after))
         return;
     a->not_released = weir__size_subtract(above, release_idle(a, above, WEIR_EVENT_RELEASE, 0));
     a->retry_release_after = calls;
@@ -260,7 +260,7 @@ int weir__allocator_ask_for_context(struct weir_process_peers *n,
         return 0;
     answers = weir__group_request_memory(
         n, (struct weir_memory_request){CONTEXT_BYTES, .began_ns = admission->began_ns,
-                             .deadline_ns = admission->began_ns + CONTEXT_NS});
+                                        .deadline_ns = admission->began_ns + CONTEXT_NS});
     admission->is_over = answers.freed < CONTEXT_BYTES && !answers.is_incomplete;
     /* A process that has not answered cannot be asked again, but may free memory during the pause. */
     if (answers.freed == 0 && answers.is_incomplete)

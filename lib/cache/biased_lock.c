@@ -204,8 +204,10 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         weir__lock_give(&bias->lock);
         return 0;
     }
-    if (manner != WEIR_BIAS_USER)
+    if (manner != WEIR_BIAS_USER) {
+        bias->last = NULL;
         return 1;
+    }
     if (bias->last != me) {
         bias->last = me;
         bias->run = 0;

@@ -237,8 +237,9 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Flushes what take_idle() chooses, in a call on the cache's stream, whose id was just queried.  The caller holds
- * f->lock, so that OOM recovery of another thread finds the memory in the cache or in the engine. */
+/* Flushes the memory that take_idle() chooses, in a call on the cache's stream, whose id was just queried.  The caller
+ * holds f->lock, so that OOM recovery of another thread finds the memory in the cache or in the engine.  If
+ * `driver_orders` is set, the lock is released while the driver frees blocks. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -250,9 +251,9 @@ static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream
     if (!h.spans && !h.remotes)
         return;
     complete_some(f);
-    weir__caches_give(f, h.spans, id, c, stream);
     if (h.remotes && weir__order_defer(&f->order, stream, NULL, (uintptr_t)h.remotes) != WEIR_OK)
         weir__caches_strand(f, NULL, h.remotes);
+    weir__caches_give(f, h.spans, id, c, stream);
 }
 
 /* Adapts the cap of a cache and flushes it, in a call on its stream, whose id was just queried. */

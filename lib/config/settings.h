@@ -48,10 +48,10 @@ enum weir_setting {
 enum { WEIR_SHOW_BYTES = 1024 };
 
 struct weir_setting_row {
-    const char *name;         /* such as "prealloc"; the flag is then --prealloc */
-    const char *variable;     /* such as "WEIR_PREALLOC" */
-    const char *argument;     /* the argument in the usage text, such as "SIZE" or "POLICY" */
-    const char *accepts;      /* in words, such as "a size (4GiB, 512MB, 75%, max)" */
+    const char *name;     /* such as "prealloc"; the flag is then --prealloc */
+    const char *variable; /* such as "WEIR_PREALLOC" */
+    const char *argument; /* the argument in the usage text, such as "SIZE" or "POLICY" */
+    const char *accepts;  /* in words, such as "a size (4GiB, 512MB, 75%, max)" */
     const char *default_text;
     const char *help;         /* the effect of the option, in one or two sentences */
     int is_advanced;          /* set if weir lists the option only with the flag --all */

@@ -93,12 +93,10 @@ static size_t region_size(struct weir_heap *h, size_t bytes) {
 
 static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     uint64_t started = h->e.device->driver->ticks();
-    size_t least, step, got = 0;
+    size_t least = weir__size_round_down(r->bytes + GRANULARITY - 1, GRANULARITY);
+    size_t step, got = 0;
     weir_status status;
 
-    /* unreached: the size overflows only above the device's memory, and weir refuses such a request before */
-    if (!weir__size_round_up(r->bytes, GRANULARITY, &least))
-        return weir__without_driver(WEIR_E_NO_MEMORY);
     step = region_size(h, least);
     if (step == 0)
         return weir__heap_full_status(h);

@@ -551,8 +551,8 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
 
 /* Makes room for a request of `bytes` bytes after rounding, in the window *w.  Without time budget, moves memory only
  * if the heap cannot grow. */
-static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind, size_t bytes,
-                             struct weir_mapped_window *w) {
+static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind,
+                                      size_t bytes, struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_AT_ADDRESS ? MOVED : SQUEEZED, method;
     uint64_t peak = h->reserved_peak;
     weir_status status;

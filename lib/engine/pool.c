@@ -193,16 +193,21 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- figures ---- */
 
+/* Returns the bytes of probe blocks and of pages in no slab, which are allocated in the pool but not by the program. */
+static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
+    return atomic_load(&p->probe_bytes) +
+           atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
+}
+
 /* Returns the bytes that the program has allocated: the figure of the driver, which the program may also have called,
  * minus probe blocks and idle slabs.  If the driver fails, returns 0 only if the counters show no block. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
-    uint64_t before = atomic_load(&p->probe_bytes), used, ours;
+    uint64_t before = own_idle_bytes(p), used;
 
     if (pool_read(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS) {
-        ours = weir__size_larger(before, atomic_load(&p->probe_bytes)) +
-               atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
-        return weir__size_subtract(used, ours);
+        /* Other threads free probe blocks and superblocks during the driver's call. */
+        return weir__size_subtract(used, weir__size_larger(before, own_idle_bytes(p)));
     }
     if (weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) <=
         weir__striped_sum(striped, WEIR_STRIPED_FREES))
@@ -417,12 +422,13 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
+    size_t bytes = superblock->bytes;
 
-    atomic_fetch_sub_explicit(&p->superblocks.idle, superblock->bytes, memory_order_relaxed);
     if (is_freed)
         free(superblock);
     else
         weir__superblocks_add(&p->superblocks, superblock, 0);
+    atomic_fetch_sub_explicit(&p->superblocks.idle, bytes, memory_order_relaxed);
     return is_freed;
 }
 

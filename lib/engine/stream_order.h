@@ -84,8 +84,8 @@ struct weir_order {
     uint64_t sequence; /* the number of the latest free on any stream */
     uint64_t calls;    /* the number of calls on all streams so far */
     int several;       /* set once a second stream, or an unknown one (id 0), has called */
-    int always_due; /* set by the owner while each free needs an event at once */
-    uint64_t lacked; /* the number of requests so far that found no free memory */
+    int always_due;    /* set by the owner while each free needs an event at once */
+    uint64_t lacked;   /* the number of requests so far that found no free memory */
     /* Up to this sequence number, weir records more events, since a request has lacked memory. */
     uint64_t strict_until;
     /* weir records no event for fewer freed bytes than this field and LEAST_EVENT_BYTES. */

@@ -49,7 +49,7 @@ enum { WEIR_PLACEMENT_INDEXES = 3 };
 
 /* The caller's record of a stream, for several placements.  The caller sets the first three fields. */
 struct weir_placement_stream {
-    uint64_t id; /* the driver's id, or 0 if it is unknown */
+    uint64_t id;       /* the driver's id, or 0 if it is unknown */
     uint64_t observed; /* the sequence of the stream's last free that is known to have completed */
     /* Set for at most one stream.  Its frees need no host memory, so that a free can always succeed. */
     int is_fallback;

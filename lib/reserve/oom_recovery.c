@@ -155,10 +155,10 @@ static void flush_and_trim(struct recovery *c) {
     keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
     if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) != WEIR_OK)
         return;
-    /* Retries even if this trim has released nothing, since another thread's trim may have released the memory.  The
-     * statistics then do not report the attempt as a retry. */
-    c->tries += released > 0 || c->trim_waits;
+    /* Retries even if this trim has released nothing, since another thread's trim may have released the memory.  If the
+     * attempt then fails, it is no retry for the statistics. */
     c->status = weir__reserve_try(c->v, c->r);
+    c->tries += released > 0 || c->trim_waits || !weir__is_failure(c->status);
 }
 
 /* ---- steps outside the allocator ---------------------------------------------------------------- */

@@ -21,6 +21,9 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     weir_status status;
 
     r->is_predicted = 0;
+    /* OOM recovery runs for a request above the device's memory, too, but no engine gets the request. */
+    if (r->bytes > v->device->total)
+        return weir__without_driver(WEIR_E_NO_MEMORY);
     status = v->engine->ops->alloc(v->engine, r);
     if (status < 0)
         r->result = weir__driver_result;

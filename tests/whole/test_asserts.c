@@ -22,7 +22,7 @@ static void leave_abort(int signal) {
 static const char *const found_by[] = {
     "is_heap_valid",      "is_heap_valid",  "is_heap_valid", "is_heap_valid", "are_handles_valid",
     "is_cache_valid",     "is_cache_valid", "lead_words_to", "copied",        "taken",
-    "slot <= WEIR_SLOTS", "held > 0",
+    "slot <= WEIR_SLOTS", "users > 0",
 };
 
 /* Plants a mistake, and makes the call that finds it.  `small` is a live block of 5,000 bytes. */
