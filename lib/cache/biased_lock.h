@@ -7,7 +7,8 @@
  * `inside` and its second load of `owner` (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
  * The word `inside` belongs to the thread, since a delayed store to a word of the lock could clear the next owner's.
- * So a revocation also waits while the owner holds another lock of the level.
+ * So a revocation also waits while the owner holds another lock of the level.  If locks of a level are held for long,
+ * only one of them may be biased.
  *
  * After a revocation the lock is an ordinary lock, until one thread has taken it `patience` times in a row.  The lock
  * is never biased where membarrier is missing (Linux before 4.14).  It is neither fair nor recursive.  A thread that

@@ -7,14 +7,15 @@
  * The pool grows only after all its free units are used.  So a step of growth allocates probe blocks, on a stream that
  * runs nothing else, until the attribute RESERVED has risen to the target.  Then it frees them there, so that every
  * stream can have the memory at once.  The driver's trim releases memory only if the host has waited for the stream
- * that freed the memory.  So a trim allocates idle memory as probe blocks, frees them on that stream, and waits for the
- * stream.
+ * that freed the memory; a wait inside cuMemFree is not enough (H200, driver 580).  So a trim allocates idle memory as
+ * probe blocks, frees them on that stream, and waits for the stream.
  *
  * Driver 11.2 does not report the pool's figures.  The engine then records the size of each block in a table, which
  * also enforces the limit, and takes the peak of these bytes, in whole units, for the reserved memory.
  *
  * A thread holds `growing` while it grows or trims the pool, or undoes a request.  A growth callback runs under
- * `growing`.
+ * `growing`, and the locks of counters and of `sizes` may be taken under it.  A request that fits in free memory takes
+ * no lock, except that it tries `growing` if the release threshold is finite.
  */
 #include "engine/engine.h"
 
@@ -539,7 +540,7 @@ static void synchronize_if_idle(const struct weir_driver *driver, weir_stream st
 }
 
 /* Undoes a request that has raised reserved memory above the limit, or after which the driver failed with `result`.
- * The caller has relaxed this thread's capture mode. */
+ * The caller has relaxed this thread's capture mode, since the driver calls would break a capture of the stream. */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
