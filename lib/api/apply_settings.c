@@ -158,8 +158,8 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if grow-ahead has no effect, because it is larger than the memory that can be reserved, or because the driver
- * releases idle memory above the release threshold at each synchronisation. */
+/* Warns if grow-ahead is larger than the memory that can be reserved.  Also warns if the driver will release the memory
+ * that grow-ahead adds, because it releases idle memory above the release threshold at each synchronisation. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 

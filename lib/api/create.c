@@ -513,8 +513,8 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
            can;
 }
 
-/* Tries to create physical memory that allows hardware decompression, because no attribute of the device says whether
- * this is possible.  Returns the driver's result, or CUDA_SUCCESS if the device has no free memory for the attempt. */
+/* Tries to create physical memory that allows hardware decompression, because the device has no attribute for this
+ * ability.  Returns the driver's result, or CUDA_SUCCESS if the device has no free memory for the attempt. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;

@@ -108,8 +108,8 @@ int weir__drop_in_knows_peak(const weir_allocator *allocator);
 uint64_t weir__drop_in_peak(weir_allocator *allocator, int restarts);
 
 /* Asks other processes to free memory for a context, after a driver call has run out of memory.  Returns 1 if the
- * caller shall repeat its driver call, else 0.  Before it returns 0, logs once which processes use the memory.  Takes
- * at most one second.  Returns 0 if the option registry is off. */
+ * caller shall repeat its driver call.  Otherwise logs once which processes use the memory, and returns 0.  Takes at
+ * most one second.  Returns 0 at once if the option registry is off. */
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
 /* Does the work of weir__drop_in_ask_for_context() with any driver table and options. */
 int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice device,

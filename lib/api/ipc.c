@@ -47,7 +47,7 @@ static weir_status write_handle_text(weir_allocator *a, const struct weir_memory
 }
 
 /* Lists the physical allocations that contain the `most` bytes from `address` on.  These bytes may lie in several
- * adjacent blocks, since lib/tensors joins blocks. */
+ * adjacent blocks of the engine, if they are one block of lib/tensors. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;

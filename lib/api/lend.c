@@ -218,7 +218,7 @@ static uint64_t release_for_process(void *allocator, uint64_t wanted) {
     return release_idle(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
-/* Releases idle memory above the limit.  If some of it cannot be released, for example beside live blocks, the function
+/* Releases idle memory above the limit.  If a part cannot be released, for example beside live blocks, the function
  * tries again only after the program has allocated or freed a block. */
 static void release_above_limit(weir_allocator *a) {
     weir_statistics figures;

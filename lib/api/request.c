@@ -60,7 +60,7 @@ static void log_failure(const weir_allocator *a, const struct weir_failed_reques
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused) {
     size_t bytes = (size_t)weir__oom_recovery_largest(&a->reserve, refused);
 
-    /* The caches and the guard need part of the block for themselves, so the program's largest request is smaller. */
+    /* The caches round sizes up and the guard adds gaps, so the program's largest request is smaller than the block. */
     if (a->options.cache == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
     return weir__harden_fit(&a->options, bytes);

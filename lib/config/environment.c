@@ -69,7 +69,7 @@ static void set_prealloc_variable(weir_options *options, const char *variable) {
  * tests/tree/check-variables compares this list with the sources. */
 static const struct {
     const char *name;
-    /* Set if only on and off are valid.  This file then checks the value before the preload library reads it. */
+    /* Set if only on and off are valid.  The preload library uses the value, but this file checks it. */
     int is_switch;
 } part_names[] = {
     {"WEIR_GROUP", 0},         {"WEIR_GROUP_DIR", 0},        {"WEIR_GROUP_LIMIT", 0},
@@ -141,7 +141,7 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
     return WEIR_OK;
 }
 
-/* Reads a variable that is on or off.  If it is not set, does not change *on. */
+/* Reads a variable that is on or off.  If the variable is not set, does not change *on. */
 static weir_status read_switch(struct reading *reading, const char *variable, int *on) {
     const char *value = weir__variable(variable);
     struct weir_problem problem;
@@ -285,7 +285,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     return WEIR_OK;
 }
 
-/* WEIR_JAX_OPTIONS consists of pairs NAME:VALUE with semicolons between. */
+/* WEIR_JAX_OPTIONS consists of pairs NAME:VALUE, which semicolons separate. */
 int weir__jax_options_allocator(char *name, size_t bytes) {
     static const char option[] = "allocator:";
     const char *list = getenv(WEIR_JAX_OPTIONS);

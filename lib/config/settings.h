@@ -103,7 +103,7 @@ int weir__option_is_set(const weir_options *options, enum weir_setting setting);
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
-/* Copies a caller's options, whose struct may have the layout of another version of the library, to *out.  Omits fields
+/* Copies a caller's options to *out.  Their struct may have the layout of another version of the library.  Omits fields
  * that this version does not know.  Returns E_INVALID with a message if `options` is NULL or has a wrong size. */
 weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
                                   size_t message_bytes);

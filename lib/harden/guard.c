@@ -160,7 +160,7 @@ static size_t first_changed(const unsigned char *at, unsigned char value, size_t
     return i;
 }
 
-/* Compares device memory with the byte `value`.  Sets *same to the number of bytes before the first that differs. */
+/* Compares device memory with the byte `value`.  Sets *same to the number of bytes before the first other byte. */
 static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                              unsigned char value, weir_stream stream, size_t *same) {
     int pushed = weir__device_make_context_current(h->device);
