@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator_internal.h: the structure of an allocator, for the files that define the public functions, and functions
- * that create an allocator on any driver table, for tests and the program `weir`. */
+/* allocator_internal.h: the structure of an allocator, and functions of lib/api for other folders, for tests and for
+ * the program `weir`. */
 #ifndef WEIR_ALLOCATOR_INTERNAL_H
 #define WEIR_ALLOCATOR_INTERNAL_H
 
@@ -25,7 +25,7 @@ struct weir_allocator {
     struct weir_device device;
     /* The layer that detects invalid writes (options.harden), or NULL. */
     struct weir_harden *harden;
-    /* The profile of earlier runs, or NULL if the options name none.  Constant. */
+    /* The profile of earlier runs, or NULL if the options name none.  Never changes. */
     struct weir_run_profile *run_profile;
     const struct weir_creation *creation; /* the arguments of the creation; NULL afterwards */
     weir_options options; /* all options, with a value in place of each default */
@@ -39,17 +39,18 @@ struct weir_allocator {
     uint64_t prealloc;      /* the bytes to preallocate */
     uint64_t profile_asked; /* `prealloc` if a profile of earlier runs has set it, else 0 */
     uint64_t prealloc_min;  /* the preallocation fails if it gets fewer bytes */
-    /* A background thread reserves more memory if fewer than `low` bytes are idle, until `high` bytes are idle.  Both
-     * are 0 if the option grow_ahead is off. */
+    /* If fewer than `low` bytes are idle, a background thread reserves memory until `high` bytes are idle.  Both are 0
+     * if the option grow_ahead is off. */
     uint64_t low, high;
-    /* Only for the thread that adapts limits: the bytes above a lowered limit that weir could not release, and the
-     * number of allocations and frees until then.  weir tries again only after more calls. */
+    /* After a failed attempt to release memory above a lowered limit: the bytes that stayed reserved, and the number of
+     * allocations and frees at the attempt.  weir does not retry while both are unchanged.  Only the thread that adapts
+     * limits uses both. */
     uint64_t not_released, retry_release_after;
     struct weir_local_peer local_peer;
     struct weir_claim claim; /* this allocator's entry in the shared registry of processes */
     /* A stream without work, for blocks of callers that pass no stream.  NULL until the first such call. */
     _Atomic(CUstream) idle_stream;
-    /* The number of OOM reports of this allocator, and one bit for each cause.  Each cause is reported once. */
+    /* The number of OOM reports of this allocator, and one bit for each cause that a report has named. */
     _Atomic unsigned oom_reports, causes_reported;
     atomic_int decay_logged;       /* set once weir has logged that weir_decay has no effect */
     pthread_mutex_t first_request; /* held by the first request during its preallocation */
@@ -63,19 +64,16 @@ struct weir_allocator {
  * the stream was being captured. */
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused);
 
-/* Enters this process into the device's shared registry, a file of the processes that use the device.  On failure logs
- * the reason and returns NULL. */
+/* Adds this process to the device's shared registry.  On failure logs the reason and returns NULL. */
 struct weir_process_peers *weir__allocator_enter_registry(const struct weir_driver *driver,
                                                           CUdevice device, struct weir_claim *claim,
                                                           int log);
 
-/* Returns the entry for the shared registry of an allocator with these options: its priority, and its weight when
- * processes share the device's memory. */
+/* Returns the priority and the weight of an allocator with these options, for its entry in the shared registry. */
 struct weir_claim weir__allocator_claim(const weir_options *options);
 
-/* Asks other processes, through the registry `n`, to free memory after cuDevicePrimaryCtxRetain has run out of memory.
- * Returns 1 if the caller shall repeat its driver call, because a process has or may have freed memory.  Returns 0
- * otherwise, or if `n` is NULL. */
+/* Asks other processes to free memory after cuDevicePrimaryCtxRetain has run out of memory.  Returns 1 if the caller
+ * shall repeat its driver call, else 0.  Returns 0 if the registry `n` is NULL. */
 int weir__allocator_ask_for_context(struct weir_process_peers *n, struct weir_admission *admission);
 /* Writes which processes use memory of the device, and what the user can do. */
 void weir__allocator_write_context_users(struct weir_process_peers *n, char *text, size_t bytes);
@@ -94,35 +92,34 @@ weir_status weir__allocator_create(const weir_options *options, unsigned how,
 void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
                                weir_options *options);
 
-/* Creates an allocator as weir_allocator_create does, but with the driver table `driver`; options.device only gives the
- * number of the device.  On an error writes to `message` what is wrong and what is correct, or to the log if
- * `message_bytes` is 0. */
+/* Creates an allocator with the driver table `driver`.  options->device gives only the number of the device.  On an
+ * error writes the reason to `message`, or to the log if `message_bytes` is 0. */
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);
 
-/* Creates an allocator with the driver table `driver`.  The first request preallocates memory, not this function. */
+/* Creates an allocator with the driver table `driver`.  The allocator preallocates memory at its first request. */
 weir_status weir__allocator_create_later(const struct weir_driver *driver,
                                          const weir_options *options, weir_allocator **allocator,
                                          char *message, size_t message_bytes);
 
-/* Checks whether an allocator could be created with these options on the device, and sets *prealloc to the bytes that
- * it would preallocate.  Retains the device's primary context during the call.  If a driver call fails
- * (weir__driver_result is not 0), the options may still be correct. */
+/* Checks whether these options can create an allocator on the device, and sets *prealloc to the bytes to preallocate.
+ * Retains the device's primary context during the call.  After a failed driver call weir__driver_result is not 0, and
+ * the options may be correct. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 
-/* Logs an invalid call of a public function, unless `a` is NULL.  Sets the thread's last driver result to 0, and
- * returns `status`. */
+/* Logs an invalid call of a public function if `a` is not NULL.  Sets the thread's last driver result to 0.  Returns
+ * `status`. */
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* Allocate and free a block on a default stream of the primary context, whose id the caller passes.  The caller must
+/* Allocate and free a block on a default stream of the primary context.  `id` is the id of the stream.  The caller must
  * have called weir_bind for the stream, and `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
-/* Writes a text with which another process can map memory of this allocator, as weir_ipc_make does.  The text describes
- * at most `most` bytes from `address` on, which may lie in several adjacent blocks. */
+/* Writes a text, as weir_ipc_make does, with which another process can map at most `most` bytes from `address` on.
+ * These bytes may lie in several adjacent blocks. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);
@@ -136,8 +133,8 @@ void weir__stats_read(weir_allocator *a, weir_statistics *out);
  * other blocks.  The function fails at once if the addresses are in use.  weir_free_any frees the block. */
 int weir__separate_addresses(const weir_allocator *a, struct weir_extent *addresses);
 weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, void **block);
-/* Frees a block whose last use on each stream has completed, as the caller has observed.  With per-stream caches, any
- * stream can reuse the block at once. */
+/* Frees a block.  The caller knows that all GPU work on the block has completed.  With per-stream caches, any stream
+ * can reuse the block at once. */
 weir_status weir__free_completed(weir_allocator *a, void *block);
 /* Destroys `idle_stream`, after the allocator's engine has been closed. */
 void weir__streamless_close(weir_allocator *a);

@@ -18,8 +18,8 @@
 /* If processes preallocate shares, 1/SHARE_MARGIN_PART of the device's memory stays free for contexts and code. */
 enum { SHARE_MARGIN_PART = 64 };
 
-/* Sets the limit and the preallocation in bytes if an option makes them this process's share of the device.  Also
- * converts the option keep_free, which makes shares smaller. */
+/* Computes the limit and the preallocation in bytes if an option makes them a share of the device.  Computes keep_free
+ * first, because it makes shares smaller. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *o = &a->options;
@@ -54,7 +54,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
         limit->bytes = weir__limit_part(&a->device, limit->keep_free, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE)
-        /* Without other processes, the share is the whole device. */
+        /* Without other processes, this process's share is the whole device. */
         limit->bytes = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(
@@ -63,8 +63,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     return WEIR_OK;
 }
 
-/* Lowers a preallocation that a framework's environment variable requests to the limit, with a warning.  A user of weir
- * gets an error instead. */
+/* Lowers a preallocation above the limit to the limit, with a warning, if a framework's environment variable has set
+ * it.  If the user has set it by an option of weir, the creation of the allocator fails instead. */
 static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -158,8 +158,8 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if grow-ahead is larger than the memory that can be reserved, or if the release threshold is so low that the
- * driver releases the additional memory at the next synchronisation. */
+/* Warns if grow-ahead is larger than the memory that can be reserved.  Also warns if the driver will release the memory
+ * that grow-ahead adds, because it releases idle memory above the release threshold at each synchronisation. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
@@ -208,7 +208,8 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the engine cannot release memory when its share of the device becomes smaller as other processes join. */
+/* Warns if the limit or the preallocation is a share of the device, which becomes smaller when other processes start,
+ * but the engine cannot release memory. */
 static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 
@@ -220,7 +221,7 @@ static void warn_of_kept_share(const weir_allocator *a) {
                   "engine mapped or pool to have it fall");
     else if (o->engine == WEIR_ENGINE_BFC && a->prealloc > 0 &&
              (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
-              /* another process of equal weight halves the share */
+              /* a second process of equal weight halves this process's share */
               a->prealloc > weir__limit_part(&a->device, a->reserve.limit.keep_free, o->limit.value,
                                              weir__limit_weights(&a->reserve)) /
                                 2))

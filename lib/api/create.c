@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* create.c: creates and destroys allocators.
  *
- * If the options switch on caches or the guard, these layers lie between the public functions and the engine.
+ * Each request passes through the guard (option harden), the per-stream caches (option cache) and the engine.
  *
  * Locks: a thread takes the mutex `first_request` of an allocator before all other locks of the preallocation.
  *
@@ -164,14 +164,14 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    /* Memory that background growth reserves would be counted as preallocated. */
+    /* Pauses background growth, whose memory would otherwise be counted as preallocated. */
     weir__goal_pause_ahead(&a->reserve);
     status = weir__goal_preallocate(&a->reserve, text, text_bytes);
     weir__goal_resume_ahead(&a->reserve);
     return status;
 }
 
-/* Starts background growth if the option grow_ahead is set.  Without a thread, only requests reserve memory. */
+/* Starts a thread that reserves memory in the background, if the option grow_ahead is set. */
 static void start_grow_ahead(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
 
@@ -185,8 +185,8 @@ static void start_grow_ahead(weir_allocator *a) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* Preallocates memory during the creation.  If only a profile requests this, a failure is logged, and the creation
- * succeeds. */
+/* Preallocates memory during the creation.  If only the profile of earlier runs requests a preallocation, a failure is
+ * logged, and the creation succeeds. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = weir__preallocate(a, text, text_bytes);
     char why[160];
@@ -206,11 +206,11 @@ static void apply_profile(weir_allocator *a) {
     weir_options its = a->options;
     uint64_t target;
 
-    /* Without a log level of the user, weir still warns about a profile file that it ignores and replaces. */
+    /* If the user has set no log level, weir warns about an invalid profile file. */
     if (!weir__option_is_set(given, WEIR_SETTING_LOG))
         its.log = WEIR_LOG_WARNING;
     a->run_profile = weir__run_profile_open(a->device.driver, a->device.ordinal, &its);
-    /* Keeps a copy, since the caller may free the text of its option. */
+    /* Uses the path in run_profile, since the caller may free the text of options.profile. */
     a->options.profile = a->run_profile ? a->run_profile->path : NULL;
     if (!a->run_profile || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
@@ -237,7 +237,6 @@ const char *weir__no_release_reason(const weir_allocator *a) {
                                                       : weir__unknown_reserve_reason(a);
 }
 
-/* Initialises the goal of reserved memory, which a later preallocation raises. */
 static void set_goal(weir_allocator *a) {
     const weir_options *o = &a->options;
     int stays = weir__no_release_reason(a) != NULL, off = stays || o->decay_ms == UINT64_MAX;
@@ -414,7 +413,7 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     return status;
 }
 
-/* Warns, at any log level but once in the process, if OOM reports cannot be written to the file of the options. */
+/* Warns once in the process, even without a log level, if weir cannot write OOM reports to options.oom_report. */
 static void warn_of_oom_report(const weir_options *o, const weir_options *given) {
     int problem = weir__oom_report_problem(o->oom_report), is_new = 1;
     char line[1024];
@@ -431,7 +430,7 @@ static void warn_of_oom_report(const weir_options *o, const weir_options *given)
                   WEIR_LOG_WARNING, "%s", line);
 }
 
-/* Creates an allocator with the engine that the completed options name. */
+/* Creates an allocator.  The options in c->completed name the engine. */
 static weir_status create_with_engine(const struct weir_creation *c, weir_allocator **allocator) {
     static _Atomic uint64_t made; /* the number of allocators that this process has created */
     weir_status status;
@@ -449,7 +448,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     a->device.decompresses = (c->how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
         (c->how & WEIR_CREATE_PREALLOCATES_LATER) || weir__framework_prealloc(&a->options);
-    /* Keeps a copy, since the caller may free the text of its option. */
+    /* Keeps a copy, since the caller may free the text of options.oom_report. */
     if (weir__oom_report_is_wanted(a->options.oom_report))
         a->options.oom_report = weir__text_intern(a->options.oom_report, NULL);
     if (!a->options.oom_report) {
@@ -464,7 +463,7 @@ static weir_status create_with_engine(const struct weir_creation *c, weir_alloca
     status = find_own_device(a);
     if (status != WEIR_OK)
         goto close_counters;
-    /* Comes first, since weir may have to ask other processes for memory for the context. */
+    /* Joins the registry before open_context(), which may ask other processes for memory. */
     weir__join_process_peers(a);
     status = join_group(a);
     if (status == WEIR_OK)
@@ -504,10 +503,6 @@ free_allocator:
  * chooses engine mapped on such a device, because other engines reserve about a third more memory while frees are
  * pending.  weir chooses engine pool if the device cannot map memory, if engine mapped has no addresses left, or if the
  * program wants hardware decompression and mapped memory does not allow it. */
-
-/* Returns 1 if the device can map memory (cuMemMap), else 0.  If the options name no engine, weir then chooses engine
- * mapped, because other engines reserve about a third more memory while frees are pending.  weir chooses engine pool on
- * other devices, and if engine mapped has no addresses left or does not allow a requested hardware decompression. */
 static int can_map(const struct weir_driver *driver, CUdevice device) {
     int can = 0;
 
@@ -518,8 +513,8 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
            can;
 }
 
-/* Tries to create physical memory that allows hardware decompression, because no attribute of the device says whether
- * this is possible.  Returns the driver's result, or CUDA_SUCCESS if the device has no free memory for the attempt. */
+/* Tries to create physical memory that allows hardware decompression, because the device has no attribute for this
+ * ability.  Returns the driver's result, or CUDA_SUCCESS if the device has no free memory for the attempt. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
@@ -532,8 +527,8 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-/* One bit for each device on which engine mapped could reserve no more addresses.  Addresses of memory that a reset of
- * the device destroyed stay reserved, so this happens after many resets. */
+/* One bit for each device on which engine mapped has no addresses left.  This can happen after many resets of a device:
+ * each reset destroys memory, but leaves its addresses reserved. */
 static _Atomic uint64_t full;
 
 static uint64_t ordinal_bit(CUdevice device) {
@@ -578,11 +573,11 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
         return create_with_engine(c, allocator);
     if (message.bytes == 0)
         c->message = (struct weir_message){text, sizeof text};
-    /* Engines pool and mapped have equal defaults, so the completed options fit both. */
+    /* c->completed also fits engine mapped, since engines pool and mapped have equal defaults. */
     c->completed.engine = WEIR_ENGINE_MAPPED;
     why = create_with_engine(c, allocator);
     c->message = message;
-    /* Engine mapped has succeeded, or engine pool would fail for the same reason. */
+    /* Tries engine pool only if engine mapped failed for a reason that engine pool may not have. */
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
         weir__driver_result == CUDA_SUCCESS) {
         if (why != WEIR_OK && text[0])
@@ -594,7 +589,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     weir__set_driver_result(result_before);
     c->completed.engine = WEIR_ENGINE_POOL;
     status = create_with_engine(c, allocator);
-    /* Engine pool got memory, so engine mapped lacked addresses.  Later allocators use engine pool at once. */
+    /* Engine pool has memory, so engine mapped had no addresses.  Later allocators choose engine pool at once. */
     if (status == WEIR_OK && why == WEIR_E_NO_MEMORY)
         atomic_fetch_or_explicit(&full, ordinal_bit(c->ordinal), memory_order_relaxed);
     return status;
@@ -683,9 +678,9 @@ static int has_live_blocks(const weir_allocator *a) {
                      : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* Waits for the device if frees are pending, or if the engine needs this before it closes.  Returns 1 if no GPU work
- * uses the allocator's memory any more.  Returns 0 if the wait fails, or if a free is still pending, for example
- * because of a stream capture; the allocator must then live on. */
+/* Returns 1 if no GPU work uses the allocator's memory any more.  Waits for the device if frees are pending, or if the
+ * engine's close requires it.  Returns 0 if the wait fails, or if a free is still pending, as during a stream capture.
+ * The allocator must then not be destroyed. */
 static int is_free_of_work(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;

@@ -37,8 +37,8 @@ static inline weir_status weir__end_call(int result_before, weir_status status) 
     return status;
 }
 
-/* Makes the device's context current if the thread has none, because a default stream needs a context.  Returns 1 if
- * the context was made current, else 0; the caller later passes the result to weir__device_restore_context(). */
+/* Makes the device's context current if the thread has no context, because a default stream needs one.  Returns 1 if
+ * the function has changed the context, else 0.  The caller passes the result to weir__device_restore_context(). */
 static inline int weir__make_context_current(const weir_allocator *a) {
     return weir__device_lacks_context && weir__device_make_context_current(&a->device);
 }
@@ -53,21 +53,21 @@ struct weir_creation {
     unsigned how;           /* WEIR_CREATE_ bits, such as WEIR_CREATE_DECOMPRESSES */
     weir_options given;     /* the options that the program has passed */
     weir_options completed; /* the program's options, with a value in place of each default */
-    /* The caller's buffer for the reason of a failure, or 0 bytes for the log. */
+    /* The caller's buffer for the reason of a failure.  If the buffer has 0 bytes, weir logs the reason. */
     struct weir_message message;
 };
 
 /* Writes the reason of a failed creation to the caller's buffer, or to the log.  Returns `status`. */
 __attribute__((format(printf, 3, 4))) weir_status
 weir__create_cannot(const weir_allocator *a, weir_status status, const char *format, ...);
-/* Returns the reason of a failure in words for users: a constant text, or `text` after the function has written it. */
+/* Returns the reason of a failure in words for users.  May write the reason to `text` and return `text`. */
 const char *weir__create_failure_reason(const weir_allocator *a, weir_status status, char *text,
                                         size_t bytes);
 weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory);
 
 /* Checks the settings of a new allocator against its device, and converts amounts such as "75%" to bytes. */
 weir_status weir__apply_settings(weir_allocator *a);
-/* Sets the preallocation of engine bfc-fixed, which is the whole region, and of engine direct, which is 0. */
+/* Sets the preallocation if the engine fixes it: to the whole region for bfc-fixed, to 0 for direct. */
 void weir__size_fixed_region(weir_allocator *a);
 
 /* ---- preallocation and trims ------------------------------------------------------------------- */
@@ -79,14 +79,14 @@ const char *weir__unknown_reserve_reason(const weir_allocator *a);
 /* Returns why weir never releases idle memory by itself, or NULL if it does. */
 const char *weir__no_release_reason(const weir_allocator *a);
 
-/* Moves all idle memory of the per-stream caches and of the guard to the engine.  `allocator` is a pointer to a
- * weir_allocator, since lib/reserve calls this function through a pointer. */
+/* Moves all idle memory of the per-stream caches and of the guard to the engine.  `allocator` is a weir_allocator *;
+ * its type is void *, because lib/reserve calls this function through a pointer. */
 weir_status weir__flush(void *allocator);
-/* Releases `wanted` bytes of idle memory to the device, but not memory that the goal of reserved memory protects.
- * Writes the number of released bytes to *released.  May wait for the device. */
+/* Releases up to `wanted` bytes of idle memory to the device, and sets *released to the number of released bytes.
+ * Keeps memory that must stay reserved, such as preallocated memory.  May wait for the device. */
 weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
-/* Makes lib/tensors, above the allocator, free unused blocks.  With engine direct, these frees release memory to the
- * device, and the function returns the released bytes.  With other engines, the caller must then trim. */
+/* Makes lib/tensors free its unused blocks.  With engine direct, the driver gets this memory at once, and the function
+ * returns the bytes.  With other engines, the memory stays reserved until the caller trims. */
 uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending);
 
 /* Makes other allocators of the process release idle memory.  lib/reserve calls this function through a pointer. */
@@ -103,7 +103,7 @@ typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
 uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live, void *of,
                             uint64_t most);
 
-/* Allocate and free a block in the caches and the engine, for the guard above them. */
+/* Allocate and free a block in the caches and the engine.  Only the guard (lib/harden) calls these functions. */
 weir_status weir__allocator_alloc_below_guard(void *allocator, size_t bytes, weir_stream stream,
                                               CUdeviceptr *block);
 weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block, weir_stream stream,

@@ -31,7 +31,7 @@ void weir__drop_in_stop_logs(weir_allocator *a) {
     a->logs_no_failures = 1;
 }
 
-/* With engine pool the driver's pool reuses memory, so the function also sets the attribute of the pool. */
+/* Also sets the attribute of the driver's pool, since with engine pool the driver itself reuses memory. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *a, int on) {
     CUmemoryPool pool = a->reserve.engine->driver_pool;
     int may = !on;
@@ -125,8 +125,8 @@ static int releases_after_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_RELEASES_ASYNC);
 }
 
-/* Returns 1 if `stream` is the calling thread's own default stream and the thread has not used it with weir, else 0.
- * The caller then skips its query, which would create the stream. */
+/* Returns 1 if `stream` is the calling thread's own default stream and the thread has not used it with weir, else 0.  A
+ * query of such a stream would create the stream, so the caller omits the query. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
@@ -152,7 +152,7 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     if (a->caches)
         weir__caches_flush_stream(a->caches, stream, 1);
     else
-        /* Queries the stream now, because the program destroys it after this call. */
+        /* Queries the stream now, because the program will destroy it. */
         observe_stream(a, stream);
     weir__set_driver_result(before);
 }
@@ -176,12 +176,12 @@ static int is_busy(weir_allocator *a) {
 }
 
 /* Finds out which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  Returns 0 at once
- * if another thread is in a request that uses the engine, because no capture may begin and no stream end meanwhile. */
+ * if another thread holds the engine's lock.  No capture may begin and no stream may end during the call. */
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* `marks`: freed memory that is complete may serve other streams.  If the program forbids reuse between streams,
-     * other streams may reuse the memory only after its stream has ended, as with the driver's own pools. */
+    /* `marks` is set if other streams may reuse memory whose free has completed.  The program can forbid this reuse, as
+     * with the driver's own pools; other streams may then reuse the memory only after its stream has ended. */
     int marks = !releases_after_waits(a) &&
                 !atomic_load_explicit(&a->device.forbids_opportunistic, memory_order_relaxed);
     int is_idle;
@@ -218,7 +218,7 @@ int weir__drop_in_are_idle(weir_allocator *a, const weir_stream *streams, size_t
         (void)query_streams(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
-    /* A thread cannot query another thread's own default stream, which may have work. */
+    /* Returns 0 if another thread has its own default stream, since only this thread could query this stream. */
     return is_idle && atomic_load_explicit(&weir__device_per_thread_ids, memory_order_relaxed) <=
                           weir__device_has_per_thread_id;
 }
@@ -233,7 +233,7 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
 
     if (!is_usable(a))
         return;
-    /* weir__goal_lower() waits for the device, which is a short wait because all streams are idle. */
+    /* weir__goal_lower() waits for the device.  The wait is short, because all streams are idle. */
     if (is_idle)
         (void)weir__goal_lower(&a->reserve, keep, WEIR_EVENT_TRIM, &done.released);
     else if (!releases_after_waits(a))
@@ -259,8 +259,8 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 
 enum { MOST_DEVICES = 64 };
 
-/* Enters this process into the device's shared registry, a file of all processes, at the first call.  The process stays
- * there, so that weir remembers which processes did not answer. */
+/* Adds this process to the device's shared registry at the first call.  The process stays in the registry, so that weir
+ * remembers which other processes did not answer. */
 static struct weir_process_peers *join_registry_once(const struct weir_driver *driver,
                                                      CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -304,7 +304,7 @@ int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice 
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
-    /* Processes that share the device's memory get smaller shares once this process is in the registry. */
+    /* The entry makes the shares of other processes smaller, so that they release memory. */
     (void)weir__allocator_enter_registry(driver, device, &claim, log);
     any = weir__allocator_ask_for_context(n, admission);
     if (!any)
@@ -337,7 +337,7 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
 
 /* ---- requests that weir does not serve --------------------------------------------------------------- */
 
-/* MEMORY_NS is the time for which a request waits for other processes, MOST_TOLD the number of failures to log. */
+/* A request waits up to MEMORY_NS ns for other processes.  weir logs at most MOST_TOLD failures. */
 #define MEMORY_NS UINT64_C(1000000000)
 enum { MOST_TOLD = 8 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* drop_in.h: functions for an allocator that replaces the driver's memory pools in an unmodified program, beyond
- * include/weir.  Only lib/adapters, which intercepts the program's driver calls, uses these functions: it follows the
- * rules for users of weir in place of the program.
+/* drop_in.h: functions for lib/adapters, which intercepts the driver calls of an unmodified program.  The functions
+ * belong to an allocator that replaces the driver's memory pools.  lib/adapters follows the rules of include/weir in
+ * place of the program.
  *
  * This file must not depend on the driver calls of the program. */
 #ifndef WEIR_DROP_IN_H
@@ -12,12 +12,12 @@
 #include "driver/driver.h"
 #include "ipc/process_peers.h"
 
-/* Returns the allocator that weir_device_allocator shall return for a device, or NULL if it shall create one.
- * libweir-preload.so sets the pointer when it is loaded; otherwise the pointer is NULL. */
+/* weir_device_allocator() calls this function, unless it is NULL, and returns its result if that is not NULL.
+ * libweir-preload.so sets the pointer when it is loaded. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
 
-/* weir calls this function after each failed weir_tensors_alloc, unless it is NULL, if the allocator replaces the
- * driver's pools: such an allocator writes no OOM report itself.  libweir-preload.so sets the pointer. */
+/* weir calls this function, unless it is NULL, after each failed weir_tensors_alloc of an allocator that replaces the
+ * driver's pools.  Such an allocator writes no OOM report itself.  libweir-preload.so sets the pointer. */
 extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
 /* Makes the allocator a replacement of the driver's pools, before its first request.  A request on a stream that is
@@ -31,7 +31,7 @@ void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream s
 /* Makes weir query the capture of each request's stream, because lib/adapters no longer sees every capture begin. */
 void weir__drop_in_query_all(weir_allocator *allocator);
 
-/* Switches the log of failed requests off, before the first request, because the caller reports failures itself. */
+/* Stops the log of failed requests, because the caller logs them itself.  Must be called before the first request. */
 void weir__drop_in_stop_logs(weir_allocator *allocator);
 
 /* Sets when another stream may reuse a block that one stream has freed.  If `on` is 0 (the default): after the GPU work
@@ -39,14 +39,14 @@ void weir__drop_in_stop_logs(weir_allocator *allocator);
  * been released to the device.  Blocks smaller than a page always return to the cache of their stream. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *allocator, int on);
 
-/* Reads options as weir_options_from_env does, except that variables of frameworks do not choose the engine, and that
- * those which request preallocation also have an effect if only weir makes the framework use CUDA's memory pools.
- * `sources` may be NULL. */
+/* Reads options as weir_options_from_env does, but variables of frameworks do not choose the engine.  Variables that
+ * request preallocation also have an effect if weir makes the framework use CUDA's memory pools.  `sources` may be
+ * NULL. */
 struct weir_sources;
 weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
                                   char *message, size_t message_bytes);
 
-/* Creates an allocator as weir_allocator_create does.  If `decompresses` is set, its memory allows hardware
+/* Creates an allocator as weir_allocator_create does.  If `decompresses` is set, the allocator's memory allows hardware
  * decompression. */
 weir_status weir__drop_in_create(const weir_options *options, int decompresses,
                                  weir_allocator **allocator);
@@ -59,8 +59,8 @@ int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
 /* Returns 0 if no block of the allocator has ever been at this address, else 1. */
 int weir__drop_in_may_contain(const weir_allocator *allocator, uint64_t address);
-/* Returns 1 if the address lies in a region of the engine or, with engines pool and direct, in a block that the driver
- * has not freed; else 0. */
+/* Returns 1 if the address lies in the allocator's memory, else 0.  With engines pool and direct, this memory is all
+ * blocks that the driver has not freed; with other engines, all regions. */
 int weir__drop_in_contains(const weir_allocator *allocator, uint64_t address);
 /* Returns 1 if all blocks lie in one range of addresses that stays reserved while the allocator lives; else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
@@ -72,9 +72,9 @@ int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_str
 /* Frees a block on which all work of all streams has completed, as the caller knows. */
 weir_status weir__drop_in_free_completed(weir_allocator *allocator, void *block);
 
-/* Frees a block after the work of `stream`, which belongs to another device or context.  `apart` is a stream of the
- * block's device without work: the function makes `apart` wait for `stream` on the device, and frees the block on
- * `apart`.  Returns WEIR_E_STREAM if `apart` cannot wait. */
+/* Frees a block after the work of `stream`, which belongs to another device or context.  `apart` is a stream without
+ * work on the block's device.  The function makes `apart` wait for `stream` and frees the block on `apart`.  Returns
+ * WEIR_E_STREAM if `apart` cannot wait. */
 weir_status weir__drop_in_free_after(weir_allocator *allocator, void *block, weir_stream stream,
                                      weir_stream apart);
 
@@ -94,22 +94,22 @@ int weir__drop_in_are_idle(weir_allocator *allocator, const weir_stream *streams
 /* Returns 1 if the stream is idle and is not being captured, else 0.  The stream must not end during the call. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
 size_t weir__drop_in_reserve(const weir_allocator *allocator);
-/* Releases idle memory whose GPU work has completed to the device, without a wait.  `is_idle` is set if the caller has
- * found all streams idle.  If it is 0, engine bfc and the guard release nothing, because both need a wait. */
+/* Releases idle memory to the device if its GPU work has completed.  If the caller has found all streams idle, it sets
+ * `is_idle`.  If `is_idle` is 0, engine bfc and the guard release nothing, because both would have to wait. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
-/* Returns 1 if the allocator has a live block, else 0.  Only if weir__drop_in_knows_peak() returns 1. */
+/* Returns 1 if the allocator has a live block, else 0.  Must not be called if weir__drop_in_knows_peak() returns 0. */
 int weir__drop_in_has_blocks(weir_allocator *allocator);
 
 /* Returns 1 if the allocator measures the peak of its requested bytes, else 0. */
 int weir__drop_in_knows_peak(const weir_allocator *allocator);
-/* Returns the peak of the requested bytes since the last restart, a lower bound.  If `restarts` is set, then sets the
- * peak to the present bytes. */
+/* Returns the peak of the requested bytes since the last reset.  The result is a lower bound.  If `restarts` is set,
+ * resets the peak to the present requested bytes. */
 uint64_t weir__drop_in_peak(weir_allocator *allocator, int restarts);
 
 /* Asks other processes to free memory for a context, after a driver call has run out of memory.  Returns 1 if the
- * caller shall repeat its driver call, because a process has or may have freed memory.  Otherwise, or with the registry
- * of processes off, returns 0, and logs once which process uses the memory.  Takes one second at most. */
+ * caller shall repeat its driver call.  Otherwise logs once which processes use the memory, and returns 0.  Takes at
+ * most one second.  Returns 0 at once if the option registry is off. */
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
 /* Does the work of weir__drop_in_ask_for_context() with any driver table and options. */
 int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice device,
@@ -122,9 +122,9 @@ struct weir_group;
 struct weir_group *weir__drop_in_group(CUdevice device, int *refused);
 /* Returns the group with a common limit that this process has joined, or NULL.  Makes no driver call. */
 struct weir_group *weir__drop_in_group_of(CUdevice device);
-/* Asks other processes for idle memory for a request that weir only passes to the driver (such as cuMemAlloc), because
- * the device or the group's limit has too little memory.  `began` is the start of the request (CLOCK_MONOTONIC).
- * Returns 1 if there may be enough memory now, else 0. */
+/* Asks other processes for idle memory.  The caller passes a request such as cuMemAlloc to the driver, and the device
+ * or the group's limit has too little memory.  `began` is the start of the request (CLOCK_MONOTONIC).  Returns 1 if the
+ * memory may now be enough, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
 /* Logs the members of the process group and their memory, after the group's limit has made a driver call fail.  Logs
  * only the first few failures. */

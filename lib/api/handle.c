@@ -13,7 +13,7 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* Returns 0 if no live block begins at the address, else 1, also if the engine cannot find this out. */
+/* Returns 1 if a live block begins at the address, or if the engine cannot find out; else 0. */
 static int begins_block(const weir_allocator *a, CUdeviceptr block) {
     struct weir_extent live;
     int found;
@@ -37,7 +37,7 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     if (!begins_block(a, (uintptr_t)block))
         return weir__misuse(a, WEIR_E_NOT_OWNED, "weir_use");
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) {
-        /* A default stream's handle means different streams in different threads, so weir records the id, too. */
+        /* weir records the stream's id, because each thread's default stream has the same handle. */
         int lent = weir__make_context_current(a);
         CUresult result = weir__device_stream_id(&a->device, stream, &id);
 

@@ -46,8 +46,8 @@ static weir_status write_handle_text(weir_allocator *a, const struct weir_memory
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Lists the physical allocations that contain the `most` bytes from `address` on, which may lie in several adjacent
- * blocks of the engine (lib/tensors). */
+/* Lists the physical allocations that contain the `most` bytes from `address` on.  These bytes may lie in several
+ * adjacent blocks of the engine, if they are one block of lib/tensors. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
@@ -163,7 +163,7 @@ static weir_status find_device_by_uuid(struct mapping *m, const struct weir_memo
         t->device);
 }
 
-/* Imports one physical allocation and maps it behind the earlier ones.  The caller closes the descriptor `file`. */
+/* Imports one physical allocation, and maps it at the next address of `m`.  The caller closes `file`. */
 static weir_status map_piece(struct mapping *m, const struct weir_memory_piece *p, int file,
                              const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
@@ -173,7 +173,7 @@ static weir_status map_piece(struct mapping *m, const struct weir_memory_piece *
 
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemMap(m->base + m->mapped, (size_t)p->bytes, 0, handle, 0);
-        /* The mapping keeps the memory, so the handle is no longer needed; a second attempt avoids a leak. */
+        /* The mapping keeps the memory without the handle.  A failed release is retried once, to avoid a leak. */
         if (driver->cuMemRelease(handle) != CUDA_SUCCESS)
             (void)driver->cuMemRelease(handle);
     }
@@ -260,8 +260,8 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
     return status;
 }
 
-/* Unmaps received memory, after a wait for the device if `waits` is set, and frees its struct.  Returns the driver's
- * result.  On an error changes nothing. */
+/* Unmaps received memory and frees `m`.  If `waits` is set, first waits for the device.  Returns the driver's result.
+ * On an error changes nothing. */
 static CUresult close_mapping(struct mapping *m, int waits) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;
@@ -273,7 +273,7 @@ static CUresult close_mapping(struct mapping *m, int waits) {
         return result;
     result = unmap_pieces(m);
     if (result == CUDA_SUCCESS) {
-        /* Removes the mapping first, since another may get the addresses after cuMemAddressFree(). */
+        /* Removes the entry before cuMemAddressFree(), since another mapping may then get the addresses. */
         pthread_mutex_lock(&lock);
         (void)weir__map_remove(&mappings, m->base, NULL);
         pthread_mutex_unlock(&lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* lend.c: releases idle memory of an allocator when other allocators of the process, or other processes, need memory,
- * and asks these for their idle memory.
+/* lend.c: releases idle memory of an allocator for other allocators and other processes, and asks other processes for
+ * their idle memory.
  *
  * This file must not depend on how an engine places blocks. */
 #include "config.h"
@@ -19,7 +19,7 @@
 #include "ipc/registry.h"
 
 /* If the device has no memory for a context, weir asks other processes to release CONTEXT_BYTES, and waits up to
- * CONTEXT_NS for answers, since a program without a context cannot run.  (A context needs 0.5 GiB on an H200.) */
+ * CONTEXT_NS for answers.  A context needs 0.5 GiB on an H200. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
@@ -30,18 +30,18 @@
  * weir assumes that no memory is pinned. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces of an engine's memory that can be released only as a whole, and the bytes of those with live blocks.  Too
- * small if another thread adds pieces during the count. */
+/* The memory of an engine, as pieces that the engine can release only as a whole.  `bytes` is the sum of the pieces
+ * that a live block pins.  The sum is too small if another thread adds pieces meanwhile. */
 struct pinned {
     struct weir_engine *engine;
-    /* All pieces, sorted by address.  A piece that has been added to the sum has 0 bytes. */
+    /* all pieces, sorted by address; a piece that is part of `bytes` has the size 0 here */
     struct weir_extent *piece;
     size_t count;
     uint64_t bytes;
 };
 
-/* Adds all pieces that overlap a live block to the sum of pinned bytes, or all pieces of its region if the driver
- * releases the region as a whole. */
+/* Adds all pieces that overlap a live block to h->bytes.  If the driver can release only the block's whole region, adds
+ * all pieces of the region. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;
@@ -60,7 +60,7 @@ static void pin_pieces(void *context, uint64_t base, size_t bytes) {
         }
 }
 
-/* Adds pieces of more than `most` bytes to the sum, because a trim does not release them either. */
+/* Adds all pieces of more than `most` bytes to h->bytes, because a trim of `most` bytes does not release them. */
 static void pin_larger(struct pinned *h, uint64_t most) {
     for (size_t i = 0; i < h->count; i++)
         if (h->piece[i].bytes > most) {
@@ -69,8 +69,8 @@ static void pin_larger(struct pinned *h, uint64_t most) {
         }
 }
 
-/* Lists the units of the driver's pool between the lowest and the highest address that any block has had, also units
- * without memory.  Returns the number of units. */
+/* Lists all units of the driver's pool between the lowest and the highest address of any block so far.  Some of these
+ * units may have no memory.  Returns the number of units. */
 static size_t list_units(const struct weir_engine *engine, struct weir_extent **out) {
     uint64_t low = atomic_load_explicit(&engine->seen.low, memory_order_relaxed);
     uint64_t high = atomic_load_explicit(&engine->seen.high, memory_order_relaxed);
@@ -102,9 +102,9 @@ uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live
 
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
-/* Returns the idle bytes that the allocator could release, without bytes that must stay reserved or that lie in a
- * physical allocation with a live block.  If `may_wait` is set, sets *above to the part of the result in private pools
- * of tensors without users, else to 0.  With engine direct, only such pools have idle bytes. */
+/* Returns the idle bytes that the allocator could release.  Omits memory that must stay reserved, and physical
+ * allocations with a live block.  If `may_wait` is set, *above is the part of the result that lies in private pools of
+ * tensors without users, else 0.  Engine direct has idle bytes only in such pools. */
 static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
@@ -122,7 +122,7 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
     idle = weir__size_subtract(figures.reserved, stays);
     if (is_direct || idle == 0)
         return weir__size_smaller(idle, *above);
-    /* Engine bfc releases whole regions, engine pool single units. */
+    /* Engine bfc releases only whole regions, so a region with more than `idle` bytes stays. */
     held = weir__pinned_bytes(a->reserve.engine, a->harden ? weir__harden_live : weir__caches_live,
                               a->harden ? (void *)a->harden : (void *)a->caches,
                               weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
@@ -218,7 +218,7 @@ static uint64_t release_for_process(void *allocator, uint64_t wanted) {
     return release_idle(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
-/* Releases idle memory above the limit.  If some of it cannot be released, for example beside live blocks, the function
+/* Releases idle memory above the limit.  If a part cannot be released, for example beside live blocks, the function
  * tries again only after the program has allocated or freed a block. */
 static void release_above_limit(weir_allocator *a) {
     weir_statistics figures;
@@ -262,7 +262,7 @@ int weir__allocator_ask_for_context(struct weir_process_peers *n,
         n, (struct weir_memory_request){CONTEXT_BYTES, .began_ns = admission->began_ns,
                                         .deadline_ns = admission->began_ns + CONTEXT_NS});
     admission->is_over = answers.freed < CONTEXT_BYTES && !answers.is_incomplete;
-    /* A process that has not answered cannot be asked again, but may free memory during the pause. */
+    /* A process that has not answered yet may free memory during the pause.  weir cannot ask it again. */
     if (answers.freed == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
     return answers.has_answer || answers.is_incomplete;

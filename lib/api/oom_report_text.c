@@ -104,7 +104,7 @@ static void put_pieces(struct weir_output *out, const weir_oom_report *v) {
                   SHOW(v->largest_free_block));
 }
 
-/* Writes one sentence about the cause of the failure.  Returns advice for when no setting helps. */
+/* Writes one sentence about the cause of the failure.  Returns the advice to print if no setting helps. */
 static const char *put_cause(struct weir_output *out, const weir_oom_report *v) {
     const char *advice = v->in_use > 0
                              ? "Request less, or free live blocks first: no setting makes room."
@@ -200,8 +200,8 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes the request, the cause, the processes that use the memory, and the main figures, first because a log may cut
- * the end of the text.  Returns advice for when no setting helps. */
+/* Writes the most important part of the report: the request, the cause, the processes that use the memory, and the main
+ * figures.  It comes first because a log may cut the end.  Returns the advice to print if no setting helps. */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
@@ -295,7 +295,7 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, "  Try");
     for (s = v->settings; s < end; s++)
         if (!is_own_limit(s))
-            /* A smaller value of keep-free than the advised value also helps. */
+            /* keep-free may also be smaller than the advised value */
             weir__put(out, " --%s %s%s", s->name, s->value,
                       strcmp(s->name, "keep-free") == 0 ? " or less" : "");
     weir__put(out, "%s(", count > 1 ? "\n      " : " ");
@@ -305,8 +305,8 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, ").\n");
 }
 
-/* Writes the settings that would help, or else the text `advice`.  If a process uses the memory and does not answer
- * weir, writes instead what to do with that process. */
+/* Writes the settings that would help, or the text `advice` if no setting helps.  If a process uses the memory and does
+ * not answer weir, writes what to do with this process instead. */
 static void put_advice(struct weir_output *out, const weir_oom_report *v, const char *advice) {
     char limit[WEIR_SPELL_BYTES];
 
@@ -407,7 +407,7 @@ static void put_report_json(struct weir_output *out, const weir_oom_report *v) {
     weir__put_json(out, "{'cause':%s,'sentence':%s,'status':%s,'device':%s,'asked':",
                    weir_oom_report_cause_word(v->cause), text, weir_status_name(v->status),
                    v->device[0] ? v->device : NULL);
-    /* weir__put_json() would print UINT64_MAX, which is a valid size, as null */
+    /* writes the number itself, since weir__put_json() would print UINT64_MAX, a valid size, as null */
     weir__put(out, "%ju", v->asked);
     weir__put_json(out, ",'stream':%ju,'default_stream':%ju,'waited_ns':%ju,'largest':%ju",
                    id(v->stream), id(v->default_stream), v->waited_ns, v->largest);

@@ -82,8 +82,8 @@ static void count_block(void *context, const struct weir_extent *block) {
     group->total += bytes;
 }
 
-/* Returns 1 if group `a` comes before group `b` in the report, else 0: by total, then by the size of blocks, both from
- * the largest, then by stream id. */
+/* Returns 1 if group `a` comes before group `b` in the report, else 0.  Groups are sorted by their total, then by the
+ * size of their blocks, from large to small, then by stream id. */
 static int comes_before(const weir_oom_report_group *a, const weir_oom_report_group *b) {
     if (a->total != b->total)
         return a->total > b->total;
@@ -142,7 +142,7 @@ static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     }
 }
 
-/* Returns the device memory that graphs use or reserve (`attribute`), or 0 if it is not known. */
+/* Returns the value of a driver attribute that counts bytes of graphs, or 0 if the driver does not report the value. */
 static uint64_t graph_bytes(const struct weir_device *device, CUgraphMem_attribute attribute) {
     const struct weir_driver *driver = device->driver;
     uint64_t bytes = 0;
@@ -184,7 +184,7 @@ static void read_device(weir_allocator *a, weir_oom_report *v) {
                                                                v->graphs + v->other_allocators);
 }
 
-/* Reads the reserved and idle memory.  Sets *at_rest to the size of the largest free range once all frees complete. */
+/* Reads the reserved and idle memory.  Sets *at_rest to the size of the largest free range after all pending frees. */
 static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_rest) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
@@ -203,7 +203,7 @@ static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_re
     v->idle = weir__size_subtract(v->reserved, v->in_use);
     v->largest_free_block = v->pending = UINT64_MAX;
     e->ops->survey(e, &survey);
-    /* The driver does not report the idle memory of its pool. */
+    /* A driver pool does not report its idle memory, so both figures stay unknown (UINT64_MAX). */
     if (e->driver_pool)
         return;
     if (a->caches)
@@ -256,7 +256,7 @@ static int uses_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Rounds bytes, at most the size of the device, up to a multiple of `unit`. */
+/* Rounds up to a multiple of `unit`.  The sum cannot overflow, since `bytes` is at most the size of the device. */
 static uint64_t round_to(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -272,14 +272,14 @@ static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v)
                                v->idle + device_room(v) / unit_of(a) * unit_of(a));
 }
 
-/* Returns the cause of a failure for which the figures show enough memory: the driver, or other processes if the driver
- * does not report the device's free memory. */
+/* Returns the cause of a failure if the figures show enough memory.  The cause is the driver or, if the driver does not
+ * report the device's free memory, other processes. */
 static int cause_without_figures(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Returns the cause of a failure that the limit did not cause: other processes, graphs or this allocator's live blocks
- * if the device has too little memory, else the driver. */
+/* Returns the cause of a failure for which the limit is not the reason.  If the device lacks memory, this is other
+ * processes, graphs or this allocator's live blocks; otherwise the driver. */
 static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
@@ -295,8 +295,8 @@ static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     return v->graphs > others ? WEIR_OOM_REPORT_GRAPHS : WEIR_OOM_REPORT_OTHERS;
 }
 
-/* Returns the cause of a failed request.  `then` is the size of the largest request that would have succeeded at the
- * failure, `at_rest` the size of the largest free range once all pending frees have completed. */
+/* Returns the cause of a failed request.  `then` is the largest size that would have succeeded at the time of the
+ * failure.  `at_rest` is the size of the largest free range after all pending frees. */
 static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
@@ -304,7 +304,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     /* Engine mapped reserves memory in whole 2 MiB pages. */
     uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
-    /* A request above the limit needs one idle range that is large enough, because no memory may be added. */
+    /* A request above the limit cannot add memory, so separate idle ranges do not help. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
@@ -318,14 +318,14 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
         return WEIR_OOM_REPORT_PENDING;
     if (had >= need && idle > 0)
         return WEIR_OOM_REPORT_FRAGMENTED;
-    /* A limit that keep-free has lowered is the cause only if the device has enough memory. */
+    /* If keep-free has lowered the limit, the limit is the cause only if the device has enough memory. */
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 || v->idle + free_bytes >= need))
         return WEIR_OOM_REPORT_LIMIT;
     return cause_of_full_device(v, lacking_bytes(a, v));
 }
 
-/* Returns the bytes that a request under capture lacks.  The limit of the driver's pool may have refused it. */
+/* Returns the bytes that the device, or the limit if it is lower, lacks for a request on a captured stream. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_subtract(v->limit, v->reserved) : UINT64_MAX;
@@ -333,14 +333,14 @@ static uint64_t lack_under_capture(const weir_oom_report *v) {
     return weir__size_subtract(v->asked, weir__size_smaller(device_room(v), growth));
 }
 
-/* Returns the cause of a failed request under capture.  The driver allocates the memory of a graph, so the cause may be
- * weir's idle memory, which the request cannot use and the device lacks. */
+/* Returns the cause of a failed request on a captured stream.  The driver allocates the memory of graphs, and cannot
+ * use weir's idle memory for them.  So weir's idle memory can be the cause. */
 static int cause_under_capture(const weir_oom_report *v) {
     uint64_t lacks = lack_under_capture(v);
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* Only engine pool has a limit under capture. */
+    /* WEIR_E_LIMIT comes only from engine pool, since other engines apply no limit to graphs. */
     if (v->status == WEIR_E_LIMIT && v->asked > weir__size_subtract(v->limit, v->in_use))
         return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
@@ -370,8 +370,8 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
     return add_advice(v, setting, text);
 }
 
-/* Returns an estimate of the reserved memory with which the request would have succeeded: the present one and a new
- * region, which replaces idle memory if the device has no other memory, or if all reserved memory is idle. */
+/* Returns an estimate of the reserved memory with which the request would have succeeded.  The request needs a new
+ * region beside all reserved memory or, if the device has too little free memory, in place of the idle memory. */
 static uint64_t estimated_reserve(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_to(bytes_needed(a, v), unit);
@@ -392,7 +392,7 @@ static uint64_t advised_limit(const weir_allocator *a, const weir_oom_report *v)
 
 const char weir__oom_report_own_limit[] = "limit";
 
-/* Returns 1 if the program's code has set options.limit, and not the environment; else 0. */
+/* Returns 1 if the program's code has set options.limit, 0 if the environment has set it. */
 static int has_own_limit(const weir_allocator *a) {
     const weir_amount *limit = &a->options.limit;
     weir_options said;
@@ -443,9 +443,9 @@ static void advise_mapped_engine(const weir_allocator *a, weir_oom_report *v) {
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
 
-/* Lists the other processes that use memory of the device, and names one as the cause: a process that has the missing
- * bytes and is stopped or does not answer weir, else the process with most memory.  The latter must have more memory
- * than the other allocators of this process, or be able to free enough. */
+/* Lists the other processes that use memory of the device, and chooses one to name in the report.  Prefers a process
+ * that is stopped or does not answer weir, if it has the missing bytes.  Otherwise chooses the process with most
+ * memory, if it has more memory than the other allocators of this process or can free the missing bytes. */
 static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -473,8 +473,8 @@ static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Advises to preallocate before other processes use the memory, unless the allocator has already preallocated as much,
- * or the device had too little free memory when the allocator was created. */
+/* Advises to preallocate before other processes use the memory.  Does not advise this if the allocator has preallocated
+ * as many bytes, or if the device had too little free memory at the allocator's creation. */
 static void advise_prealloc(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_to(v->in_use + bytes_needed(a, v), unit_of(a));
 
@@ -484,7 +484,7 @@ static void advise_prealloc(const weir_allocator *a, weir_oom_report *v) {
 }
 
 /* Returns the bytes that the allocator could reserve without a limit: its reserved memory, the device's free memory,
- * and all memory of others, since weir does not know how much of it is idle. */
+ * and the memory of all other processes, since weir does not know how much of their memory is idle. */
 static uint64_t reservable_bytes(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = v->reserved + v->device_free, idle;
 
@@ -497,7 +497,7 @@ static uint64_t reservable_bytes(const weir_allocator *a, const weir_oom_report 
     return weir__size_smaller(bytes, v->device_total);
 }
 
-/* Advises a smaller value of keep-free if it is set, else a higher limit if the device has enough memory. */
+/* Advises a smaller keep-free.  If keep-free is 0, advises a higher limit if the device has enough memory. */
 static void advise_more(const weir_allocator *a, weir_oom_report *v) {
     if (v->keep_free > 0)
         advise_keep_free(a, v);
@@ -518,8 +518,8 @@ static void advise_registry(const weir_allocator *a, weir_oom_report *v) {
         advise_recovery_timeout(a, v);
 }
 
-/* Advises settings against fragmentation.  Engine mapped joins idle memory only in whole pages.  So if each idle piece
- * is smaller than a page, and only the limit prevents new memory, a higher limit is better advice. */
+/* Advises engine mapped, which joins idle pages.  If all idle pieces are smaller than a page, and only the limit
+ * prevents growth, advises a higher limit instead. */
 static void advise_for_fragmentation(const weir_allocator *a, weir_oom_report *v) {
     int is_short = bytes_needed(a, v) <= device_room(v) && estimated_reserve(a, v) > v->limit;
 
@@ -552,8 +552,8 @@ static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator 
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-/* Records that the driver has failed with an error.  Its figure of free memory is then not reliable, so `largest` is
- * computed only from idle memory. */
+/* Records an error of the driver.  After an error, the device's free memory is not a reliable figure, so `largest` then
+ * covers only idle memory. */
 static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
     int saved_errno = errno, file = weir__file_open("/", O_PATH, 0);
 
@@ -625,7 +625,6 @@ int weir__oom_report_is_wanted(const char *to) {
     return strcmp(to, "off") != 0;
 }
 
-/* Writes only a few reports for each allocator, because the requests of a program may fail often. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out) {
     unsigned bit;
 

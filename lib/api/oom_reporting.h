@@ -12,13 +12,13 @@ int weir__oom_report_is_wanted(const char *to);
 /* Writes an OOM report about this thread's last failed request to the destination in options.oom_report, but only once
  * for each cause.  Returns 1 and copies the report to *out if a report was written, else returns 0. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
-/* The name "limit" in the advice of a report, if the program's own code has set options.limit, so that no flag or
- * variable can change it.  Code recognises this name by its address. */
+/* The name "limit" in a report's advice if the program's own code has set options.limit.  No flag or variable can
+ * change such a limit.  Code recognises this name by its address. */
 extern const char weir__oom_report_own_limit[];
 /* Returns 0 if weir could write a report to the file `to` now, else an errno value.  Creates no file. */
 int weir__oom_report_problem(const char *to);
-/* Writes a report to standard error for "stderr", else at the end of the file `to`, as JSON if the name ends with
- * ".json".  If the file cannot be written, logs the reason and writes the report to standard error. */
+/* Appends a report to the file `to`, as JSON if the name ends with ".json".  If `to` is "stderr", or the file cannot be
+ * written, writes the report to standard error. */
 void weir__oom_report_write(const weir_oom_report *oom_report, const char *to);
 
 #endif

@@ -31,10 +31,10 @@
 #include "config/settings.h"
 #include "ipc/group_process.h"
 
-/* At exit weir saves profiles for at most SAVE_S seconds, because the driver or the disk may be slow. */
+/* SAVE_S is the time limit in seconds for saving profiles at exit, because the driver or the disk may be slow. */
 enum { MOST_DEVICES = 64, SAVE_S = 5, LINE_BYTES = 900 };
 
-/* The device that environment variables select, and the driver table for this device. */
+/* The device that the environment selects, and its driver table. */
 struct place {
     const struct weir_driver *driver;
     int device;
@@ -50,11 +50,11 @@ static weir_options settings;  /* written before `made` becomes 1, and not chang
 /* the origin of each value in `settings`; guarded by `lock` */
 static struct weir_sources sources;
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
-/* The allocator that was created first, which is the only one while `made` is 1. */
+/* The allocator that was created first.  While `made` is 1, no other allocator exists. */
 static _Atomic(weir_allocator *) the_first;
 static atomic_int made; /* the number of allocators in `allocators` */
 
-/* Takes `lock`.  A child of a fork under `lock` never waits for it, because weir refuses all calls of the child. */
+/* Takes `lock`.  A child of fork() never waits for `lock`, because weir refuses all calls in the child. */
 static void lock_process(void) {
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
@@ -81,9 +81,9 @@ static void save_all(void *unused) {
             (void)weir__run_profile_save(find_profiled_allocator(device), NULL);
 }
 
-/* Saves the profiles at exit, before the driver is unloaded, since weir has registered the function after opening the
- * driver.  The driver may no longer answer, or a thread may hold an allocator's lock in a call that never ends, so the
- * function has a time limit. */
+/* Saves the profiles at exit.  weir registers this function after it has opened the driver, so the driver is still
+ * loaded.  The function has a time limit, because the driver may no longer answer, and another thread may never release
+ * a lock. */
 static void save_at_exit(void) {
     if (!weir__driver_forked() && !weir__thread_in_time(save_all, NULL, SAVE_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
@@ -92,8 +92,8 @@ static void save_at_exit(void) {
                   SAVE_S);
 }
 
-/* Logs why no allocator could be created, since the caller may be unable to report it, unless the environment switches
- * the log off.  Logs each reason once, because programs may repeat the call. */
+/* Logs why weir could not create an allocator, since the caller may be unable to report the reason.  Logs each reason
+ * once, because programs may repeat the call. */
 static void log_reason_once(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -126,8 +126,8 @@ static void log_failed_creation(weir_status status, const weir_options *options,
     log_reason_once(status, options->log, text);
 }
 
-/* Switches options that reserve memory off if libweir-preload.so is loaded, whose allocator then reserves the memory.
- * Changes only engine pool, since the preload library passes the calls of other engines to the driver. */
+/* Switches off options that reserve memory if libweir-preload.so is loaded, since the allocator of libweir-preload.so
+ * reserves the memory.  Changes only engine pool, whose driver calls libweir-preload.so intercepts. */
 static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -177,8 +177,8 @@ static weir_status read_place(weir_options *options, struct place *place) {
     return WEIR_OK;
 }
 
-/* Publishes an allocator to other threads, which read the other variables without `lock` once `made` is not 0.  The
- * caller holds `lock`. */
+/* Publishes an allocator.  Other threads read `settings`, `the_place` and `the_first` without `lock`, but only after
+ * they have read a `made` above 0.  The caller holds `lock`. */
 static void publish_allocator(weir_allocator *a, const weir_options *options,
                               const struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
@@ -278,7 +278,7 @@ static weir_status stream_failure(CUresult result) {
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
 }
 
-/* Finds the device of a default stream: that of the current context or, without one, that of the environment. */
+/* Finds the device of a default stream: the current context's device or, without one, the environment's device. */
 static weir_status device_of_thread(const struct place *place, int *device) {
     CUdevice current;
     CUresult result = place->driver->cuCtxGetDevice(&current);
@@ -339,7 +339,7 @@ weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator
 
     if (status != WEIR_OK)
         return status;
-    /* With one device, all streams belong to it, so that no query is needed. */
+    /* If there is only one device, all streams belong to it, and no query of the stream is needed. */
     if (atomic_load_explicit(&made, memory_order_acquire) > 0 && the_place.count == 1) {
         *allocator = atomic_load_explicit(&allocators[0], memory_order_acquire);
         return WEIR_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* profile_use.c: preallocates the memory that earlier runs needed, and saves what this run needed, in a profile file.
+/* profile_use.c: uses a profile file, which contains the memory that earlier runs and this run needed.
  *
  * This file must not depend on the format of the file (profile.h) or on how engines reserve memory. */
 #include "config.h"
@@ -46,7 +46,7 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
     return CUDA_SUCCESS;
 }
 
-/* Sets the key and the absolute path of the profile.  If there is no host memory, run_profile->path stays NULL.
+/* Sets run_profile->key and run_profile->path, which is absolute.  Without host memory, run_profile->path stays NULL.
  * Returns the driver's result. */
 static CUresult locate(struct weir_run_profile *run_profile, const struct weir_driver *driver,
                        CUdevice device, const weir_options *options, const char *named) {
@@ -119,7 +119,7 @@ uint64_t weir__run_profile_target(weir_allocator *a) {
     return target;
 }
 
-/* Adds this run to the profile file, which is read again, because another run may have replaced it meanwhile. */
+/* Adds this run to the profile file.  Reads the file again first, because another run may have replaced it. */
 static weir_status save(weir_allocator *a, const struct weir_run_profile *run_profile,
                         const weir_statistics *s) {
     uint64_t given = weir__size_larger(s->prealloc_asked, s->prealloc_kept);

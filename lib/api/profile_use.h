@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* profile_use.h: preallocates the memory that earlier runs needed, and saves what this run needed, in a profile file.
- */
+/* profile_use.h: uses a profile file, which contains the memory that earlier runs and this run needed. */
 #ifndef WEIR_PROFILE_USE_H
 #define WEIR_PROFILE_USE_H
 
@@ -9,7 +8,7 @@
 #include "driver/driver.h"
 #include "reserve/profile.h"
 
-/* The contents of a profile file, for one allocator.  No field changes after weir__run_profile_open(). */
+/* The profile file of one allocator.  No field changes after weir__run_profile_open(). */
 struct weir_run_profile {
     char *path; /* the absolute path of the file, since the process may change its folder */
     char key[WEIR_PROFILE_KEY_BYTES];
@@ -33,7 +32,7 @@ void weir__run_profile_close(struct weir_run_profile *run_profile);
 /* Returns the bytes to preallocate according to the profile, at most the limit and the device's free memory.  Returns 0
  * if the profile has no run. */
 uint64_t weir__run_profile_target(weir_allocator *a);
-/* Saves the memory that this run has needed in the profile `path`, or in that of the options if `path` is NULL.  Logs a
+/* Saves the memory that this run has needed to the file `path`, or to options.profile if `path` is NULL.  Logs a
  * failure. */
 weir_status weir__run_profile_save(weir_allocator *a, const char *path);
 

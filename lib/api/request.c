@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "cache/stream_cache.h"
 
-/* Set while this thread runs the program's OOM callback, so that a request inside it does not call it again. */
+/* set while this thread runs the program's OOM callback, during which weir does not call the callback again */
 static _Thread_local int in_oom_callback;
 
 /* ---- failures ---------------------------------------------------------------------------------- */
@@ -31,8 +31,8 @@ static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
         (void)weir__oom_report_new(a, &oom_report);
 }
 
-/* Returns 1 if a failure is reported at the end of the request, else 0.  The guard first corrects the figures, and an
- * OOM callback may lead to a retry. */
+/* Returns 1 if a failure is reported at the end of the request, not at the failure; else 0.  With the guard, the
+ * figures are not correct before the end.  With an OOM callback, the request may be retried. */
 static int is_reported_last(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
@@ -40,7 +40,7 @@ static int is_reported_last(const weir_allocator *a) {
 static void log_failure(const weir_allocator *a, const struct weir_failed_request *refused) {
     const weir_failure *r = &refused->figures;
     char asked[32], limit[48] = "";
-    /* If enough memory is free, the driver has failed for another reason. */
+    /* If enough memory is free, the driver has caused the failure. */
     int is_drivers = r->largest >= r->asked;
 
     if (a->logs_no_failures)
@@ -60,14 +60,14 @@ static void log_failure(const weir_allocator *a, const struct weir_failed_reques
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused) {
     size_t bytes = (size_t)weir__oom_recovery_largest(&a->reserve, refused);
 
-    /* Caches round sizes up, and the guard adds gaps, so a smaller request fits into a block of the engine. */
+    /* The caches round sizes up and the guard adds gaps, so the program's largest request is smaller than the block. */
     if (a->options.cache == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
     return weir__harden_fit(&a->options, bytes);
 }
 
-/* Completes the figures of a failed request and stores them for this thread.  Reports the failure, unless this happens
- * later (is_reported_last). */
+/* Completes the figures of a failed request, and stores them for this thread.  Reports the failure, unless
+ * is_reported_last() returns 1. */
 static __attribute__((noinline, cold)) void record_failure(weir_allocator *a,
                                                            const struct weir_request *r) {
     struct weir_failed_request *refused = r->refused;
@@ -76,7 +76,7 @@ static __attribute__((noinline, cold)) void record_failure(weir_allocator *a,
     weir__stats_read(a, &figures);
     refused->by = a->number;
     refused->result = r->result;
-    /* The engine's own figure would include idle memory of the caches. */
+    /* The engine's figure for memory in use would include idle memory of the caches. */
     refused->figures.in_use = figures.in_use;
     if (refused->stream == 0 && !refused->is_captured)
         refused->is_captured =
@@ -91,8 +91,8 @@ static __attribute__((noinline, cold)) void record_failure(weir_allocator *a,
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-/* Preallocates memory at the first request; other requests wait meanwhile.  A failure is logged and counted, but the
- * request continues.  If weir got less than prealloc_min, the request fails, and the next one tries again. */
+/* Preallocates memory at the first request, while other requests wait.  If weir gets less than prealloc_min, this
+ * request fails, and the next request tries again.  Other failures are only logged and counted. */
 static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
     char why[160] = "";
@@ -124,9 +124,9 @@ static weir_status alloc_from_engine(weir_allocator *a, struct weir_request *r) 
     return status;
 }
 
-/* Allocates a block for a request that the caches could not satisfy.  If `c`, the stream's cache, is not NULL, the
- * thread holds its lock, and passes `taken` when it releases the lock.  `id` is the stream's id, or 0 if the handle
- * identifies the stream. */
+/* Allocates a block for a request that the caches could not satisfy.  If `c` is not NULL, the thread holds the lock of
+ * `c`, the stream's cache, and weir__bias_take() has returned `taken`; weir__bias_give() needs this value.  `id` is the
+ * stream's id, or 0 if the handle identifies the stream. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -145,13 +145,13 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)r.block;
     else if (refused.status != WEIR_OK)
-        /* If only a query of the driver failed, there is no record to complete. */
+        /* refused.status stays OK if only a query of the driver failed */
         record_failure(a, &r);
     return weir__end_call(result_before, status);
 }
 
-/* Allocates from the cache `c` if it still belongs to the stream with this id.  `id` is 0 if the stream is known to
- * exist, so that ids need not be compared. */
+/* Allocates a block from the cache `c`, unless the cache has another stream id than `id`.  If `id` is 0, does not
+ * compare ids, because the caller knows that the stream exists. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -165,9 +165,9 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates a block on any stream.  `c` is the cache of the stream's handle, or NULL.  Queries the stream's id, because
- * a new stream may have the handle of a destroyed stream, unless the program or lib/adapters excludes this.  If the
- * query fails, miss() finds the reason. */
+/* Allocates a block on any stream.  `c` is the cache of the stream's handle, or NULL.  Queries the stream's id, since a
+ * new stream may have the handle of a destroyed stream.  Omits the query if the program or lib/adapters rules this out.
+ * If the query fails, miss() finds the reason. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {
@@ -218,9 +218,9 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     return status;
 }
 
-/* Calls the program's OOM callback for this thread's last failed request, unless the stream is being captured.  Returns
- * 1 if the callback wants a retry, else 0.  Restores the thread's last failure and driver result, since the callback
- * may call weir. */
+/* Calls the program's OOM callback for this thread's last failed request.  Returns 1 if the callback wants a retry,
+ * else 0.  Returns 0 without a call while the stream is being captured.  Restores the thread's last failure and driver
+ * result, since the callback may call weir. */
 static int call_oom_callback(weir_allocator *a, size_t bytes, weir_stream stream,
                              weir_status status, uint64_t attempt) {
     const weir_options *options = &a->options;
@@ -257,7 +257,7 @@ static weir_status request_with_callback(weir_allocator *a, size_t bytes, weir_s
         if (!weir__is_failure(status) || in_oom_callback || weir__failure_count() == met ||
             !call_oom_callback(a, bytes, stream, status, attempt))
             return status;
-        /* The request may still succeed, so the attempt is no failed request. */
+        /* The request is retried, so this attempt is not counted as a failed request. */
         atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
         status = weir__check_live(a);
         if (status != WEIR_OK)
@@ -295,8 +295,8 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return weir__end_call(result_before, status);
 }
 
-/* Returns 1 if the per-stream caches alone can handle the call, since no bit of the slow path's word is set, except
- * bits in `ignored_bits`; else 0. */
+/* Returns 1 if the call needs only the per-stream caches, else 0.  Bits of the slow path's word in `ignored_bits` do
+ * not matter; every other bit forbids the fast path. */
 static inline int needs_caches_only(const weir_allocator *a, unsigned ignored_bits) {
     return a &&
            (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~ignored_bits) ==
@@ -313,9 +313,9 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
-/* Allocates on the fast path if the handle is the key of a cache, the stream is bound (or an adapter watches it), and
- * this thread can take the cache's lock without an atomic operation.  Calls other functions only as the last step, so
- * that the compiler makes no stack frame. */
+/* Allocates on the fast path if the stream is bound or an adapter watches it, if a cache has the stream's handle as its
+ * key, and if this thread can lock the cache without an atomic operation.  Calls other functions only as the last step,
+ * so that the compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_caches *f;
     struct weir_cache *c;
@@ -365,8 +365,8 @@ weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block,
     return status;
 }
 
-/* Returns 1 if another stream than that of the free may have used the block, else 0.  If use.id is not 0, the handle is
- * that of a default stream, which may mean another stream. */
+/* Returns 1 if a stream other than `stream` may have used the block, else 0.  If use.id is not 0, use.stream is a
+ * default stream's handle, which can stand for several streams. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)
@@ -413,7 +413,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     c = weir__cache_find(a->caches, key_of(stream, id));
     if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
-    /* No id is needed, since the stream is bound and no other stream uses its cache. */
+    /* Passes no id, since the stream is bound and has this cache alone. */
     return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 

@@ -14,8 +14,8 @@
 #include "config/amount.h"
 #include "config/settings.h"
 
-/* Logs why a preallocation failed, if neither the limit nor a lack of memory was the cause, and returns `status`.  weir
- * has already logged an error of the driver. */
+/* Logs why a preallocation failed, and returns `status`.  Does not log an error of the driver, which weir has already
+ * logged. */
 static weir_status cannot_preallocate(const weir_allocator *a, weir_status status) {
     const char *reason = weir__unknown_reserve_reason(a);
     char why[160];
@@ -135,7 +135,7 @@ weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, si
     uint64_t keep;
 
     *released = 0;
-    /* `in_use` of the statistics does not include idle memory of the caches */
+    /* weir__stats_read() does not count idle memory of the caches as in use */
     weir__stats_read(a, &figures);
     keep = weir__goal_target(&a->reserve.goal, figures.reserved, figures.in_use, wanted);
     if (keep >= figures.reserved)
@@ -153,8 +153,8 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
     weir__goal_signal(&a->reserve.goal, bytes ? bytes : UINT64_MAX);
-    /* Makes each stream's cache give its large blocks to the engine at the stream's next large free, so that the next
-     * large request calls the engine, which can then release memory. */
+    /* At the next free of a large block, each stream's cache now moves its large blocks to the engine.  The next large
+     * request then calls the engine, which can release memory. */
     atomic_fetch_add_explicit(&a->reserve.engine->lacked, 1, memory_order_relaxed);
     return WEIR_OK;
 }

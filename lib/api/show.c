@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* show.c: fills and checks the figures of allocators that a process publishes for the command `weir top` (show.h).
+/* show.c: fills and checks the figures that a process publishes for the command `weir top` (show.h).
  *
- * This file must not depend on the process that publishes the figures or on the process that reads them. */
+ * This file must not depend on how the figures are published or read. */
 #include "api/show.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* show.h: the figures of allocators that a process publishes in shared memory for the command `weir top`.
+/* show.h: figures of allocators.  A process publishes them in shared memory, and the command `weir top` reads them.
  *
- * struct weir_show contains only 64-bit words and texts, so it has no padding.  A change of its layout needs a new
- * version.
+ * struct weir_show contains only 64-bit words and texts, so it has no padding.  After a change of its layout, increase
+ * its version.
  *
  * This file must not depend on where the shared memory is. */
 #ifndef WEIR_SHOW_H
@@ -80,7 +80,7 @@ struct weir_show {
 
 extern const struct weir_segment_kind weir__show_kind;
 
-/* Writes the name of an allocator's engine, such as "mapped" or "bfc-fixed", which never changes. */
+/* Writes the name of the allocator's engine, such as "mapped" or "bfc-fixed".  The name never changes. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
 /* Fills *out with the figures of an allocator.  The caller fills the fields `device` and `serves`.  Returns 1 on

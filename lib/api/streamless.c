@@ -85,7 +85,7 @@ weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, v
     weir_status status = quiet_of(a, &r.stream);
 
     if (status == WEIR_OK && weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC))
-        /* This call must not wait, so a later request preallocates. */
+        /* This call must not wait, so it fails until another request has preallocated. */
         status = weir__without_driver(WEIR_E_NO_MEMORY);
     if (status == WEIR_OK)
         status =

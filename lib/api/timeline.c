@@ -70,7 +70,7 @@ static void raise_to(struct point *p, const uint64_t values[WEIR_TIMELINE_COUNTE
         p->values[i] = weir__size_larger(p->values[i], values[i]);
 }
 
-/* Merges each pair of adjacent points into one with the larger values, to make room. */
+/* Halves the number of points: merges each two adjacent points into one, which gets the larger values. */
 static void halve(struct weir_timeline *t) {
     for (size_t i = 0; i < WEIR_TIMELINE_POINTS / 2; i++) {
         t->point[i] = t->point[2 * i];
@@ -101,7 +101,7 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
 
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
-    /* If the last point is merged, and so has only the largest values, the latest record follows. */
+    /* A merged last point has only the largest values, so the latest record `now` follows as a point. */
     size_t points = t->points + (t->of_last > 1);
     size_t each = (points + most - 1) / most, count = 0;
 
@@ -190,7 +190,7 @@ static void put_time(struct weir_output *out, const char *key, uint64_t ns) {
     weir__put(out, ",\"%s\":%ju.%03ju", key, ns / 1000, ns % 1000);
 }
 
-/* Returns the number of the thread that shows a lane of slices.  Lane -1 has the iterations of the program. */
+/* Returns the number of the thread that shows a lane of slices.  Lane -1 contains the program's iterations. */
 static int thread_of(int number, int lane) {
     return number * NUMBERS + lane + 2;
 }
@@ -307,7 +307,7 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
     put_metadata(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
-    /* If the last point is merged, and so has only the largest values, the latest record follows. */
+    /* A merged last point has only the largest values, so the latest record `now` follows as a point. */
     if (t->of_last > 1)
         put_point(file, &t->now, process, name);
     put_slices(t, file, process, number, name);

@@ -22,7 +22,7 @@
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
-/* The largest id in a trace: the key in the map of live blocks is the id plus 1. */
+/* The largest id in a trace.  A key in the map of live blocks is an id plus 1, and must not overflow. */
 #define MOST_ID (UINT64_MAX - 1)
 #define MOST_BYTES (INT64_MAX < UINTPTR_MAX ? (uint64_t)INT64_MAX : (uint64_t)UINTPTR_MAX)
 
@@ -142,7 +142,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
             reader->next = newline; /* the rest of the comment is then an empty line */
             return 1;
         }
-        /* one character stays, so that the line does not look empty */
+        /* keeps one character, so that read_line() finds a trace without a newline at its end */
         reader->next = reader->filled - 1;
         if (reader->at_end)
             return 1;
@@ -199,7 +199,7 @@ static void skip_blanks(struct cursor *line) {
         line->at++;
 }
 
-/* Returns the end of the field at the cursor, which is empty at the end of the line. */
+/* Returns the end of the field at the cursor.  At the end of the line the field is empty. */
 static const char *field_end(const struct cursor *line) {
     const char *end = line->at;
 
@@ -234,7 +234,7 @@ static int read_field_number(struct cursor *line, const char *what, uint64_t mos
     return 1;
 }
 
-/* Reads a label, one word, and cuts it between two UTF-8 characters if it is long.  Returns 1, or 0 on an error. */
+/* Reads a label, which is one word.  Cuts a long label after a UTF-8 character.  Returns 1 on success, else 0. */
 static int read_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     const char *end = field_end(line);
     size_t bytes = (size_t)(end - line->at);
@@ -253,7 +253,7 @@ static int read_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     return 1;
 }
 
-/* Checks that each further field of the line has the form key=value.  Returns 1 on success, 0 on an error. */
+/* Checks that each remaining field of the line has the form key=value.  Returns 1 on success, 0 on an error. */
 static int check_rest(struct cursor *line) {
     line->reader->fields = line->at;
     line->reader->fields_end = line->end;
@@ -375,7 +375,7 @@ static int check_version(const struct cursor *line) {
                        printable(text, rest.at, (size_t)(end - rest.at)));
 }
 
-/* Calls the program's function with a comment, whose end has a NUL during the call. */
+/* Passes a comment to the program's function.  Writes a NUL behind the comment during the call. */
 static void pass_comment(const struct cursor *line) {
     struct cursor rest = {line->reader, line->at + 1, line->end};
     char *end = (char *)(uintptr_t)line->end, behind = *end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* amount.c: converts amounts of memory to bytes, by integers: a fraction is a number of millionths, so 75% of a device
- * is one number of bytes on all machines. */
+/* amount.c: converts amounts of memory to bytes.  A fraction such as 75% is a whole number of millionths, so the result
+ * is equal on all machines. */
 #include "config/amount.h"
 
 #include <stddef.h>
@@ -11,8 +11,8 @@
 #define MILLION UINT64_C(1000000)
 #define GRANULARITY UINT64_C(256)
 
-/* The default of the option cache_limit: IN_USE_SHARE millionths of the bytes in use, but at least IN_USE_LEAST bytes
- * while at most IN_USE_MUCH bytes have ever been in use. */
+/* The default of the option cache_limit is IN_USE_SHARE millionths of the bytes in use.  While no more than IN_USE_MUCH
+ * bytes have ever been in use, the default is at least IN_USE_LEAST bytes. */
 #define IN_USE_SHARE UINT64_C(20000)
 #define IN_USE_LEAST (UINT64_C(16) << 20)
 #define IN_USE_MUCH (UINT64_C(256) << 20)

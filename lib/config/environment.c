@@ -46,8 +46,8 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* The lower VARIABLE_SHIFT bits of prealloc.kind are the kind of the amount, such as WEIR_AMOUNT_BYTES.  The upper bits
- * are the index in compat_names, plus 1, of the variable that has set the preallocation; 0 if it was none of them. */
+/* prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits are the kind of the amount, such as WEIR_AMOUNT_BYTES.
+ * If a framework's variable has set the preallocation, the upper bits are its index in compat_names plus 1, else 0. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
@@ -57,19 +57,19 @@ const char *weir__framework_prealloc(const weir_options *options) {
     return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
 }
 
-/* Stores in the options which variable of TensorFlow, XLA or JAX has set the preallocation; NULL and others change
- * nothing. */
+/* Stores in the options that this variable of TensorFlow, XLA or JAX has set the preallocation.  If `variable` is NULL
+ * or has another name, does nothing. */
 static void set_prealloc_variable(weir_options *options, const char *variable) {
     for (size_t i = 0; variable && i < COMPAT_NAMES; i++)
         if (strcmp(compat_names[i], variable) == 0)
             options->prealloc.kind |= (int)(i + 1) << VARIABLE_SHIFT;
 }
 
-/* Variables of weir that are not in the option table: of the device model, and of the libraries that `weir run` and
- * `weir record` preload.  tests/tree/check-variables compares this list with the sources. */
+/* Variables that are not in the option table, because the device model or a preloaded library reads them.
+ * tests/tree/check-variables compares this list with the sources. */
 static const struct {
     const char *name;
-    /* Set if the variable is on or off for the preload library; this file then checks its value. */
+    /* Set if only on and off are valid.  The preload library uses the value, but this file checks it. */
     int is_switch;
 } part_names[] = {
     {"WEIR_GROUP", 0},         {"WEIR_GROUP_DIR", 0},        {"WEIR_GROUP_LIMIT", 0},
@@ -135,13 +135,13 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    /* WEIR_RUN_PREALLOC_OF is the variable of TensorFlow, XLA or JAX from which `weir run` has set WEIR_PREALLOC. */
+    /* `weir run` has set WEIR_PREALLOC from the framework's variable that WEIR_RUN_PREALLOC_OF names. */
     if (setting == WEIR_SETTING_PREALLOC)
         set_prealloc_variable(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
 }
 
-/* Reads a variable that is on or off.  If it is not set, does not change *on. */
+/* Reads a variable that is on or off.  If the variable is not set, does not change *on. */
 static weir_status read_switch(struct reading *reading, const char *variable, int *on) {
     const char *value = weir__variable(variable);
     struct weir_problem problem;
@@ -170,8 +170,8 @@ enum { NOT_SET, NO, YES };
 
 /* The variables of TensorFlow, XLA and JAX that weir reads. */
 struct compat {
-    /* TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: NOT_SET; NO: it is the number `bytes`; YES: it is -1, a fraction of the
-     * device. */
+    /* What TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC requests: NOT_SET, NO (`bytes` bytes), or YES (the variable is -1,
+     * which means a fraction of the device). */
     int tf_prealloc;
     uint64_t bytes;
     int preallocate; /* XLA_PYTHON_CLIENT_PREALLOCATE: NOT_SET, NO or YES */
@@ -204,8 +204,8 @@ static weir_status read_tf_prealloc(struct reading *reading, struct compat *comp
     return WEIR_OK;
 }
 
-/* Reads XLA_PYTHON_CLIENT_PREALLOCATE as JAX does: "" is not set, and only the words in `false_words` mean no
- * preallocation. */
+/* Reads XLA_PYTHON_CLIENT_PREALLOCATE as JAX does.  An empty value means that the variable is not set.  Only the words
+ * in `false_words` mean no preallocation. */
 static void read_preallocate(struct compat *compat) {
     static const char *const false_words[] = {"false", "False", "0"};
     const char *value = getenv(XLA_PREALLOCATE);
@@ -256,8 +256,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
                                const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
     const char *value = getenv(variable);
-    /* TensorFlow itself reads TF_GPU_ALLOCATOR in an unmodified program, so weir must distinguish upper and lower case,
-     * too. */
+    /* Compares TF_GPU_ALLOCATOR with case in an unmodified program, because TensorFlow reads the variable, too. */
     int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
     char key[160];
 
@@ -286,7 +285,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     return WEIR_OK;
 }
 
-/* WEIR_JAX_OPTIONS consists of pairs NAME:VALUE with semicolons between. */
+/* WEIR_JAX_OPTIONS consists of pairs NAME:VALUE, which semicolons separate. */
 int weir__jax_options_allocator(char *name, size_t bytes) {
     static const char option[] = "allocator:";
     const char *list = getenv(WEIR_JAX_OPTIONS);
@@ -361,8 +360,8 @@ static weir_status read_preallocations(struct reading *reading, struct compat *c
     return read_fraction(reading, compat);
 }
 
-/* Writes the preallocation that the variables of TensorFlow, XLA and JAX request (table at the top of this file) to
- * *amount.  Returns the name of the variable that sets it, or NULL if none does. */
+/* Writes the preallocation that the variables of TensorFlow, XLA and JAX request to *amount, by the table at the top of
+ * this file.  Returns the name of the variable that sets the preallocation, or NULL. */
 static const char *compat_prealloc(const struct compat *compat, weir_amount *amount) {
     weir_amount fraction = {compat->fraction ? compat->fraction : DEFAULT_FRACTION,
                             WEIR_AMOUNT_OF_TOTAL};
@@ -403,7 +402,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 
-/* The known variable whose name is most similar to an unknown one. */
+/* The known variable whose name is most similar to an unknown name. */
 struct likeness {
     const char *name; /* NULL before the first comparison */
     size_t distance;
@@ -412,9 +411,9 @@ struct likeness {
     int is_known; /* set if the compared name is itself known */
 };
 
-/* Compares the name of a variable with a known name, and stores the known name in *likeness if it is the most similar
- * so far: the longest known name with which the variable's name begins, or else the one with the smallest edit
- * distance. */
+/* Compares the name of a variable with a known name.  If `known` is the most similar name so far, stores it in
+ * *likeness.  The most similar name is the longest known name with which `name` begins, or else the name with the
+ * smallest edit distance. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
@@ -434,9 +433,9 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if the name of a variable is probably a misspelt known name, else 0: if it begins with a known name that
- * has at least a third of its letters after the prefix (`start` letters), or if it differs from a known name in at most
- * two letters, and in less than half of its letters. */
+/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  This is so if the name begins with a
+ * known name that has at least a third of its letters, or if the names differ in at most two letters and less than
+ * half.  `start` is the length of a common prefix, which is not counted. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -466,7 +465,8 @@ static int record_unknown_variable(struct reading *reading, const char *name, si
     return !was_told && first_warning(reading, name);
 }
 
-/* Warns about a variable that weir does not know, if its name begins with WEIR_ or is probably misspelt. */
+/* Warns about a variable that weir does not know, if its name is probably misspelt, or if it begins with WEIR_
+ * (is_own). */
 static void warn_unknown_variable(struct reading *reading, const char *name, size_t length,
                                   int is_own) {
     struct likeness likeness = {NULL, 0, 0, 0};

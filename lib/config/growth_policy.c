@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* growth_policy.c: computes how much memory to add when reserved memory grows.
  *
- * A growth policy chooses a number of bytes, the step; plain_step() adapts it to the request, the limit, the memory of
- * the device and the unit.  Policy BFC computes exactly the steps of TensorFlow's function Extend
- * (tsl/framework/bfc_allocator.cc).  Sums and products saturate at SIZE_MAX.
- */
+ * A growth policy chooses a number of bytes.  plain_step() changes this number to fit the request, the limit and the
+ * device's memory, and rounds it to the unit.  Policy BFC computes the same numbers as TensorFlow's function Extend
+ * (tsl/framework/bfc_allocator.cc).  Sums and products saturate at SIZE_MAX. */
 #include "config/growth_policy.h"
 
 #include "base/size.h"
@@ -34,7 +33,7 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     size_t bytes, step = (size_t)options->growth_step;
 
     switch (options->growth) {
-    /* Rounds up by a division, since growth_step, which the user sets, need not be a power of two. */
+    /* Rounds up to a multiple of growth_step.  The user sets growth_step, so it need not be a power of two. */
     case WEIR_GROWTH_STEP:
         return weir__size_mul(state->request / step + (state->request % step != 0), step, &bytes)
                    ? bytes
@@ -57,8 +56,8 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     }
 }
 
-/* Returns the number of bytes to add as a multiple of `unit`.  Rounds the number of the growth policy down; for policy
- * STEP up, because the user has chosen the size of the step. */
+/* Returns the number of bytes to add, a multiple of `unit`.  Rounds the growth policy's number down.  Rounds the number
+ * of policy STEP up, because the user has chosen its size. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);
@@ -114,8 +113,8 @@ size_t weir__growth_smaller(const weir_options *options, size_t step, size_t req
     size_t need, smaller;
 
     if (options->growth == WEIR_GROWTH_BFC) {
-        /* TensorFlow multiplies in single precision, and rounds up to 256 bytes.  With a step of 256 bytes, this would
-         * give one size again and again, so weir makes each step smaller than the step before. */
+        /* Rounds 0.9 times `step` up in single precision, as TensorFlow does.  For a step of one unit this is `step`
+         * again, so weir then subtracts a unit. */
         smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
         if (smaller >= step)
             smaller = step - weir__size_smaller(step, unit);
@@ -135,8 +134,7 @@ void weir__growth_refused(struct weir_growth_cursor *cursor) {
     cursor->doubled_ahead = 0;
 }
 
-/* BFC's regions have 2, 4, 8 MiB and so on, so the sum of all regions before the next one is the size of the next one
- * less 2 MiB. */
+/* The regions have 2, 4, 8 MiB and so on.  Together, all regions before the next region are 2 MiB smaller than it. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved) {
     while (cursor->next_region > BFC_FIRST_REGION &&
            cursor->next_region - BFC_FIRST_REGION > reserved)

@@ -7,8 +7,7 @@
 #include <weir/growth.h>
 #include <weir/options.h>
 
-/* What a growth policy remembers about its earlier steps.  All fields are 0 at first.  The allocator's growth lock
- * guards them. */
+/* The earlier steps of a growth policy.  All fields are 0 at first.  The allocator's growth lock guards all fields. */
 struct weir_growth_cursor {
     uint64_t steps;
     size_t last_step;
@@ -26,9 +25,9 @@ struct weir_growth_cursor {
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 
-/* Returns a smaller number of bytes after the device has refused `step` bytes: for policy BFC 0.9 times `step`, for the
- * others the mean of `step` and the request, both rounded up to `unit`.  Returns 0 if this would be less than the
- * request; the growth then fails. */
+/* Returns a smaller number of bytes after the device has refused `step` bytes.  For policy BFC this is 0.9 times
+ * `step`; for other policies the mean of `step` and the request, rounded to `unit`.  Returns 0, and the growth fails,
+ * if no smaller number is enough for the request. */
 size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit);
 
 /* Restores the cursor to its state before the last weir__growth_step(), after the device has refused all sizes. */

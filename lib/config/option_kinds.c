@@ -11,7 +11,7 @@
 
 /* ---- words ---- */
 
-/* Returns the entry whose word equals the first `length` characters of a text, in upper or lower case, or NULL. */
+/* Returns the word that equals the first `length` characters of `text`, in upper or lower case, or NULL. */
 static const struct weir_option_word *find_word(const struct weir_option_word *words,
                                                 const char *text, size_t length) {
     for (; words->word; words++)
@@ -237,8 +237,8 @@ static const char *kept_text(const struct weir_option_row *row, const weir_optio
     return *(const char *const *)field(row, options);
 }
 
-/* Sets the field of an option to `kept`, a copy that is never freed.  NULL means that the host had no memory for the
- * copy, which is an error. */
+/* Sets the field of an option to `kept`, a copy of the user's text that is never freed.  Reports an error if `kept` is
+ * NULL, because the host had no memory for the copy. */
 static int set_text(const struct weir_option_row *row, weir_options *options, const char *kept,
                     struct weir_problem *problem) {
     if (!kept)
@@ -332,7 +332,7 @@ static int file_read(const struct weir_option_row *row, const char *text, weir_o
     if (strcasecmp(text, weir__option_no_file) == 0)
         text = weir__option_no_file;
     else if (weir__switch_read(text, &on, problem))
-        /* a word such as "on": the user has probably taken the option for a switch */
+        /* for a word such as "on": the user has probably mistaken this option for an on/off option */
         return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     return set_text(row, options, weir__text_intern(text, NULL), problem);
 }

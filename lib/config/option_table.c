@@ -41,7 +41,7 @@ static const struct weir_option_word hardenings[] = {
 /* BASIC settings are in each list of settings that weir prints, ADVANCED settings only in complete lists (--all). */
 #define BASIC .is_advanced = 0
 #define ADVANCED .is_advanced = 1
-/* The row of a setting.  The arguments after `its_words` initialise the fields of struct weir_setting_row. */
+/* The row of a setting.  The last arguments initialise the fields of struct weir_setting_row in order. */
 #define ROW(setting, type, member, its_words, ...)                                                 \
     [WEIR_SETTING_##setting] = {.text = {__VA_ARGS__},                                             \
                                 .kind = &weir__option_##type,                                      \

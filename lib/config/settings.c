@@ -43,8 +43,8 @@ static struct weir_message message_at(char *text, size_t bytes) {
 /* A larger size of a caller's weir_options is probably memory that was never initialised. */
 #define LARGEST_SIZE ((size_t)65536)
 
-/* Returns 1 if some version of weir_options has `bytes` bytes, else 0: the offset of a field is the size of the struct
- * in an older version. */
+/* Returns 1 if some version of weir_options has `bytes` bytes, else 0.  Each version adds fields at the end, so the
+ * offset of a field is the size of an older version. */
 static int is_size(size_t bytes) {
     _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
                    "a field behind peers, if it is no setting's, is named below");
@@ -79,7 +79,7 @@ void weir__options_copy_out(const weir_options *from, weir_options *options) {
     options->size = size;
 }
 
-/* Returns 1 if all fields that this version of the library does not know are 0 (not set), else 0. */
+/* Returns 1 if all fields behind the last field that this version knows are 0 (not set), else 0. */
 static int tail_is_zero(const weir_options *options) {
     const unsigned char *bytes = (const unsigned char *)options;
 
@@ -255,9 +255,8 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 
 /* ---- completion ---- */
 
-/* Reports an error if prealloc is above limit, as far as both can be compared without the device's memory; the creation
- * of the allocator compares all others.  If a variable of TensorFlow, XLA or JAX has set prealloc, the creation of the
- * allocator lowers it to the limit instead. */
+/* Reports an error if prealloc is above limit.  Omits comparisons that need the device's memory, which the creation of
+ * the allocator makes.  Also omits a prealloc from a framework's variable, which the creation lowers to the limit. */
 static weir_status check_prealloc_limit(const weir_options *filled,
                                         const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
@@ -273,7 +272,7 @@ static weir_status check_prealloc_limit(const weir_options *filled,
         prealloc, limit);
 }
 
-/* Reports an error if prealloc_min is above prealloc, as far as both can be compared without the device's memory. */
+/* Reports an error if prealloc_min is above prealloc.  Omits comparisons that need the device's memory. */
 static weir_status check_min_of_kind(const weir_options *filled,
                                      const struct weir_message *message) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
@@ -317,8 +316,7 @@ static weir_status check_option(const struct weir_option_row *row, const weir_op
                               problem.text, row->text.accepts);
 }
 
-/* Unlike the option `limit`, this limit may be 0, because an allocator can work with the memory that it has
- * reserved. */
+/* Accepts a limit of 0, because an allocator can work with the memory that it has already reserved. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
     static const struct weir_option_row row = {
         .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},
@@ -350,7 +348,7 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         status = check_option(&weir__option_rows[i], &work, &to);
     if (status != WEIR_OK)
         return status;
-    /* Switches the log on with hardening, which reports errors of the program only in the log. */
+    /* Switches the log on if hardening is on, because hardening reports errors only in the log. */
     if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
         work.log = WEIR_LOG_ERROR;
     fill_defaults(&work);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* settings.h: the option table (option_table.c), which the environment, the flags of the program `weir`, `weir info`
- * and the manual use.
+/* settings.h: the options and their table (option_table.c).  The environment, the flags of the program `weir`, `weir
+ * info` and the manual use the table.
  *
  * A message about a wrong value has the form "LABEL 'VALUE': PROBLEM; expected FORM".  LABEL is the name that the user
  * typed: "--prealloc", "WEIR_PREALLOC" or "prealloc".
  *
- * This file must not depend on devices, engines or the effect of an option.
- */
+ * This file must not depend on devices, engines or the effect of an option. */
 #ifndef WEIR_SETTINGS_H
 #define WEIR_SETTINGS_H
 
@@ -44,7 +43,7 @@ enum weir_setting {
         WEIR_SETTING_COUNT
 };
 
-/* For the value of any option as text.  weir refuses file names that do not fit. */
+/* The bytes of a buffer for the value of any option as text.  weir refuses longer file names. */
 enum { WEIR_SHOW_BYTES = 1024 };
 
 struct weir_setting_row {
@@ -72,17 +71,17 @@ struct weir_sources {
 enum weir_place {
     /* A program that calls weir to create its allocator.  All variables have an effect. */
     WEIR_PLACE_OWN,
-    /* An unmodified program under `weir run`.  Variables of frameworks do not choose the engine.  Their preallocation
-     * has an effect only if a variable makes the framework use CUDA's memory pools; otherwise the framework
-     * preallocates by itself. */
+    /* An unmodified program under `weir run`.  Variables of frameworks do not choose the engine.  A framework's
+     * variable for preallocation has an effect only if another variable makes the framework use CUDA's memory pools.
+     * Otherwise the framework itself preallocates. */
     WEIR_PLACE_UNMODIFIED,
     /* The command `weir run` itself, which will make the framework use CUDA's memory pools. */
     WEIR_PLACE_RUN
 };
 
-/* Reads options from the environment, as weir_options_from_env does, and records in *sources, which may be NULL, where
- * each value comes from.  Warns on standard error if `warn` is set and the log level allows it.  An invalid value is an
- * error even if another value overrides it, except in a variable by which a framework preallocates by itself. */
+/* Reads options from the environment, as weir_options_from_env does.  If `sources` is not NULL, records where each
+ * value comes from.  If `warn` is set and the log level allows it, prints warnings on standard error.  An invalid value
+ * is an error even if another value overrides it, unless the framework itself reads the variable to preallocate. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
@@ -100,16 +99,16 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
 /* Returns 1 if the program or the user has set the option, 0 if it has its default. */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
 /* Writes the value of an option, which may be its default, as a user types it ("8GiB", "75%", "step:64MiB", "pool").
- * The default of cache-limit depends on the bytes in use, so it is written in words that no user can type. */
+ * Describes the default of cache-limit in words, because it depends on the bytes in use. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
-/* Copies a caller's options, whose struct may have the layout of another version of the library, to *out.  Omits fields
+/* Copies a caller's options to *out.  Their struct may have the layout of another version of the library.  Omits fields
  * that this version does not know.  Returns E_INVALID with a message if `options` is NULL or has a wrong size. */
 weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
                                   size_t message_bytes);
 /* Copies options to a caller's struct, which may have the layout of another version of the library.  Does not change
- * its size and the fields that this version does not know. */
+ * the caller's field `size` or fields that this version does not know. */
 void weir__options_copy_out(const weir_options *from, weir_options *options);
 
 /* Checks a caller's options (NULL: all defaults), and writes the complete options to *out: every default becomes its
@@ -119,17 +118,18 @@ void weir__options_copy_out(const weir_options *from, weir_options *options);
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
-/* Returns the log level in a caller's options, which need not be checked yet; WEIR_LOG_NONE if they have no valid
- * one. */
+/* Returns the log level in a caller's options, which may be unchecked.  Returns WEIR_LOG_NONE if the level is
+ * invalid. */
 int weir__options_log(const weir_options *options);
 
-/* Checks a limit for weir_set_limit, which may be 0, but not a share of the device.  Returns OK, or E_INVALID with a
- * message. */
+/* Checks a limit for weir_set_limit.  The limit may be 0, but must not be a share of the device.  Returns OK, or
+ * E_INVALID with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
 /* Returns 1 if the engine of these options divides large regions into blocks (mapped, bfc, bfc-fixed); else 0. */
 int weir__options_suballocate(const weir_options *options);
-/* Returns 1 if the engine of these complete options can allow other devices (peers) to use its memory, else 0. */
+/* Returns 1 if the engine of these options allows other devices (peers) to use its memory, else 0.  The options must be
+ * completed (weir__options_complete). */
 int weir__options_allow_peer_access(const weir_options *options);
 #define WEIR_NO_PEER_ACCESS                                                                        \
     "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \

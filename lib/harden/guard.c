@@ -41,13 +41,13 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* The bytes of a gap, a multiple of the alignment. */
+/* The bytes of a gap, which lies before and behind each block.  A multiple of the alignment. */
 #define WEIR_GUARD_GAP ((size_t)256)
 
 /* The largest number of bytes that weir copies to the host at once. */
 #define WEIR_GUARD_BUFFER ((size_t)1 << 20)
 
-/* The largest number of bytes on a shelf, without the newest block. */
+/* The largest number of bytes on one stream's shelf of freed blocks.  A shelf with one block may have more. */
 #define WEIR_SHELF_BYTES ((size_t)64 << 20)
 
 enum {
@@ -79,7 +79,7 @@ struct weir_harden {
 
     pthread_mutex_t lock; /* guards the fields below; no other layer is called under it */
     struct weir_map live; /* maps the program's address of a block to its struct weir_guarded * */
-    /* The freed blocks that weir keeps: first blocks out of use, then the shelves, each from its oldest block. */
+    /* the freed blocks that the guard keeps: the blocks out of use, then each shelf, from its oldest block */
     struct weir_guarded *kept;
     uint64_t blocks, block_bytes; /* all blocks from the layer below, and their sizes with gaps */
     uint64_t live_bytes;          /* the sizes of live blocks with their gaps */
@@ -160,7 +160,7 @@ static size_t first_changed(const unsigned char *at, unsigned char value, size_t
     return i;
 }
 
-/* Compares device memory with the byte `value`.  Sets *same to the number of bytes before the first that differs. */
+/* Compares device memory with the byte `value`.  Sets *same to the number of bytes before the first other byte. */
 static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                              unsigned char value, weir_stream stream, size_t *same) {
     int pushed = weir__device_make_context_current(h->device);
@@ -225,7 +225,7 @@ static CUresult check_gaps(struct weir_harden *h, const struct weir_guarded *b,
 
 /* ---- held blocks ---- */
 
-/* Adds a block to the front of the list `kept`, out of use. */
+/* Adds a block to the front of the list `kept`, and marks it as out of use. */
 static void add_kept_out(struct weir_harden *h, struct weir_guarded *b) {
     pthread_mutex_lock(&h->lock);
     b->id = 0;
@@ -249,8 +249,8 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
     return WEIR_OK;
 }
 
-/* Verifies, on `stream`, that a freed block from a shelf was not written to.  The caller has ordered `stream` after all
- * other work on the block.  Returns 1 if it is unchanged.  Otherwise keeps the block out of use and returns 0. */
+/* Checks, on `stream`, that no work has written to a freed block on a shelf.  The caller has ordered `stream` after all
+ * work on the block.  Returns 1 if the block is unchanged.  Otherwise returns 0 and keeps the block out of use. */
 static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     size_t same = b->total;
     CUresult result = guard_has(h, WEIR_HARDEN_POISON)
@@ -284,8 +284,8 @@ static void free_verified(struct weir_harden *h, struct weir_guarded *b, weir_st
         add_kept_out(h, b);
 }
 
-/* Removes the oldest block of `total` bytes, or of any size if `total` is 0, from the shelf of the stream with this id.
- * Returns the block, or NULL if there is none. */
+/* Removes the oldest block of `total` bytes from the shelf of the stream with this id.  If `total` is 0, the block may
+ * have any size.  Returns the block, or NULL if there is none. */
 static struct weir_guarded *remove_shelved(struct weir_harden *h, uint64_t id, size_t total) {
     struct weir_guarded **at = &h->kept, *b;
 
@@ -299,13 +299,13 @@ static struct weir_guarded *remove_shelved(struct weir_harden *h, uint64_t id, s
     return b;
 }
 
-/* Waits for the device, and then frees all kept blocks in the layer below on `stream`, with those out of use only if
+/* Waits for the device, and then frees the kept blocks in the layer below on `stream`.  Frees blocks out of use only if
  * `all` is set.  Returns the status of the wait. */
 static weir_status guard_empty(struct weir_harden *h, int all, weir_stream stream) {
     struct weir_guarded *taken = NULL, **end = &taken, **at, *b;
     weir_status status;
 
-    /* The list is read before the wait, since the wait may not cover work on blocks that are added meanwhile. */
+    /* Empties the list before the wait, since the wait does not cover work on blocks that other threads add later. */
     pthread_mutex_lock(&h->lock);
     for (at = &h->kept; (b = *at);) {
         if (b->is_damaged && !all) {
@@ -345,14 +345,14 @@ weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
     if (at_end && live > 0)
         return weir__without_driver(WEIR_E_BUSY);
     status = guard_empty(h, 0, h->verify_stream);
-    /* frees the blocks that the first call has found damaged */
+    /* also frees the blocks that the first call has found damaged */
     if (at_end && status == WEIR_OK)
         status = guard_empty(h, 1, h->verify_stream);
     return status;
 }
 
 /* Puts a freed block on the shelf of the stream with this id.  If the shelf is too full, frees its oldest blocks.  If
- * there are too many shelves, empties all. */
+ * there are too many shelves, empties all shelves. */
 static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t id,
                          weir_stream stream) {
     struct weir_guarded **at, **end = NULL;
@@ -420,7 +420,7 @@ static struct weir_guarded *alloc_guarded(struct weir_harden *h, size_t total, w
         free(b);
         return NULL;
     }
-    /* A block of a graph may once have been at this address; the free must not be taken for the free of that block. */
+    /* Removes an earlier graph's block at this address from the table, since the next free belongs to the new block. */
     weir__graphs_remove(h->below.graphs, b->base);
     pthread_mutex_lock(&h->lock);
     h->blocks++;
@@ -475,8 +475,8 @@ static struct weir_guarded *remove_live(struct weir_harden *h, CUdeviceptr addre
     return b;
 }
 
-/* Allocates a block as a memory node of a graph, without gaps, and records it in the table of graphs' blocks, since the
- * pool engine without caches does not find out that a stream is captured. */
+/* Allocates a block without gaps as a memory node of a graph, and adds it to the table of graphs' blocks.  Engine pool
+ * without caches does not add it, because engine pool does not notice the capture. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -546,9 +546,9 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 
 /* ---- frees ---- */
 
-/* Makes the stream wait for the other streams that use a freed block, verifies the gaps, and poisons the block.
- * Returns OK and sets *id to the stream's id.  Returns E_CAPTURE if a stream is captured, so that the layer below must
- * free the block without verification.  Returns another status on failure. */
+/* Prepares a freed block for its shelf.  Makes the stream wait for the other streams that use the block, verifies the
+ * gaps, and poisons the block.  Returns OK and sets *id to the stream's id.  Returns E_CAPTURE if a stream is captured;
+ * the layer below must then free the block without verification.  Returns another status on failure. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);
@@ -578,13 +578,13 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
         guard_shelve(h, b, id, stream);
         return WEIR_OK;
     }
-    /* On E_CAPTURE the layer below decides.  But if the device may still be copying the block, the block must stay. */
+    /* On E_CAPTURE the layer below frees the block, unless the device may still be copying its contents. */
     if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
         status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
     else
         weir__device_log_free(h->device, guarded_address(h, b), status);
     if (status != WEIR_OK)
-        /* The map still has room for the block, unless other threads have filled the map since remove_live(). */
+        /* The free failed, so the block is live again.  add_live() fails only if other threads filled the map. */
         (void)add_live(h, b);
     return status;
 }
@@ -695,7 +695,7 @@ void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, 
     pthread_mutex_unlock(&h->lock);
 }
 
-/* In the layer below, a freed block that the guard keeps is live, and gaps are requested memory. */
+/* The layer below counts the blocks that the guard keeps as live blocks, and gaps as requested memory. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t reused = atomic_load(&h->reused), hidden, gone;
 

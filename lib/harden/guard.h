@@ -23,7 +23,7 @@ struct weir_harden_below {
     struct weir_graph_table *graphs;
 };
 
-/* Opens the guard.  The device and the options must outlive it.  Returns OK or the status of the failure. */
+/* Opens the guard.  The device and the options must outlive the guard.  Returns OK or the status of the failure. */
 weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
                               const struct weir_harden_below *below, struct weir_harden **out);
 /* Frees the guard's host memory, but no block.  `h` may be NULL. */
@@ -40,11 +40,11 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
 /* Returns 1 if a live block, or a block that is a memory node of a graph, starts at the address `block`; else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
-/* Finds the live block inside a block of the layer below, which starts at `base` and includes the gaps.  Sets *block to
- * the program's address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is no such block. */
+/* Finds the live block of the program inside the block of the layer below that starts at `base`.  Sets *block to the
+ * program's address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is no such block. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
-/* Calls `visit` for each live block and each block that is kept out of use, under the guard's lock.  `base` and `bytes`
- * are those of the block in the layer below, with the gaps.  Skips blocks on shelves, since a trim frees them. */
+/* Calls `visit` for each live block and for each block that is kept out of use.  `base` and `bytes` include the gaps.
+ * Holds the guard's lock meanwhile.  Skips blocks on shelves, since a trim frees them. */
 void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context);
 
@@ -52,7 +52,7 @@ void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, 
  * If `at_end` is set, also frees the blocks out of use, but returns E_BUSY without a wait if there is a live block. */
 weir_status weir__harden_empty(struct weir_harden *h, int at_end);
 
-/* Corrects the statistics of the layers below, in *out, for the guard's gaps and the freed blocks that it keeps. */
+/* Corrects *out, the statistics of the layers below.  These count gaps and kept blocks as live memory. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out);
 
 #endif
