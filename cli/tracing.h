@@ -20,7 +20,7 @@
  * because the library only passes on the calls of the program. */
 #define TRACING_LIBRARY "libweir-record.so"
 
-/* The sums of one kind of call that a trace does not list call by call. */
+/* The totals of all calls of one kind, such as requests for host memory.  A trace lists only the totals. */
 struct counts {
     uint64_t calls, bytes, live, live_peak;
 };

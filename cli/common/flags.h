@@ -24,7 +24,7 @@ struct weir_cli_settings {
     weir_options options;
     /* The source of each value: a flag, a variable, or NULL for a default. */
     struct weir_sources sources;
-    /* The kind of program that reads environment variables; some variables are for certain kinds only. */
+    /* The kind of program that uses the settings.  Some environment variables have an effect in certain kinds only. */
     enum weir_place place;
     char error[512]; /* the message about the first wrong value of a flag, or "" */
 };
@@ -59,15 +59,14 @@ struct suggestion {
     size_t distance;
 };
 
-/* Compares the word with one more name. */
+/* Compares the misspelt word with one more name. */
 void suggestion_add(struct suggestion *suggestion, const char *name);
-/* Returns the most similar name, or NULL if it differs from the word in more than two letters or in half of the
- * letters.  If the word is a whole part of a name, as "limit" is of "group-limit", they differ in one letter. */
+/* Returns the most similar name, or NULL if more than two letters or half of the letters differ.  If the word is a
+ * whole part of the name, as "limit" in "group-limit", sets the difference to one letter. */
 const char *suggestion_closest(const struct suggestion *suggestion);
 
-/* Prints the help of the flag flag->word of a command, and compares flag->word with all flags of the command.  Calls
- * `command', whose call of weir_cli_parse() prints the help and returns an error.  Returns 1 if the command has this
- * flag, 0 if not. */
+/* Calls `command', in which weir_cli_parse() prints the help of the flag flag->word, compares flag->word with all
+ * flags, and returns an error.  Returns 1 if the command has this flag, 0 if not. */
 int weir_cli_flag_print_help(struct suggestion *flag, int (*command)(int argc, char **argv),
                              char *title);
 
@@ -111,13 +110,13 @@ weir_cli_flag_reader weir_cli_read_device; /* sets the device of a struct weir_c
 /* Sets all settings to their defaults.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
 
-/* Sets a setting to `text', as its own flag would do.  Subcommands use this for other flags that set a setting. */
+/* Sets a setting to `text', as the flag of the setting would do.  Flags of subcommands can set a setting, too. */
 void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
                            const char *text);
 
-/* Reads settings from the file of the flag `flag'; flags of single settings take precedence.  Must be called between
- * weir_cli_parse() and weir_cli_settings_finish().  Returns 0 on success.  On failure, prints a message and returns 1
- * if the file cannot be read, 2 if a line is wrong. */
+/* Reads settings from the file that the flag `flag' names.  Does not change settings that other flags have set.  Must
+ * be called between weir_cli_parse() and weir_cli_settings_finish().  Returns 0 on success.  On failure, prints a
+ * message and returns 1 if the file cannot be read, 2 if a line is wrong. */
 int settings_file_read(struct weir_cli_settings *settings, const char *flag, const char *path);
 
 /* Reads the settings that no flag has set from the environment, and checks all settings.  Must be called after

@@ -70,11 +70,11 @@ struct span_clock {
     struct stopwatch watch;
     /* The driver table of the device model, or NULL on a real device. */
     const struct weir_driver *driver;
-    /* Real time that the model needs to count a driver call, in picoseconds. */
+    /* The real time for counting a driver call on the device model, in picoseconds.  span_split() subtracts it. */
     uint64_t call_cost_ps;
 };
 
-/* A thread's state between two spans. */
+/* The state of a thread between two spans (pieces of measured time). */
 struct span_thread {
     struct weir_waits waits;
     uint64_t last_ticks; /* when the last span of the thread ended */
@@ -87,8 +87,8 @@ struct span_start {
     uint64_t ticks;
 };
 
-/* Initialises the clock.  `counted' is the driver table whose calls are counted.  Returns the error of a driver call,
- * or CUDA_SUCCESS. */
+/* Initialises the clock.  `counted' is a driver table that counts the calls of `driver'.  Returns CUDA_SUCCESS, or the
+ * error of a driver call. */
 CUresult span_clock_make(struct span_clock *clock, const struct weir_driver *driver,
                          const struct weir_driver *counted);
 
@@ -111,7 +111,7 @@ static inline void span_begin(const struct span_clock *clock, struct span_start 
     start->ticks = stopwatch_read(&clock->watch);
 }
 
-/* Sets the fields of a span that was measured on the device model. */
+/* Splits a span on the device model into the virtual time of driver calls and the real time of other code. */
 void span_split(const struct span_clock *clock, const struct span_start *start, struct span *span);
 
 static inline void span_end(const struct span_clock *clock, const struct span_start *start,
