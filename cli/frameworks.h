@@ -32,9 +32,9 @@ const char *version_unknown(enum framework framework, const struct version *vers
  * with "; ". */
 void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 
-/* Calls `put' for variables of JAX and TensorFlow that make them request memory from CUDA's pools.  Skips variables
- * that the environment already has.  If `put' is NULL, only writes messages, each of which begins with "; ": to
- * `lacks', which of the user's settings weir cannot apply; to `notes', other facts.
+/* Sets variables that make JAX and TensorFlow request memory from CUDA's pools, by calls of `put'.  Skips variables
+ * that the environment already has.  If `put' is NULL, only writes messages.  The messages to `lacks' are about the
+ * user's settings that weir cannot apply, the messages to `notes' about other facts.  Each message begins with "; ".
  *
  * `serves_plain' is set if weir replaces cuMemAlloc, too.  `preallocates' is set if weir reads JAX's variables and
  * preallocates in place of JAX.  `jax' is the version of JAX, or zeroed.  Returns 0 on success, 1 if there is no host

@@ -6,7 +6,7 @@
  * command ends.  The first process that requests memory gets the trace FILE, each other process gets FILE.PID.
  *
  * The command may end before processes that it started.  If such a process requests memory within GRACE_NS after the
- * end of the command, weir record records it until it ends.  A process whose first request is later is not recorded,
+ * end of the command, weir record records the process.  A process whose first request is later is not recorded,
  * and prints a message.  weir record is a subreaper (prctl(2)), so these processes become its children.
  *
  * This file must not depend on which calls are recorded, or on the format of a trace.
@@ -79,7 +79,7 @@ enum {
     SLACK_NS = 2000000, /* after this time, a store to memory is visible to all processors */
     /* After the command has ended, its other processes have this time to end or to make a first request. */
     GRACE_NS = 1000000000,
-    SPARE_DESCRIPTORS = 16 /* for files other than traces */
+    SPARE_DESCRIPTORS = 16 /* descriptors for files other than traces */
 };
 
 /* A queue of events from one ring, events[first] to events[end - 1].  An event waits here until no thread can still
@@ -93,9 +93,9 @@ struct process {
     struct weir_record_file *file;
     struct weir_record_ring *rings[WEIR_RECORD_RINGS];
     int id, has_ended;
-    size_t order;   /* an index of record.summaries: the number of traces that began earlier */
+    size_t order;   /* the index of the trace in record.summaries */
     uint64_t start; /* the time at which the trace begins */
-    char *path;     /* of the trace */
+    char *path;     /* the path of the trace */
     /* The command line of the process, or "" if it is unknown. */
     char command[WEIR_RECORD_COMMAND_BYTES];
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
@@ -106,14 +106,14 @@ struct process {
 };
 
 static struct record {
-    const char *path; /* of the first trace */
-    int file;         /* the descriptor of this file until the first trace begins, then -1 */
-    int is_made;      /* set if weir record has created this file */
+    const char *path; /* the path of the first trace */
+    int file;         /* the descriptor of `path' until the first trace begins, then -1 */
+    int is_made;      /* set if weir record has created the file `path' */
     int marks_at_sync, callers;
-    const char *ranges; /* a pattern: NVTX ranges with such names end iterations, or NULL */
+    const char *ranges; /* a pattern for the names of NVTX ranges that end iterations, or NULL */
     uint64_t limit;
     char **command;
-    struct weir_record_file **found; /* the events of processes that have no trace yet */
+    struct weir_record_file **found; /* the files of processes that have no trace yet */
     size_t found_count, found_room;
     struct process **processes; /* running processes that have a trace */
     size_t live, room;
@@ -612,7 +612,7 @@ static char *make_trace_path(int id) {
 static int claim_trace_file(void) {
     int file = record.file;
 
-    if (file < 0) /* record.file was used up by a trace that could not begin */
+    if (file < 0) /* an earlier trace has closed record.file and could not begin */
         file = open(record.path, O_WRONLY | O_CLOEXEC);
     record.file = -1;
     if (file < 0)

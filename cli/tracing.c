@@ -18,7 +18,7 @@ struct block {
     uint64_t id, bytes, stream;
     uint64_t time; /* the time of the allocation, by the counter of the recorded process */
     unsigned kind, device;
-    unsigned uses; /* of memory of cuMemCreate: its mappings, plus 1 until the handle is released */
+    unsigned uses; /* for cuMemCreate: the number of mappings, plus 1 for a live handle */
 };
 
 struct mapping {

@@ -2,10 +2,10 @@
 /* flags.h: reads the flags of commands, and makes a flag for each setting of an allocator.
  *
  * weir_settings_argp() returns one long flag for each row of the option table (lib/config/settings.h).  A subcommand
- * adds this argp as a child of its own argp, and parses its arguments.  Then it calls weir_cli_settings_finish(),
- * which reads the environment and reports bad values.  Finally, it may open the device.
+ * adds this argp as a child of its own argp, and parses its arguments.  Then the subcommand calls
+ * weir_cli_settings_finish(), which reads the environment and reports bad values.  Finally, it may open the device.
  *
- * This file must not depend on subcommands, or on what a setting does.
+ * This file must not contain code for a certain subcommand or setting.
  */
 #ifndef WEIR_CLI_FLAGS_H
 #define WEIR_CLI_FLAGS_H
@@ -80,7 +80,7 @@ typedef void weir_cli_flag_reader(struct argp_state *state, const char *flag, co
 struct weir_cli_flag {
     const char *name;
     int key; /* the letter of the short option, or 0, WEIR_CLI_OPTIONAL or WEIR_CLI_HIDDEN */
-    const char *argument; /* its name in help texts, or NULL if the flag has no argument */
+    const char *argument; /* the argument's name in help texts, or NULL without argument */
     weir_cli_flag_reader *read;
     size_t field; /* the offset, in the command's struct, of the field that `read' sets */
     const char *help;

@@ -4,8 +4,8 @@
  * A span is the part of a thread's work between span_begin() and span_end().  On a real device, its length is real
  * time, without the time in which the thread waited for a processor.  On the device model, its length is the virtual
  * time of the driver calls plus the real time that the thread spent outside the model.  The model sums virtual time
- * over the whole process.  So during a span only one thread may call the driver, and only through the table whose calls
- * are counted.
+ * over the whole process.  Therefore only one thread may call the driver during a span, and only through a driver table
+ * that counts the calls.
  *
  * A stopwatch reads the processor's time stamp counter, fenced on both sides, if the counter has a constant rate.
  * Otherwise it reads CLOCK_MONOTONIC.  The clock of the driver table (driver.h) is no alternative: it is virtual on the
@@ -21,9 +21,9 @@
 #include "driver/driver.h"
 
 struct stopwatch {
-    int counter;          /* set if a tick is one of the time stamp counter, else a nanosecond */
+    int counter;          /* set if ticks are those of the time stamp counter, 0 if nanoseconds */
     uint64_t ns_per_tick; /* a 32.32 fixed-point number */
-    uint64_t cost;        /* of a read: the ticks between two reads without work between them */
+    uint64_t cost;        /* the ticks between two reads without work between the reads */
 };
 
 /* Initialises the stopwatch: measures the rate of its ticks and the cost of a read.  Takes about 20 ms. */

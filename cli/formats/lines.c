@@ -30,7 +30,7 @@ enum { INPUT_BYTES = 1 << 16 };
 struct source {
     gzFile file; /* zlib reads all files, and decompresses gzip */
     int at_end;  /* set if the end of the file has been read */
-    int inside;  /* set while the end of a zstd frame is missing */
+    int inside;  /* set while `zstd' is inside a frame */
     int is_cut;
     char last; /* the last decompressed byte that was returned */
 #ifdef HAVE_ZSTD

@@ -44,7 +44,7 @@ struct log {
     struct weir_map streams; /* a map from a stream handle + 1 to the number of the stream + 1 */
     struct weir_map threads; /* a map from a thread id + 1 to the number of the thread */
     uint64_t next_id;
-    uint64_t left_out_frees; /* frees of pointers that the log has not allocated */
+    uint64_t left_out_frees; /* frees of pointers without an allocation in the log */
     uint64_t added_frees;    /* frees in the trace that are not in the log */
     uint64_t back;           /* lines whose time is before that of the previous line */
     uint64_t first_us, days_us, of_day_us, last_us;

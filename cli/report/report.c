@@ -221,7 +221,7 @@ int report_of(json_t *document, const char *from, const char *page) {
 
 struct command {
     const char *page;
-    char **files; /* with results, from the command line */
+    char **files; /* the arguments: files with results */
     size_t count;
 };
 
