@@ -300,8 +300,8 @@ static int make_folders(const char *path, char folder[PATH_MAX]) {
     return access(folder, W_OK | X_OK) == 0;
 }
 
-/* Stores why a compilation failed.  shim->why gets the first line of `text', and what the user can do.  The file
- * shim->failed gets all of `text'. */
+/* Stores why a compilation failed.  Writes the first line of `text', and what the user can do, to shim->why.  Writes
+ * all of `text' to the file shim->failed. */
 static void store_shim_failure(struct shim *shim, const char *text) {
     int needs_compiler = strncmp(text, "no C++ compiler", 15) == 0,
         has_details = !!strchr(text, '\n');

@@ -207,8 +207,8 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* The largest ratio of a trial's time to the time with weir's defaults.  With the goal `memory', all settings together
- * may take 2% longer (memory_most_ratio), and a single setting 1% (memory_slack_ratio). */
+/* The largest ratio of a trial's time to the time with weir's defaults.  With the goal `memory', a run may be 2% longer
+ * with all settings together (memory_most_ratio), and 1% longer with a single setting (memory_slack_ratio). */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
 /* The figure that each setting should lower.  A setting is good only if the figure is at most `ratio' times the figure
  * with weir's defaults. */

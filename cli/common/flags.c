@@ -633,8 +633,8 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* Sets device->name, such as "cuda:0 NVIDIA H200".  The device model has the short name "model h200", so that the user
- * does not take its figures for those of an NVIDIA H200. */
+/* Sets device->name, such as "cuda:0 NVIDIA H200".  The device model has the short name "model h200", because its
+ * figures were not measured on an NVIDIA H200. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
 
@@ -703,8 +703,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    /* If a framework's variable names the amount, weir preallocates up to the limit.  A later message tells the
-     * difference. */
+    /* If a framework's variable names the amount, weir preallocates up to the limit, and logs both amounts. */
     if (of_another && prealloc > limit)
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
