@@ -25,8 +25,8 @@ static const char *configuration_names(void) {
     return text;
 }
 
-/* Returns 0 if no argument is a flag of an allocator's setting, except --device.  Otherwise prints that only weir
- * replay has such flags, and returns another value. */
+/* Refuses flags of allocator settings, except --device.  Returns 0 if the arguments contain none.  Otherwise prints a
+ * message and returns another value. */
 static int check_no_setting_flag(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t length = strcspn(argv[i], "=");

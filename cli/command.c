@@ -52,8 +52,8 @@ static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUS
 
 enum { PASSED_ON = sizeof passed_on / sizeof passed_on[0] };
 
-/* Handles a signal: passes the signal on to the command, unless it is from the terminal (si_code > 0), which sends it
- * to both processes. */
+/* Passes the signal on to the command.  Does not pass on a signal from the terminal (si_code > 0), because the terminal
+ * sends the signal to both processes. */
 static void forward_signal(int number, siginfo_t *info, void *context) {
     int is_passed = child > 0 && info->si_code <= 0;
 
@@ -73,7 +73,7 @@ static void forward_signals(sigset_t *defaults) {
         struct sigaction before;
 
         sigaction(passed_on[i], NULL, &before);
-        /* A parent such as nohup(1) has made this process ignore the signal. */
+        /* If a parent such as nohup(1) has made this process ignore the signal, the signal stays ignored. */
         if (before.sa_handler == SIG_IGN)
             continue;
         sigaddset(defaults, passed_on[i]);
@@ -173,7 +173,7 @@ static int has_library_in_list(const char *list, const char *library) {
     return 0;
 }
 
-/* Passes the current value of the variable, a colon and the word to `put'.  Returns 0 on success. */
+/* Appends a colon and the word to a variable's value, and passes the result to `put'.  Returns 0 on success. */
 static int append_to_variable(const char *name, const char *word, command_put_function *put,
                               void *context) {
     const char *before = getenv(name);
@@ -186,8 +186,8 @@ static int append_to_variable(const char *name, const char *word, command_put_fu
     return failed;
 }
 
-/* Sets LD_PRELOAD, and sets ASAN_OPTIONS so that AddressSanitizer does not end programs in which a preloaded library
- * comes before its own runtime.  Sets this option for every command, because a command may start such a program. */
+/* Sets LD_PRELOAD.  Also sets ASAN_OPTIONS, because AddressSanitizer ends a program in which a preloaded library comes
+ * before AddressSanitizer's runtime.  The command may start such a program. */
 int preloading_set_variables(const char *library, command_put_function *put, void *context) {
     static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
     const char *before = getenv("LD_PRELOAD"), *options = getenv(asan);
@@ -199,8 +199,8 @@ int preloading_set_variables(const char *library, command_put_function *put, voi
            append_to_variable(asan, "verify_asan_link_order=0", put, context) != 0;
 }
 
-/* Returns 1 if the program runs with other privileges than its user (set-user-ID, for example), so that the dynamic
- * linker ignores LD_PRELOAD; else 0. */
+/* Returns 1 if the program does not run with the user's privileges (set-user-ID, for example), else 0.  The dynamic
+ * linker ignores LD_PRELOAD for such a program. */
 static int is_privileged(const char *path) {
     struct statvfs on;
     struct stat is;
@@ -213,8 +213,8 @@ static int is_privileged(const char *path) {
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-/* Returns 1 if the program is linked statically, else 0: it names no dynamic linker, and its own name is not that of a
- * dynamic linker, such as ld-linux-x86-64.so.2. */
+/* Returns 1 if the program is linked statically, else 0.  Returns 0 for a program that names a dynamic linker, and for
+ * a dynamic linker itself, such as ld-linux-x86-64.so.2. */
 static int is_static(FILE *file, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     Elf64_Ehdr head;
@@ -243,7 +243,7 @@ static int replace_script(FILE *file, char *path, size_t bytes) {
 }
 
 const char *preloading_why_not(const char *program) {
-    /* The interpreter of a script may be a script, too; weir follows at most this many. */
+    /* The interpreter of a script may be a script, too.  weir follows at most SCRIPTS scripts. */
     enum { SCRIPTS = 4 };
 
     char path[4096];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* command.h: runs a command for `weir run', `weir record' and `weir tune': starts the command with a library of
- * weir, and ends this process in the way in which the command ended.
+/* command.h: starts the command of `weir run', `weir record' or `weir tune' with a library of weir.  Ends this process
+ * with the exit code or the signal of the command.
  *
- * This file must not depend on what the command or the library does.
+ * This file must not contain code for a certain command or library.
  */
 #ifndef WEIR_CLI_COMMAND_H
 #define WEIR_CLI_COMMAND_H

@@ -69,8 +69,8 @@ static const char *chosen_jax_allocator(const char **variable) {
     return *variable == jax_allocator ? set_value(jax_allocator) : name;
 }
 
-/* Returns 1 if the name "platform" means an allocator that makes a driver call for each array, else 0.  In JAX 0.10.1
- * and 0.10.2 it means JAX's BFC allocator (jax-ml/jax#39145). */
+/* Returns 1 if JAX's allocator "platform" makes a driver call for each array, else 0.  In JAX 0.10.1 and 0.10.2, this
+ * name means JAX's BFC allocator (jax-ml/jax#39145). */
 static int has_direct_allocator(const struct version *jax) {
     return !(jax->major == 0 && jax->minor == 10 && (jax->patch == 1 || jax->patch == 2));
 }
@@ -137,7 +137,7 @@ void frameworks_note_prealloc(const char *name, const char *amount, int chooses_
 
 /* ---- PyTorch ---- */
 
-/* Writes a note if a variable chooses the allocator of PyTorch, since weir then does not become this allocator. */
+/* Writes a note if a variable chooses the allocator of PyTorch.  weir then does not become PyTorch's allocator. */
 static void note_torch(int serves_plain, FILE *notes) {
     const char *name = weir__shim_disabled_by();
     size_t length = 0;
@@ -161,9 +161,9 @@ int frameworks_set_variables(command_put_function *put, void *context, int serve
 
 /* ---- versions ---- */
 
-/* The frameworks: patterns for the folders of their packages, and the versions that weir supports, as 1000 * major +
- * minor and as text.  If `range' is NULL, weir supports all versions.  `served' is a text: the memory of the
- * framework that comes from weir. */
+/* The frameworks.  The patterns match the folders of a framework's package.  weir supports the versions from `first' to
+ * `last' (1000 * major + minor), or all versions if `range' is NULL.  `range' has both versions as text.  `served'
+ * describes the memory of the framework that comes from weir. */
 static const struct known {
     const char *name, *pattern, *other_pattern;
     int first, last;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* frameworks.h: sets the environment variables that make JAX and TensorFlow use CUDA's stream-ordered allocator,
- * which `weir run' replaces.  Also finds the versions of the frameworks that a Python interpreter has.
+/* frameworks.h: sets the environment variables that make JAX and TensorFlow use CUDA's stream-ordered allocator, which
+ * `weir run' replaces.  Also finds the versions of the frameworks that a Python interpreter has.
  *
- * This file must not depend on weir's settings, or on what `put' does with the variables.
+ * This file must not depend on weir's settings, or on how the caller sets the variables.
  */
 #ifndef WEIR_CLI_FRAMEWORKS_H
 #define WEIR_CLI_FRAMEWORKS_H
@@ -11,7 +11,7 @@
 
 #include "cli/command.h"
 
-/* The frameworks whose versions these functions find.  shims.h finds the version of PyTorch. */
+/* The frameworks of versions_find().  shims.h finds the version of PyTorch. */
 enum framework { FRAMEWORK_JAX, FRAMEWORK_CUPY, FRAMEWORK_RMM, FRAMEWORK_NUMBA, FRAMEWORK_COUNT };
 
 struct version {
@@ -32,9 +32,9 @@ const char *version_unknown(enum framework framework, const struct version *vers
  * with "; ". */
 void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 
-/* Calls `put' for variables of JAX and TensorFlow that make them request memory from CUDA's pools.  Skips variables
- * that the environment already has.  If `put' is NULL, only writes messages, each of which begins with "; ": to
- * `lacks', which of the user's settings weir cannot apply; to `notes', other facts.
+/* Sets variables that make JAX and TensorFlow request memory from CUDA's pools, by calls of `put'.  Skips variables
+ * that the environment already has.  If `put' is NULL, only writes messages.  The messages to `lacks' are about the
+ * user's settings that weir cannot apply, the messages to `notes' about other facts.  Each message begins with "; ".
  *
  * `serves_plain' is set if weir replaces cuMemAlloc, too.  `preallocates' is set if weir reads JAX's variables and
  * preallocates in place of JAX.  `jax' is the version of JAX, or zeroed.  Returns 0 on success, 1 if there is no host
@@ -43,12 +43,12 @@ void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 int frameworks_set_variables(command_put_function *put, void *context, int serves_plain,
                              int preallocates, const struct version *jax, FILE *lacks, FILE *notes);
 
-/* Returns 1 if frameworks_set_variables() needs the version of JAX, else 0.  It does if the environment chooses JAX's
- * allocator "platform", since this name has different meanings. */
+/* Returns 1 if frameworks_set_variables() needs the version of JAX, else 0.  The version is needed if the environment
+ * chooses JAX's allocator "platform", whose meaning depends on the version. */
 int frameworks_need_version(void);
 
-/* Writes a note: weir preallocates `amount' because of the variable `name', and which frameworks use this memory.
- * `chooses_allocators' is set if weir run chooses the allocators of frameworks for which the user has chosen none. */
+/* Writes that weir preallocates `amount' because of the variable `name', and for which frameworks.
+ * `chooses_allocators' is set if weir run chooses an allocator where the user has chosen none. */
 void frameworks_note_prealloc(const char *name, const char *amount, int chooses_allocators,
                               FILE *notes);
 

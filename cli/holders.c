@@ -74,8 +74,8 @@ static int is_unresponsive(const struct holders_device *d, const struct weir_reg
     return e->as_of_ns < d->requested_ns;
 }
 
-/* Returns 1 if all figures of the process are current, else 0.  The limit and the reserved memory of a process are
- * always current, because it writes them at each change; it writes other figures only on request. */
+/* Returns 1 if all figures of the process are current, else 0.  The limit and the reserved memory are always current,
+ * because a process writes these two at each change, and other figures only on request. */
 static int are_figures_current(const struct holders_device *d, const struct holders_process *p) {
     return !p->is_stopped && !is_unresponsive(d, &p->entry);
 }
@@ -106,8 +106,8 @@ static void store_group_names(const char *name, void *device) {
     free(members);
 }
 
-/* Reads the reports of all processes on a device.  The free memory of the device is that of the latest report.  Returns
- * 1 if all processes have reported since `requested_ns', 0 if not. */
+/* Reads the reports of all processes on a device.  Sets the memory figures of the device from the latest report.
+ * Returns 1 if all processes have reported since `requested_ns', 0 if not. */
 static int read_entries(struct holders_device *d, uint64_t requested_ns) {
     uint64_t latest = 0, reserve = 0;
     struct weir_slot_file registry;

@@ -42,13 +42,13 @@ struct info {
     struct weir_cli_device device;
     /* The source of a preallocation from a profile, such as "profile of 3 runs", or "". */
     char profile[64];
-    /* What weir preallocates if a framework's variable asks for more than the limit, else 0. */
+    /* The preallocation, if a framework's variable asks for more than the limit; else 0. */
     uint64_t limited_prealloc;
     struct weir_driver_failure no_cuda; /* the reason why there is no CUDA driver */
     struct device_facts devices[MAX_DEVICES];
     int count;
     int all, json, processes; /* set if the user gave --all, --json, --processes */
-    /* The file of --json, or NULL for JSON instead of the table on standard output. */
+    /* The file of --json.  If NULL, the JSON goes to standard output in place of the table. */
     const char *file;
 };
 
@@ -89,8 +89,7 @@ static void gather_device(const struct weir_driver *driver, int ordinal, struct 
     out->has_free = query_free_memory(driver, handle, &out->free);
 }
 
-/* Stores for each device the other devices whose memory it can access.  Does nothing if the driver does not report
- * it. */
+/* Stores in devices[i].peers[j] whether device i can access memory of device j, if the driver has peer access. */
 static void gather_peers(struct info *info) {
     const struct weir_driver *driver = info->device.driver;
     CUdevice handle, other;
@@ -108,7 +107,7 @@ static void gather_peers(struct info *info) {
         }
 }
 
-/* Switches the per-stream caches off if the driver has no stream ids, as a new allocator does. */
+/* Switches the per-stream caches off if the driver has no stream ids.  A new allocator does this, too. */
 static void disable_caches_without_ids(struct info *info) {
     weir_options *options = &info->settings.options;
     weir_options completed;
@@ -154,7 +153,7 @@ static void read_profile_prealloc(struct info *info) {
     target = learn ? weir__profile_target(&learn->known) : 0;
     gather_device(info->device.driver, info->device.ordinal, &facts);
     memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
-    /* --prealloc-min may be larger than the preallocation of the profile. */
+    /* If --prealloc-min is larger than the preallocation of the profile, weir preallocates --prealloc-min. */
     if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) {
         options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES};
         snprintf(info->profile, sizeof info->profile, "profile of %llu run%s",
@@ -330,8 +329,7 @@ static void print_table(const struct info *info) {
 
 /* --------------------------------------------------------------------- JSON ---- */
 
-/* Returns a JSON object about the driver, or NULL if there is no host memory: json_pack() fails if one of its values is
- * NULL. */
+/* Returns a JSON object about the driver, or NULL if there is no host memory. */
 static json_t *json_driver(const struct weir_driver *driver) {
     json_t *capabilities = json_array();
     char version[32];
@@ -435,8 +433,8 @@ static error_t parse_info_argument(int key, char *argument, struct argp_state *s
     }
 }
 
-/* Finds the processes on each device.  If no process under weir has reported the used memory of a device, reads it from
- * the driver; but not from the device model, unless processes share the model. */
+/* Finds the processes on each device.  If no process has reported the used memory of a device, reads it from the
+ * driver.  Does not read it from a device model that only this process uses. */
 static void find_info_processes(const struct info *info, struct holders *holders) {
     const struct weir_driver *driver = info->device.driver;
 

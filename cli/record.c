@@ -6,7 +6,7 @@
  * command ends.  The first process that requests memory gets the trace FILE, each other process gets FILE.PID.
  *
  * The command may end before processes that it started.  If such a process requests memory within GRACE_NS after the
- * end of the command, weir record records it until it ends.  A process whose first request is later is not recorded,
+ * end of the command, weir record records the process.  A process whose first request is later is not recorded,
  * and prints a message.  weir record is a subreaper (prctl(2)), so these processes become its children.
  *
  * This file must not depend on which calls are recorded, or on the format of a trace.
@@ -55,23 +55,23 @@ enum { BOARD_FOLDERS = 2 };
 /* The places for the folder of this recording, in the order in which weir record tries them. */
 static const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
 
-/* The file that all recorded processes share with weir record (record_ring.h), and its folders. */
+/* The file that weir record shares with all recorded processes (record_ring.h), and the folders of shared files. */
 static struct board {
     struct weir_record_board *map;
     int fd; /* weir record holds a lock on this descriptor of the shared file */
-    /* The number of spare areas for processes in the shared file; a copy, since a process may overwrite the file. */
+    /* The number of spare areas in the shared file.  This is a copy, because a process may overwrite the file. */
     uint32_t spares;
     uint64_t searched_files; /* the value of map->files at the last search for new files */
     uint8_t has_trace[WEIR_RECORD_SPARES]; /* set for each spare area whose process has a trace */
     uint32_t reported; /* how many unrecorded processes weir record has reported to the user */
-    /* The paths of the outer folders, or "" if a folder could not be made. */
+    /* The paths of the outer folders.  A path is "" if weir record could not make the folder. */
     char outer[BOARD_FOLDERS][96];
     char folders[BOARD_FOLDERS][136]; /* the paths of the inner folders */
 } board;
 
 enum {
     PAUSE_US = 1000,
-    /* After this many events in one pass, the main loop does not pause. */
+    /* If a pass of the main loop reads this many events or more, the loop does not pause before the next pass. */
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4,
     MAX_WAITING = 1 << 17, /* the events of one process that may wait to be written */
     /* One pass of the main loop checks at most this many processes for their end, since a check is slow. */
@@ -79,7 +79,7 @@ enum {
     SLACK_NS = 2000000, /* after this time, a store to memory is visible to all processors */
     /* After the command has ended, its other processes have this time to end or to make a first request. */
     GRACE_NS = 1000000000,
-    SPARE_DESCRIPTORS = 16 /* for files other than traces */
+    SPARE_DESCRIPTORS = 16 /* descriptors for files other than traces */
 };
 
 /* A queue of events from one ring, events[first] to events[end - 1].  An event waits here until no thread can still
@@ -93,9 +93,9 @@ struct process {
     struct weir_record_file *file;
     struct weir_record_ring *rings[WEIR_RECORD_RINGS];
     int id, has_ended;
-    size_t order;   /* an index of record.summaries: the number of traces that began earlier */
+    size_t order;   /* the index of the trace in record.summaries */
     uint64_t start; /* the time at which the trace begins */
-    char *path;     /* of the trace */
+    char *path;     /* the path of the trace */
     /* The command line of the process, or "" if it is unknown. */
     char command[WEIR_RECORD_COMMAND_BYTES];
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
@@ -106,14 +106,14 @@ struct process {
 };
 
 static struct record {
-    const char *path; /* of the first trace */
-    int file;         /* the descriptor of this file until the first trace begins, then -1 */
-    int is_made;      /* set if weir record has created this file */
+    const char *path; /* the path of the first trace */
+    int file;         /* the descriptor of `path' until the first trace begins, then -1 */
+    int is_made;      /* set if weir record has created the file `path' */
     int marks_at_sync, callers;
-    const char *ranges; /* a pattern: NVTX ranges with such names end iterations, or NULL */
+    const char *ranges; /* a pattern for the names of NVTX ranges that end iterations, or NULL */
     uint64_t limit;
     char **command;
-    struct weir_record_file **found; /* the events of processes that have no trace yet */
+    struct weir_record_file **found; /* the files of processes that have no trace yet */
     size_t found_count, found_room;
     struct process **processes; /* running processes that have a trace */
     size_t live, room;
@@ -128,7 +128,7 @@ static struct record {
     int has_reported_running;
     int lacked_descriptors; /* set if a trace began late because too many files were open */
     int has_counter, failed;
-    /* The first and the last read of the processor's counter, and the clock at both times. */
+    /* The processor's counter and the clock in ns, at the start of the recording (first) and at the last read (now). */
     uint64_t first_time, first_ns, now_time, now_ns;
 } record;
 
@@ -176,8 +176,8 @@ static void remove_folders(const char *outer) {
     (void)rmdir(outer);
 }
 
-/* Removes the folders of this user's earlier recordings whose weir record was killed.  In `place', which has the sticky
- * bit, another user cannot replace a folder of this user. */
+/* Removes the folders of this user's earlier recordings whose weir record was killed.  No other user can replace such a
+ * folder, because `place' has the sticky bit. */
 static void remove_abandoned_folders(const char *place) {
     DIR *folder = opendir(place);
     struct dirent *entry;
@@ -379,8 +379,8 @@ static int board_find_new(void) {
     return error;
 }
 
-/* Returns 1 if another process has locked any of `length' bytes of the shared file, from the byte `first' on, or if the
- * kernel reports an error; else 0.  A `length' of 0 means all bytes up to the end. */
+/* Returns 1 if another process has locked any of `length' bytes of the shared file, from the byte `first' on.  A
+ * `length' of 0 means all bytes up to the end.  Also returns 1 if the kernel reports an error.  Otherwise returns 0. */
 static int is_locked_by_other(uint64_t first, off_t length) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = length};
@@ -393,8 +393,8 @@ static int is_owner_running(const struct weir_record_head *head) {
     return !head->is_locked || is_locked_by_other(WEIR_RECORD_LOCK_FIRST + head->number, 1);
 }
 
-/* Unmaps the file of a process that has ended.  If the process used a spare area of the shared file `board', clears
- * this area for the next process instead. */
+/* Unmaps the file of a process that has ended.  If `file' is a spare area of the shared file, clears the area instead,
+ * so that another process can use it. */
 static void board_release(struct weir_record_file *file) {
     for (uint32_t i = 0; i < board.spares; i++)
         if (file == &board.map->spare[i]) {
@@ -456,8 +456,8 @@ static double ns_a_tick(void) {
                                        : 1.0;
 }
 
-/* Converts a value of the processor's counter to microseconds since the beginning of the process's trace.  Never
- * returns less than before, although the measured rate of the counter becomes more exact over time. */
+/* Converts a value of the processor's counter to microseconds since the beginning of the process's trace.  The results
+ * never fall, although the measured rate of the counter changes. */
 static uint64_t convert_record_time(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);
@@ -499,7 +499,7 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     uint64_t first = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
 
-    /* Such a value is impossible, unless the recorded program has overwritten the ring's counters. */
+    /* The recorded program has overwritten the ring's counters. */
     if (written - first > WEIR_RECORD_EVENTS) {
         process->tracing.failed = EINVAL;
         return 0;
@@ -513,9 +513,9 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes waiting events to the trace in the order of their times: those before process->complete_until, or all if
- * `is_last' is set or more than MAX_WAITING events wait.  So many wait only while one thread is in a long driver call,
- * whose event then comes late (tracing.h). */
+/* Writes the waiting events before process->complete_until to the trace, in the order of their times.  Writes all
+ * events if `is_last' is set, or if more than MAX_WAITING events wait, because a thread is in a long driver call.  The
+ * event of that call then comes late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */
@@ -565,7 +565,7 @@ static struct weir_record_ring *map_record_ring(struct process *process, uint32_
     return process->rings[i];
 }
 
-/* Reads all rings of a process, and writes all events (if `is_last' is set) or those that no earlier event can follow.
+/* Reads all rings of a process.  Writes the events that no earlier event can follow, or all events if `is_last' is set.
  * Returns the number of events that were read from the rings. */
 static size_t drain_process(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
@@ -593,8 +593,8 @@ static size_t drain_process(struct process *process, int is_last) {
     return found;
 }
 
-/* Returns the path for the next trace, which is of the process with this id.  The caller frees the path.  Returns NULL
- * if there is no host memory. */
+/* Returns the path for the next trace, which is the trace of the process `id'.  The caller frees the path.  Returns
+ * NULL if there is no host memory. */
 static char *make_trace_path(int id) {
     char *path = NULL;
     uintptr_t before = 0;
@@ -607,12 +607,12 @@ static char *make_trace_path(int id) {
     return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
-/* Truncates the file record.path for the first trace, and returns its descriptor.  Returns the descriptor that is
- * already open, because a pipe must not be closed and opened again.  Returns -1 with errno on failure. */
+/* Truncates the file record.path for the first trace, and returns its descriptor.  Opens the file only if it is not
+ * open, because a pipe must not be closed and opened again.  Returns -1 with errno on failure. */
 static int claim_trace_file(void) {
     int file = record.file;
 
-    if (file < 0) /* record.file was used up by a trace that could not begin */
+    if (file < 0) /* an earlier trace has closed record.file and could not begin */
         file = open(record.path, O_WRONLY | O_CLOEXEC);
     record.file = -1;
     if (file < 0)
@@ -620,8 +620,8 @@ static int claim_trace_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Begins the trace of a process.  Reads its libraries from /proc, and its command line unless the process has stored
- * it.  Reads nothing if the process is in another pid namespace, because its id may be that of another process here. */
+/* Begins the trace of a process.  Reads its libraries from /proc, and a command line that the process has not stored.
+ * Does not read /proc for a process of another pid namespace, because the id may be of another process here. */
 static void begin_trace(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
@@ -881,9 +881,8 @@ static int end_with_record_status(int status) {
     return record.failed;
 }
 
-/* Decides whether to wait longer for other processes after the command has ended.  Returns 1, to end the recording, if
- * no recorded process has run for GRACE_NS, or if a signal told weir record to end GRACE_NS ago.  Otherwise returns
- * 0. */
+/* Decides whether weir record waits longer for other processes after the command has ended.  Returns 1 if no recorded
+ * process has run for GRACE_NS, or if a signal told weir record to end GRACE_NS ago.  Otherwise returns 0. */
 static int should_end_recording(void) {
     uint64_t now = weir__clock_ns();
 
@@ -919,7 +918,7 @@ static int record_all(pid_t started, int *status) {
             }
         if (ended < 0 && errno == ECHILD)
             return 1;
-        /* Each running process that has loaded the library holds a lock on a byte of the shared file. */
+        /* A running process that has loaded the library holds a lock on the shared file. */
         if (record.ended_ns && should_end_recording())
             return !is_locked_by_other(WEIR_RECORD_LOCK_FIRST, 0);
         begin_new_traces();
@@ -929,7 +928,7 @@ static int record_all(pid_t started, int *status) {
     }
 }
 
-/* Raises this process's limit on open files.  For a call after the command has started, which keeps the old limit. */
+/* Raises this process's limit on open files.  The command already runs, and keeps the old limit. */
 static void raise_descriptors(void) {
     struct rlimit most;
 

@@ -76,8 +76,8 @@ static void note_missing_profile(const char *path) {
         fprintf(stderr, "weir: profile %s: not created, because nothing was learned\n", path);
 }
 
-/* Prints which calls of the traces take memory (--explain), and warns that flags of settings have no effect.  Returns
- * the exit code. */
+/* Prints which calls of the traces use memory (--explain).  Also warns about flags of settings, which have no effect.
+ * Returns the exit code. */
 static int explain_traces(struct command *command) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const char *source = command->settings.sources.of[i];

@@ -77,8 +77,7 @@ static int set_prealloc_source(struct run *run) {
                 : unsetenv("WEIR_RUN_PREALLOC_OF");
 }
 
-/* Sets the WEIR_ variables for the settings of flags, and, without --no-env, for the settings of frameworks'
- * variables. */
+/* Sets the WEIR_ variable of each setting that a flag or, without --no-env, a framework's variable has set. */
 static int set_setting_variables(struct run *run) {
     char text[WEIR_SHOW_BYTES];
 
@@ -131,8 +130,8 @@ static int set_reported_unknowns(struct run *run) {
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Sets WEIR_RUN_FIRST to the id of the first process of the command, the only one that reports that it has no
- * statistics.  Unless weir run waits for the command, it becomes this first process itself. */
+/* Sets WEIR_RUN_FIRST to the id of this process, which becomes the command unless weir run waits for the command.  Of
+ * all processes of the command, only this process reports that it has no statistics. */
 static int set_first_process(struct run *run) {
     char process[24];
 
@@ -152,8 +151,8 @@ static int set_run_variables(struct run *run) {
            set_file_variable(run, "WEIR_RUN_TRACE", run->trace);
 }
 
-/* Returns 1 if the preallocation is above the limit, or if weir cannot compare the two (bytes and percent) before it
- * knows the device; else 0. */
+/* Returns 1 if the preallocation is above the limit, else 0.  Also returns 1 if one is a percentage and the other is in
+ * bytes, because weir cannot compare them before it knows the device. */
 static int may_exceed_limit(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
 
@@ -205,7 +204,7 @@ static void note_ignored(FILE *notes) {
         }
 }
 
-/* Writes a warning if the program will not load weir's library, so that no setting applies to it. */
+/* Writes a warning if the program will not load weir's library.  Settings have no effect on such a program. */
 static void note_unserved(const struct run *run, FILE *lacking) {
     const char *why = run->command ? preloading_why_not(run->command[0]) : NULL;
 
@@ -216,8 +215,8 @@ static void note_unserved(const struct run *run, FILE *lacking) {
                 run->command[0], why);
 }
 
-/* Finds the versions of frameworks, if the command starts a Python interpreter.  Runs the interpreter for this, but
- * only if a message depends on the versions. */
+/* Finds the versions of frameworks if the command starts a Python interpreter.  Runs the interpreter only if a message
+ * depends on the versions. */
 static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
     int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
 
@@ -228,8 +227,8 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
     versions_find(found, run->shim.folders);
 }
 
-/* Starts to compile the shim, the C++ library that makes PyTorch use weir, if it does not exist.  The compilation runs
- * in parallel with the command.  If the command loads PyTorch, weir's library in the command waits for the shim. */
+/* Starts to compile the shim if it is missing.  (The shim is the C++ library that makes PyTorch use weir.)  The
+ * compiler runs beside the command.  If the command loads PyTorch, weir's library in the command waits for the shim. */
 static void prepare_torch(struct run *run, FILE *notes) {
     const struct shim *shim = &run->shim;
 
@@ -249,8 +248,8 @@ static void prepare_torch(struct run *run, FILE *notes) {
         note_ignored(notes);
 }
 
-/* Prints `lacks', which of the user's settings weir cannot apply; with --verbose or --dry-run also `notes'; and with
- * --verbose also `variables'.  `lacks' and `notes' begin with "; ". */
+/* Prints `lacks', the user's settings that weir cannot apply.  Also prints `notes' with --verbose or --dry-run, and
+ * `variables' with --verbose but not with --dry-run.  `lacks' and `notes' begin with "; ". */
 static void report_unmet_wishes(const struct run *run, const char *variables, const char *lacks,
                                 const char *notes) {
     if (run->verbose && !run->dry)
@@ -325,7 +324,7 @@ static void copy_lines(const struct run *run) {
         fclose(from);
 }
 
-/* Writes the report from the statistics in the temporary file, with the settings as the user wrote them. */
+/* Writes the report from the statistics in the temporary file, and from the settings as the user wrote them. */
 static void write_run_report(const struct run *run, int ended) {
     struct stat status;
     json_t *lines = NULL, *common, *line;
@@ -435,8 +434,8 @@ static const char doc[] =
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";
 
-/* Removes an old file of --trace-events, which the first process that requests memory from weir will create.  Returns 0
- * on success.  On failure, prints a message and returns EXIT_WEIR_FAILED. */
+/* Removes an old file of --trace-events.  The first process that requests memory from weir will create a new file.
+ * Returns 0 on success.  On failure, prints a message and returns EXIT_WEIR_FAILED. */
 static int clear_trace(const struct run *run) {
     struct stat is;
     int is_there = run->trace && stat(run->trace, &is) == 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* shims.c: see shims.h.
  *
- * To find PyTorch, a child process without preloaded libraries runs the Python interpreter.  A new shim replaces the
- * file of an old shim in one step, so two processes may compile at once.  `weir run' does all this while the program
- * already runs, because the program may never need the shim.
+ * To find PyTorch, weir runs the Python interpreter in a child process without preloaded libraries.  A new shim
+ * replaces the file of an old shim in one step, so two processes may compile at once.  `weir run' finds and compiles
+ * the shim while the program runs, because many programs never need the shim.
  */
 #include "cli/shims.h"
 
@@ -151,9 +151,9 @@ static char **plain_environment(void) {
     return plain;
 }
 
-/* Runs a command and stores its output (the first `bytes') in `text'.  `from' is STDOUT_FILENO or STDERR_FILENO.
- * Returns the command's status as waitpid(2) does, or -1 with errno on failure.  Resets SIGCHLD meanwhile, because
- * waitpid(2) returns no status in a process that ignores SIGCHLD. */
+/* Runs a command and stores the first `bytes' of its output in `text'.  `from' is STDOUT_FILENO or STDERR_FILENO.
+ * Returns the command's status as waitpid(2) does, or -1 with errno on failure.  Sets SIGCHLD to its default during the
+ * call, because waitpid(2) returns no status in a process that ignores SIGCHLD. */
 static int run_and_read(char *const *command, int from, char *text, size_t bytes) {
     posix_spawn_file_actions_t actions;
     char **plain = plain_environment();
@@ -300,8 +300,8 @@ static int make_folders(const char *path, char folder[PATH_MAX]) {
     return access(folder, W_OK | X_OK) == 0;
 }
 
-/* Stores why a compilation failed: the first line of `text', and what the user can do, in shim->why; all of it in the
- * file shim->failed. */
+/* Stores why a compilation failed.  Writes the first line of `text', and what the user can do, to shim->why.  Writes
+ * all of `text' to the file shim->failed. */
 static void store_shim_failure(struct shim *shim, const char *text) {
     int needs_compiler = strncmp(text, "no C++ compiler", 15) == 0,
         has_details = !!strchr(text, '\n');
@@ -350,8 +350,8 @@ void shim_build(struct shim *shim) {
 
 /* ---- compiling beside a program ------------------------------------------------------------------ */
 
-/* Redirects standard input, output and error to /dev/null, and closes all other descriptors except `but'.  Otherwise
- * the reader of a pipe to which the program writes would wait for this process, too. */
+/* Redirects standard input, output and error to /dev/null, and closes all other descriptors except `but'.  Otherwise a
+ * pipe of the program would stay open in this process, and the reader of the pipe would wait. */
 static void close_all_files_except(int but) {
     int null = open("/dev/null", O_RDWR);
     DIR *files = opendir("/proc/self/fd");
@@ -369,8 +369,8 @@ static void close_all_files_except(int but) {
         closedir(files);
 }
 
-/* Finds the shim, and compiles it if it is missing and no other process is compiling it.  `lock' is a descriptor with a
- * lock against other compilers. */
+/* Finds the shim.  Compiles a missing shim, unless another process is compiling it.  `lock' is from
+ * weir__shim_lock(). */
 static void find_and_build(struct shim *shim, const char *python, int lock) {
     shim_find(shim, python);
     if (shim->state == SHIM_MISSING &&
@@ -382,8 +382,7 @@ static void find_and_build(struct shim *shim, const char *python, int lock) {
 }
 
 /* Finds and compiles the shim in a child process with its own session.  After MAX_SECONDS, kills this session and
- * stores a failure.  A program that waits for the shim waits longer, so it reads the failure; later programs do not
- * wait. */
+ * stores a failure.  Programs wait for the shim longer than MAX_SECONDS, so they read the failure. */
 static void build_in_time(const char *python, int lock) {
     enum { MAX_SECONDS = 240 };
     static const struct timespec pause = {0, 50000000};
@@ -412,8 +411,8 @@ static void build_in_time(const char *python, int lock) {
     }
 }
 
-/* Forks twice, so that init becomes the parent of the new process: this process later becomes the user's program, which
- * must not have an unknown child.  Takes the lock before the fork, so that the program finds the lock held. */
+/* Forks twice, so that init becomes the parent of the new process.  Otherwise the user's program, which this process
+ * becomes later, would have an unknown child.  Locks before the fork, so that the program finds the lock held. */
 void shim_build_beside(const char *python) {
     char path[PATH_MAX], folder[PATH_MAX];
     pid_t child;

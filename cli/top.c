@@ -87,7 +87,7 @@ static struct top_program *find_program(const struct weir_segment_name *name) {
     return p;
 }
 
-/* Shows a message under the table on the terminal, or else on standard error. */
+/* Shows a message under the table on the terminal.  Without such a table, prints the message to standard error. */
 static void print_top_message(const char *what, const char *why) {
     snprintf(command.top.message, sizeof command.top.message, "%s %s", what, why);
     if (!command.has_screen)
@@ -143,7 +143,7 @@ static void read_programs(void) {
     command.top.now_ns = weir__clock_ns();
 }
 
-/* Copies the figures of all programs; the next rates are computed from the changes since then. */
+/* Copies the figures of all programs, so that the next rates can be computed from the changes since this call. */
 static void store_earlier_figures(void) {
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* top_view.c: see top_view.h.
  *
- * The figures come from files that any process of the user may have written, so weir__show_check() has checked them.
- * A rate is computed from older figures and the newest figures, if both belong to one allocator.
+ * Any process of the user may write the files with the figures, so weir__show_check() must check the figures first.  A
+ * rate is computed from older figures and the newest figures, if both belong to one allocator.
  */
 #include "cli/top_view.h"
 
@@ -24,8 +24,7 @@ enum { LOG_LINES = 4 };
 
 /* ---- figures ------------------------------------------------------------------------------------- */
 
-/* Requests and frees per second, and the share of requests that a per-stream cache served.  Negative values are
- * unknown. */
+/* Requests and frees per second, and the share of requests from a per-stream cache.  A negative value is unknown. */
 struct rates {
     double requests, frees, cached;
 };
@@ -174,7 +173,7 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
                             size_t i) {
     const struct weir_show_allocator *a = &p->now.allocator[i];
     struct rates rates = rates_of(p, i);
-    /* The columns REQ/S and CACHED, or "silent N s" in their place. */
+    /* The text for the columns REQ/S and CACHED, or "silent N s" if the program is silent. */
     char now[80];
 
     if (seconds_silent(top, p) > 0)

@@ -14,7 +14,7 @@
 
 struct top_program {
     struct weir_segment_name name;
-    /* The error at the last read of the program's segment (a shared file with its figures), or none. */
+    /* The error at the last read of the shared file with the program's figures, or WEIR_SEGMENT_NONE. */
     enum weir_segment_fault fault;
     int is_running; /* set if the program was still running at the last read */
     int has_now;    /* set if `now' is valid */
@@ -24,7 +24,7 @@ struct top_program {
     struct weir_show now, before;
 };
 
-/* The column by which the table is sorted.  Process ids rise; the values of other columns fall. */
+/* The column by which the table is sorted.  TOP_BY_PID puts the smallest value first, the others the largest. */
 enum top_order { TOP_BY_RESERVED, TOP_BY_IN_USE, TOP_BY_REQUESTS, TOP_BY_PID, TOP_ORDERS };
 
 struct top {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* torch.c: `weir torch': reports whether there is a shim for a PyTorch (shims.h), and compiles a shim in advance. */
+/* torch.c: `weir torch': reports whether the shim for a PyTorch exists (shims.h), and compiles it in advance. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ static int fail_torch(const char *name, const char *python, int error) {
     return 1;
 }
 
-/* Prints a message, because the user has to wait, and compiles the shim. */
+/* Compiles the shim.  First prints a message, because the user has to wait. */
 static void build_shim(struct shim *shim) {
     uint64_t began = weir__clock_ns();
 

@@ -18,7 +18,7 @@ struct block {
     uint64_t id, bytes, stream;
     uint64_t time; /* the time of the allocation, by the counter of the recorded process */
     unsigned kind, device;
-    unsigned uses; /* of memory of cuMemCreate: its mappings, plus 1 until the handle is released */
+    unsigned uses; /* for cuMemCreate: the number of mappings, plus 1 for a live handle */
 };
 
 struct mapping {
@@ -81,8 +81,8 @@ static void add_mapping(struct modules *to, char *line) {
     add_module(to, begin, end, strrchr(line + before_path, '/') + 1);
 }
 
-/* Replaces the list of modules by the contents of /proc/PID/maps.  Returns 1 on success.  If there are none, for
- * example because the process has ended, keeps the old list and returns 0. */
+/* Replaces the list of modules by the contents of /proc/PID/maps.  Returns 1 on success.  If the file lists no module,
+ * for example because the process has ended, keeps the old list and returns 0. */
 static int read_mappings(struct modules *modules) {
     struct modules fresh = {.process = modules->process};
     char path[64], *line = NULL;
@@ -128,9 +128,9 @@ static const char *find_name(struct modules *modules, uint64_t address) {
     return modules->modules[modules->last].name;
 }
 
-/* Returns the name of the program or library whose code contains the address, or NULL if there is none.  The name is
- * valid until the next call.  If the address is unknown, reads the list of modules again, because the process may have
- * loaded a library. */
+/* Returns the name of the program or library whose code contains the address.  Returns NULL if no module contains the
+ * address.  First reads a new list of modules if the old list does not contain the address, because the process may
+ * have loaded a library.  The name is valid until the next call. */
 static const char *find_module(struct modules *modules, uint64_t address) {
     const char *name = find_name(modules, address);
     uint64_t page = (address >> PAGE_BITS) + 1;
@@ -284,8 +284,8 @@ static struct block *remove_block(struct weir_map *map, uint64_t key) {
 }
 
 /* Removes the block at the address of a free from the map, and returns the block.  Returns NULL if no block is live at
- * this address, or if the free comes late: if the address has been allocated again since, the trace has already freed
- * the old block. */
+ * this address.  Also returns NULL if the block was allocated after the free.  In this case, the trace already contains
+ * a free of the older block. */
 static struct block *remove_freed_block(struct tracing *tracing, struct weir_map *map,
                                         const struct weir_record_event *event) {
     uintptr_t value;
@@ -343,8 +343,8 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
                       event);
 }
 
-/* Writes the free of a block.  If event->bytes is not 0, the call was cuMemFree, which has no stream; the trace then
- * names the stream of the allocation. */
+/* Writes the free of a block.  cuMemFree (event->bytes is not 0) has no stream, so the trace names the stream of the
+ * allocation. */
 static void add_trace_free(struct tracing *tracing, struct weir_record_event *event,
                            uint64_t time_us) {
     struct block *block = remove_freed_block(tracing, &tracing->blocks, event);
@@ -384,7 +384,7 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
 
     add_to_counts(&tracing->mapped, event->bytes);
     end_mapping(tracing, event->address, event, time_us);
-    /* An unknown handle was imported from another process, whose trace contains the memory. */
+    /* An unknown handle comes from another process.  The trace of that process contains the memory. */
     if (!weir__map_get(&tracing->handles, event->stream, &block))
         return;
     mapping = malloc(sizeof *mapping);
@@ -505,7 +505,7 @@ void tracing_end(struct tracing *tracing) {
         write_trace_text(tracing, "# %" PRIu64 " frees added: the address was allocated again\n",
                          tracing->added_frees);
     memory_free_values(&tracing->blocks);
-    /* Blocks whose handle was released are not in tracing->handles; their last mapping frees them here. */
+    /* The last mapping frees a block whose handle was released.  Such a block is not in tracing->handles. */
     for (size_t i = 0; i < tracing->maps.capacity; i++)
         if (tracing->maps.slots[i].key) {
             struct mapping *mapping = (struct mapping *)tracing->maps.slots[i].value;

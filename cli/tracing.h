@@ -3,7 +3,7 @@
  *
  * Most events come in the order of their times, but some come late.  Each block gets an id, which is never used
  * again.  Streams are numbered in the order of their first events.  Readers of traces refuse a free of a block that
- * is not live, so the text leaves such a free out.  They also refuse a second allocation of a live block.
+ * is not live, so the text leaves such a free out.  Readers also refuse a second allocation of a live block.
  * Therefore, if an address is allocated twice without a free, the text frees the first block before the second
  * allocation.
  *
@@ -20,7 +20,7 @@
  * because the library only passes on the calls of the program. */
 #define TRACING_LIBRARY "libweir-record.so"
 
-/* The sums of one kind of call that a trace does not list call by call. */
+/* The totals of all calls of one kind, such as requests for host memory.  A trace lists only the totals. */
 struct counts {
     uint64_t calls, bytes, live, live_peak;
 };
@@ -35,7 +35,7 @@ struct modules {
     int process;
     struct module *modules; /* sorted by address */
     size_t count, room;
-    struct weir_map nowhere; /* a set of pages without code of a file, as page number + 1 */
+    struct weir_map nowhere; /* a set of pages (number + 1) without code of a module */
     size_t last;             /* the index of the module that the last search found */
 };
 

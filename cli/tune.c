@@ -47,10 +47,10 @@ struct trials {
     struct benchmark *benchmark;
     struct choice choices[TRIALS]; /* the settings of each trial so far */
     int count;
-    /* The figure for the time of the allocator's creation.  On the device model it is FIGURE_CREATION_DRIVER, because
+    /* The figure for the time of the allocator's creation.  On the device model this is FIGURE_CREATION_DRIVER, because
      * only virtual time is equal in each run. */
     enum result_figure creation;
-    /* The trials are its configurations; a trial that did not run has no runs. */
+    /* Configuration i is trial i.  A row has no `runs' if the trial did not run. */
     struct results results;
     struct progress progress;
 };
@@ -60,7 +60,7 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 struct advice {
     enum goal goal;
     uint64_t limit; /* the user's limit (--limit), or 0 */
-    /* With which all requests of all traces succeed, or 0 if there is none. */
+    /* The smallest limit with which all requests of all traces succeed, or 0 if there is no such limit. */
     uint64_t smallest_limit;
     int fits; /* set if all requests succeed with weir's defaults and the user's limit */
     /* Set if the traces have steady iterations.  Otherwise weir tune tries only the defaults. */
@@ -77,7 +77,7 @@ enum { RUNS_ON_GPU = 3 };
 static const enum weir_setting settings_of[CHOICES] = {WEIR_SETTING_PREALLOC, WEIR_SETTING_DECAY,
                                                        WEIR_SETTING_LIMIT};
 
-/* Writes the settings of a trial that are not defaults: for each, `before', its name, `between', its value, `after'. */
+/* For each setting of a trial that is not a default, writes `before', the name, `between', the value and `after'. */
 static void write_choice(FILE *file, const struct choice *choice, const char *before,
                          const char *between, const char *after) {
     for (int i = 0; i < CHOICES; i++)
@@ -111,8 +111,8 @@ static int trials_open(struct trials *trials, struct benchmark *benchmark, size_
     return trials->results.rows != NULL;
 }
 
-/* Stores the smallest limit with which all requests of all traces succeed in *least, or 0 if there is none.  Returns 1
- * on success.  On failure, prints a message and returns 0. */
+/* Stores in *least the smallest limit with which all requests of all traces succeed, or 0 if there is no such limit.
+ * Returns 1 on success.  On failure, prints a message and returns 0. */
 static int trials_find_limit(struct trials *trials, uint64_t *least) {
     const struct benchmark *benchmark = trials->benchmark;
     char message[RUNNER_MESSAGE_BYTES] = "";
@@ -207,11 +207,11 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* How much longer a run, and its steady iterations, may take than with weir's defaults.  With the goal `memory' the
- * recommended settings may take 2% longer, but a single setting only 1%, because a later trial may be slower. */
+/* The largest ratio of a trial's time to the time with weir's defaults.  With the goal `memory', a run may be 2% longer
+ * with all settings together (memory_most_ratio), and 1% longer with a single setting (memory_slack_ratio). */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
-/* The figure that each setting should lower.  A setting is good only if the ratio to the figure with weir's defaults is
- * at most `ratio'. */
+/* The figure that each setting should lower.  A setting is good only if the figure is at most `ratio' times the figure
+ * with weir's defaults. */
 static const struct {
     enum result_figure figure;
     double ratio;
@@ -235,8 +235,8 @@ static double extreme_ratio(double (*pick)(double, double), const struct trials 
     return picked;
 }
 
-/* Returns why a trial is worse than weir's defaults on a trace, or NULL if it is not.  Times may be `slack' times as
- * long. */
+/* Returns the reason why a trial is worse than weir's defaults, or NULL if it is not worse.  A time is worse if it is
+ * more than `slack' times the time with the defaults. */
 static const char *reason_against(const struct trials *trials, int trial, enum goal goal,
                                   double slack) {
     if (isinf(extreme_ratio(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))
@@ -431,7 +431,7 @@ static char **split_program_arguments(int *argc, char **argv) {
  * Returns 0 on success, an errno on failure. */
 static int set_framework_variables(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
-    /* A zeroed version, because only messages depend on it, and they go to /dev/null. */
+    /* The version is zeroed, because only messages depend on the version, and all messages go to /dev/null. */
     const struct version jax = {0};
     FILE *null_file = fopen("/dev/null", "we");
     int is_set = getenv(torch[0]) || getenv(torch[1]);

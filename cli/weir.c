@@ -130,8 +130,8 @@ static const struct variable {
      SETTINGS},
 };
 
-/* Returns 1 if `name' means the variable, else 0.  For WEIR_GROUP_LIMIT these are WEIR_GROUP_LIMIT, --group-limit and
- * group-limit. */
+/* Returns 1 if `name' is a name of the variable, else 0.  The variable WEIR_GROUP_LIMIT, for example, also has the
+ * names --group-limit and group-limit. */
 static int is_name(const struct variable *v, const char *name) {
     static const char prefix[] = "WEIR_";
     const char *rest = v->name + sizeof prefix - 1;
@@ -184,7 +184,7 @@ static void compare_commands(struct suggestion *suggestion) {
         suggestion_add(suggestion, commands[i].name);
 }
 
-/* Ends an error message, with a similar name as a suggestion if there is one. */
+/* Ends an error message.  Suggests the most similar name, if there is one. */
 static void end_with_suggestion(const struct suggestion *suggestion) {
     const char *closest = suggestion_closest(suggestion);
 
@@ -212,7 +212,7 @@ static int run_subcommand(const char *name, int argc, char **argv) {
     return 2;
 }
 
-/* Prints the help of the flag flag->word for each command that has this flag, and compares flag->word with all flags of
+/* Prints the help of the flag flag->word, for each command that has this flag.  Compares flag->word with the flags of
  * all commands.  Returns 1 if a command has the flag, 0 if not. */
 static int print_flag_help(struct suggestion *flag) {
     char title[32];
@@ -253,8 +253,7 @@ static int print_help(const char *word) {
     return 2;
 }
 
-/* Prints the name of the Python wheel that contains this program, if one does.  The name is in a file of the wheel
- * (packaging/wheel). */
+/* If a Python wheel contains this program, prints the name of the wheel, which is in a file (packaging/wheel). */
 static void print_wheel(void) {
     char path[PATH_MAX], line[160] = "";
     FILE *file = shipped_find(path, sizeof path, "share/weir/wheel", "share/weir/wheel", "")
@@ -294,7 +293,7 @@ static void print_driver_version(void) {
         printf("CUDA driver: libcuda.so.1 does not report its version\n");
 }
 
-/* Prints the version of weir, the library that `weir run' preloads, and the version of the CUDA driver. */
+/* Prints the version of weir, the path of the library that `weir run' preloads, and the version of the CUDA driver. */
 static void print_version(void) {
     printf("weir %s\n", weir_version());
     print_wheel();
@@ -302,9 +301,9 @@ static void print_version(void) {
     print_driver_version();
 }
 
-/* Opens /dev/null for each of the descriptors 0 to 2 that is closed.  Otherwise another file could get the number of
- * standard output, and weir would print into it.  The new descriptors fail as closed ones do: 0 cannot be read, 1 and 2
- * cannot be written.  Other programs do not inherit them. */
+/* Opens /dev/null for each of the descriptors 0 to 2 that is closed.  Otherwise weir could open another file as
+ * descriptor 1, and print into this file.  Reads from descriptor 0 and writes to 1 and 2 still fail, as on closed
+ * descriptors.  Other programs do not inherit the new descriptors. */
 static void fill_standard_descriptors(void) {
     for (int i = 0; i <= STDERR_FILENO; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF)

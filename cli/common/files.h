@@ -9,24 +9,24 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* An output file, and the flag that names it.  A path of "-" means standard output.  NULL means no file. */
+/* An output file, and the flag that names it.  The path "-" means standard output, and the path NULL means no file. */
 struct output {
     const char *flag, *path;
 };
 
-/* Checks that no output is the file `input', which the command reads; "-" means standard input.  Returns 1 if so.
- * Otherwise prints a message, in which `what' describes the input, and returns 0. */
+/* Returns 1 if no output is the file `input', which the command reads.  Otherwise prints a message, in which `what'
+ * describes the input, and returns 0.  An `input' of "-" means standard input. */
 int outputs_differ_from_input(const struct output *outputs, size_t count, const char *what,
                               const char *input);
-/* Checks that all outputs are different files; several may be standard output or standard error.  Returns 1 if so.
- * Otherwise prints a message and returns 0. */
+/* Returns 1 if all outputs are different files.  Otherwise prints a message and returns 0.  More than one output may be
+ * standard output or standard error. */
 int outputs_differ(const struct output *outputs, size_t count);
 
-/* Checks that the file of a flag can be replaced, which needs write permission for its folder.  Follows a symbolic
- * link.  Returns 1 if so, or if the path is NULL or "-".  Otherwise prints a message and returns 0. */
+/* Checks that the file of a flag can be replaced.  Follows a symbolic link, and checks the write permission for the
+ * folder.  Returns 1 on success, or if the path is NULL or "-".  On failure, prints a message and returns 0. */
 int output_check(const char *flag, const char *path);
-/* Checks that text can be appended to the file of a flag.  Returns 1 if so, or if the path is NULL or "-".  Otherwise
- * prints a message and returns 0. */
+/* Checks that text can be appended to the file of a flag.  Returns 1 on success, or if the path is NULL or "-".  On
+ * failure, prints a message and returns 0. */
 int output_check_append(const char *flag, const char *path);
 /* Checks that a file can be created at the path.  Creates a file with a similar name and removes it, because access(2)
  * wrongly allows files in /proc.  Returns 1 on success, 0 with errno on failure. */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* flags.c: makes a command-line flag for each setting of an allocator.
  *
- * The option table (lib/config) has a row for each setting.  At run time, weir makes argp's list of options from this
- * table, so a new row becomes a new flag with its help text.
+ * The option table (lib/config) has a row for each setting.  weir makes a flag and its help text from each row.
  *
- * This file must not depend on subcommands, or on what a setting does.
+ * This file must not contain code for a certain subcommand or setting.
  */
 #include "cli/common/flags.h"
 
@@ -23,10 +22,10 @@
 #include "cli/common/files.h"
 #include "config/amount.h"
 
-/* The first keys of options for argp, above all character codes: argp takes a character as a short option. */
+/* The first keys of options.  argp makes a short option of a character code, so all keys are larger. */
 enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
-/* The flags as messages name them, such as "flag --prealloc". */
+/* The names of flags in messages, such as "flag --prealloc". */
 static char flag_names[WEIR_SETTING_COUNT][40];
 static char flag_docs[WEIR_SETTING_COUNT][512];
 static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
@@ -71,8 +70,8 @@ static error_t parse_setting_flag(int key, char *argument, struct argp_state *st
     return 0;
 }
 
-/* Replaces each pair of blanks by one blank, because argp may break a line between them, and begin the next line with a
- * blank. */
+/* Replaces each pair of blanks by one blank.  Otherwise argp could break a line between both blanks, and begin the next
+ * line with a blank. */
 static void remove_double_blanks(char *text) {
     char *to = text;
 
@@ -126,7 +125,7 @@ static void list_advanced_if_requested(int argc, char **argv) {
 
 /* -------------------------------------------------------------- misspelt flags ---- */
 
-/* Returns 1 if the misspelt word is a part of the name between hyphens, else 0. */
+/* Returns 1 if the misspelt word is one of the words of the name, such as "limit" in "group-limit"; else 0. */
 static int is_part_of_name(const struct suggestion *suggestion, const char *name) {
     size_t length;
 
@@ -154,8 +153,8 @@ const char *suggestion_closest(const struct suggestion *suggestion) {
                : NULL;
 }
 
-/* Compares the misspelt word with all options of a command.  Returns 1 if an option begins with the word, so that the
- * word is right; else 0. */
+/* Compares the misspelt word with all options of a command.  Returns 1 if an option begins with the word, because argp
+ * accepts such a word; else 0. */
 static int compare_options(struct suggestion *suggestion, const struct argp *argp) {
     int is_known = 0;
 
@@ -171,7 +170,7 @@ static int compare_options(struct suggestion *suggestion, const struct argp *arg
 
 /* An option that is similar to the first unknown option in the arguments, or NULL. */
 static const char *suggested_option;
-/* The stream for argp's errors if there is a suggested option; it calls write_suggestion(). */
+/* The stream for argp's errors if there is a suggested option.  write_suggestion() writes the text of this stream. */
 static FILE *argp_errors;
 static argp_parser_t parser_of_command;
 
@@ -213,8 +212,8 @@ static error_t parse_with_suggestion(int key, char *argument, struct argp_state 
 
 /* ---------------------------------------------------------------- help on a flag ---- */
 
-/* If not NULL, weir_cli_parse() prints the help of this flag and parses nothing.  `topics' counts the commands that
- * have this flag. */
+/* If `topic' is not NULL, weir_cli_parse() prints the help of this flag and parses nothing.  `topics' is the number of
+ * help texts so far. */
 static struct suggestion *topic;
 static int topics;
 
@@ -445,8 +444,8 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
     return report_problem(BAD_VALUE, "%s", error);
 }
 
-/* Returns NULL if the file can be used as a profile, which includes an empty file and a folder.  Otherwise returns the
- * reason why not. */
+/* Returns NULL if the file can be used as a profile, else the reason why not.  Accepts an empty file or a folder,
+ * too. */
 static const char *profile_problem(const char *path, const struct stat *is) {
     static const char title[] = "weir profile ";
     char begin[sizeof title] = "";
@@ -493,8 +492,8 @@ int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
                : FAILED;
 }
 
-/* Prints that this run will create the profile.  Prints nothing for an engine that creates no profile, since the
- * library reports that. */
+/* Prints that this run will create the profile.  Prints nothing if the engine creates no profile, because the library
+ * reports this case. */
 static void report_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
@@ -559,7 +558,7 @@ struct reading {
     struct weir_cli_settings *settings;
     const char *flag, *path;
     unsigned line;
-    /* The settings that flags have set, which the file must not change. */
+    /* The settings that flags have set.  The settings file must not change them. */
     struct weir_sources flags;
 };
 
@@ -634,7 +633,7 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* Sets device->name, such as "cuda:0 NVIDIA H200".  The name of the device model is short ("model h200"), because its
+/* Sets device->name, such as "cuda:0 NVIDIA H200".  The device model has the short name "model h200", because its
  * figures were not measured on an NVIDIA H200. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
@@ -693,8 +692,8 @@ static int open_named_device(const char *name, int ordinal, struct weir_cli_devi
     return 1;
 }
 
-/* Checks that the preallocation fits into the device's memory and into the limit.  Skips amounts that are a share of
- * the free memory, which changes.  Returns 0 on success.  On failure, prints a message and returns 1. */
+/* Checks that the preallocation fits into the device's memory and into the limit.  Does not check a percentage of the
+ * free memory, because the free memory changes.  Returns 0 on success.  On failure, prints a message and returns 1. */
 static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
     struct weir_device_memory memory = {device->total, device->total};
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
@@ -704,8 +703,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    /* If a framework's variable names the amount, weir preallocates up to the limit, and reports the difference
-     * later. */
+    /* If a framework's variable names the amount, weir preallocates up to the limit, and logs both amounts. */
     if (of_another && prealloc > limit)
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
@@ -723,8 +721,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
         asked, limit_text, most_text);
 }
 
-/* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, with the name of the device for
- * --device in *text.  On failure, writes the reason to `why' and returns 0. */
+/* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, and sets *text to the name of the
+ * device for --device.  On failure, writes the reason to `why' and returns 0. */
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {
     *text = "cuda";

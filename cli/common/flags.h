@@ -2,10 +2,10 @@
 /* flags.h: reads the flags of commands, and makes a flag for each setting of an allocator.
  *
  * weir_settings_argp() returns one long flag for each row of the option table (lib/config/settings.h).  A subcommand
- * adds this argp as a child of its own argp, and parses its arguments.  Then it calls weir_cli_settings_finish(),
- * which reads the environment and reports bad values.  Finally, it may open the device.
+ * adds this argp as a child of its own argp, and parses its arguments.  Then the subcommand calls
+ * weir_cli_settings_finish(), which reads the environment and reports bad values.  Finally, it may open the device.
  *
- * This file must not depend on subcommands, or on what a setting does.
+ * This file must not contain code for a certain subcommand or setting.
  */
 #ifndef WEIR_CLI_FLAGS_H
 #define WEIR_CLI_FLAGS_H
@@ -24,7 +24,7 @@ struct weir_cli_settings {
     weir_options options;
     /* The source of each value: a flag, a variable, or NULL for a default. */
     struct weir_sources sources;
-    /* The kind of program that reads environment variables; some variables are for certain kinds only. */
+    /* The kind of program that uses the settings.  Some environment variables have an effect in certain kinds only. */
     enum weir_place place;
     char error[512]; /* the message about the first wrong value of a flag, or "" */
 };
@@ -59,15 +59,14 @@ struct suggestion {
     size_t distance;
 };
 
-/* Compares the word with one more name. */
+/* Compares the misspelt word with one more name. */
 void suggestion_add(struct suggestion *suggestion, const char *name);
-/* Returns the most similar name, or NULL if it differs from the word in more than two letters or in half of the
- * letters.  If the word is a whole part of a name, as "limit" is of "group-limit", they differ in one letter. */
+/* Returns the most similar name, or NULL if more than two letters or half of the letters differ.  If the word is a
+ * whole part of the name, as "limit" in "group-limit", sets the difference to one letter. */
 const char *suggestion_closest(const struct suggestion *suggestion);
 
-/* Prints the help of the flag flag->word of a command, and compares flag->word with all flags of the command.  Calls
- * `command', whose call of weir_cli_parse() prints the help and returns an error.  Returns 1 if the command has this
- * flag, 0 if not. */
+/* Calls `command', in which weir_cli_parse() prints the help of the flag flag->word, compares flag->word with all
+ * flags, and returns an error.  Returns 1 if the command has this flag, 0 if not. */
 int weir_cli_flag_print_help(struct suggestion *flag, int (*command)(int argc, char **argv),
                              char *title);
 
@@ -81,7 +80,7 @@ typedef void weir_cli_flag_reader(struct argp_state *state, const char *flag, co
 struct weir_cli_flag {
     const char *name;
     int key; /* the letter of the short option, or 0, WEIR_CLI_OPTIONAL or WEIR_CLI_HIDDEN */
-    const char *argument; /* its name in help texts, or NULL if the flag has no argument */
+    const char *argument; /* the argument's name in help texts, or NULL without argument */
     weir_cli_flag_reader *read;
     size_t field; /* the offset, in the command's struct, of the field that `read' sets */
     const char *help;
@@ -111,13 +110,13 @@ weir_cli_flag_reader weir_cli_read_device; /* sets the device of a struct weir_c
 /* Sets all settings to their defaults.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
 
-/* Sets a setting to `text', as its own flag would do.  Subcommands use this for other flags that set a setting. */
+/* Sets a setting to `text', as the flag of the setting would do.  Flags of subcommands can set a setting, too. */
 void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
                            const char *text);
 
-/* Reads settings from the file of the flag `flag'; flags of single settings take precedence.  Must be called between
- * weir_cli_parse() and weir_cli_settings_finish().  Returns 0 on success.  On failure, prints a message and returns 1
- * if the file cannot be read, 2 if a line is wrong. */
+/* Reads settings from the file that the flag `flag' names.  Does not change settings that other flags have set.  Must
+ * be called between weir_cli_parse() and weir_cli_settings_finish().  Returns 0 on success.  On failure, prints a
+ * message and returns 1 if the file cannot be read, 2 if a line is wrong. */
 int settings_file_read(struct weir_cli_settings *settings, const char *flag, const char *path);
 
 /* Reads the settings that no flag has set from the environment, and checks all settings.  Must be called after

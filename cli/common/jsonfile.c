@@ -28,7 +28,7 @@ static int write_array(FILE *file, const json_t *array) {
     return 1;
 }
 
-/* Writes a JSON object, with one key on each line, and one line for each object in an array of objects. */
+/* Writes a JSON object with one key on each line.  If a value is an array of objects, writes each object on a line. */
 static int write_object(FILE *file, const json_t *object) {
     const char *key, *before = "{\n";
     json_t *value;

@@ -15,7 +15,7 @@
 
 static const char magic[8] = "weirjob1";
 
-/* The options that are pointers to text, of which the job contains copies. */
+/* The options that are pointers to text.  The job contains a copy of each text. */
 #define TEXTS(X) X(device) X(profile) X(oom_report) X(peers)
 
 void job_make(struct job *job, const char *configuration, double busy_factor,
@@ -83,7 +83,7 @@ static int start_runner_child(int job_fd, int trace_fd, int result_fd, pid_t *ch
     return error;
 }
 
-/* Writes to `message' how a child without a result ended. */
+/* Writes to `message' how the child ended, which has sent no result. */
 static void describe_child_end(int status, char *message, size_t message_bytes) {
     if (WIFSIGNALED(status))
         snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),

@@ -22,26 +22,26 @@ enum { RUNNER_MESSAGE_BYTES = 512 };
 #define RUNNER_SUBCOMMAND "replay-child"
 enum { CHILD_JOB_FD = 0, CHILD_TRACE_FD = 3, CHILD_RESULT_FD = 4 };
 
-/* What a child process has to do.  The parent sends this struct through a pipe.  Both processes run the same program
- * file, so the layout is equal. */
+/* The work of a child process.  The parent sends this struct through a pipe.  Both processes run the same program file,
+ * so both have the same layout of the struct. */
 struct job {
     char magic[8];
     size_t bytes; /* the size of this struct */
-    char configuration[32]; /* a name, or "" if the child only reports its device */
+    char configuration[32]; /* the name, or "" if the child only reports its device */
     /* Copies of the options that are text, since a pointer is useless in another process.  "" stands for NULL. */
     char device[64], profile[WEIR_SHOW_BYTES], oom_report[WEIR_SHOW_BYTES], peers[WEIR_SHOW_BYTES];
     char device_source[64]; /* the flag or variable that named the device, for messages, or "" */
-    /* Set if the result is only whether all requests succeed.  The replay then ends at the first that fails. */
+    /* Set if the parent needs to know only whether all requests succeed.  The replay then ends at the first failure. */
     int trial;
     int discards_profile; /* set if the child must not save the profile that it reads */
     int timeline; /* the child's number in the time line of all replays, or 0 without a time line */
-    uint64_t limit;     /* on reserved memory, in bytes; 0 for the configuration's own limit */
+    uint64_t limit;     /* the limit on reserved bytes, or 0 for the configuration's limit */
     double busy_factor; /* GPU work as a factor of the times in the trace (busy.h), or 0 for none */
     double pace;        /* pauses as a factor of the times in the trace, or 0 for none */
     weir_options options;
 };
 
-/* Fills the struct.  If the configuration is NULL or "", the child only reports its device.  options->device and
+/* Initialises the job.  If the configuration is NULL or "", the child only reports its device.  options->device and
  * device_source may be NULL. */
 void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source);

@@ -14,8 +14,8 @@ static int compare_spans(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Returns the time of a read of the stopwatch: the mean of the middle half of many measurements.  A median would be too
- * coarse, because under a hypervisor the counter may advance in steps of ten nanoseconds. */
+/* Returns the time of a read of the stopwatch, as the mean of the middle half of many measurements.  A median would be
+ * too coarse, because under a hypervisor the counter may advance in steps of ten nanoseconds. */
 static uint64_t measure_cost(const struct stopwatch *watch) {
     enum { READS = 8000 };
     static uint64_t spans[READS];
@@ -90,7 +90,6 @@ void span_split(const struct span_clock *clock, const struct span_start *start, 
     span->ns = span->driver_ns + span->own_ns;
 }
 
-/* Measures the real time that the model needs to count a driver call; span_split() subtracts this time. */
 CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *counted) {
     enum { CALLS = 200, ROUNDS = 20 };
     struct span span = {0, 0, 0};

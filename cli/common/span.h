@@ -4,8 +4,8 @@
  * A span is the part of a thread's work between span_begin() and span_end().  On a real device, its length is real
  * time, without the time in which the thread waited for a processor.  On the device model, its length is the virtual
  * time of the driver calls plus the real time that the thread spent outside the model.  The model sums virtual time
- * over the whole process.  So during a span only one thread may call the driver, and only through the table whose calls
- * are counted.
+ * over the whole process.  Therefore only one thread may call the driver during a span, and only through a driver table
+ * that counts the calls.
  *
  * A stopwatch reads the processor's time stamp counter, fenced on both sides, if the counter has a constant rate.
  * Otherwise it reads CLOCK_MONOTONIC.  The clock of the driver table (driver.h) is no alternative: it is virtual on the
@@ -21,9 +21,9 @@
 #include "driver/driver.h"
 
 struct stopwatch {
-    int counter;          /* set if a tick is one of the time stamp counter, else a nanosecond */
+    int counter;          /* set if ticks are those of the time stamp counter, 0 if nanoseconds */
     uint64_t ns_per_tick; /* a 32.32 fixed-point number */
-    uint64_t cost;        /* of a read: the ticks between two reads without work between them */
+    uint64_t cost;        /* the ticks between two reads without work between the reads */
 };
 
 /* Initialises the stopwatch: measures the rate of its ticks and the cost of a read.  Takes about 20 ms. */
@@ -70,11 +70,11 @@ struct span_clock {
     struct stopwatch watch;
     /* The driver table of the device model, or NULL on a real device. */
     const struct weir_driver *driver;
-    /* Real time that the model needs to count a driver call, in picoseconds. */
+    /* The real time for counting a driver call on the device model, in picoseconds.  span_split() subtracts it. */
     uint64_t call_cost_ps;
 };
 
-/* A thread's state between two spans. */
+/* The state of a thread between two spans (pieces of measured time). */
 struct span_thread {
     struct weir_waits waits;
     uint64_t last_ticks; /* when the last span of the thread ended */
@@ -87,8 +87,8 @@ struct span_start {
     uint64_t ticks;
 };
 
-/* Initialises the clock.  `counted' is the driver table whose calls are counted.  Returns the error of a driver call,
- * or CUDA_SUCCESS. */
+/* Initialises the clock.  `counted' is a driver table that counts the calls of `driver'.  Returns CUDA_SUCCESS, or the
+ * error of a driver call. */
 CUresult span_clock_make(struct span_clock *clock, const struct weir_driver *driver,
                          const struct weir_driver *counted);
 
@@ -111,7 +111,7 @@ static inline void span_begin(const struct span_clock *clock, struct span_start 
     start->ticks = stopwatch_read(&clock->watch);
 }
 
-/* Sets the fields of a span that was measured on the device model. */
+/* Splits a span on the device model into the virtual time of driver calls and the real time of other code. */
 void span_split(const struct span_clock *clock, const struct span_start *start, struct span *span);
 
 static inline void span_end(const struct span_clock *clock, const struct span_start *start,

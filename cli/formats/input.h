@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* input.h: opens a trace, or a file of another program that weir converts to a trace.  weir recognises the format of
- * a file by its first line.
+/* input.h: opens a trace, or a file of another program that weir converts to a trace.  weir recognises the format of a
+ * file by its first line.
  *
- * This file must not depend on what the events are used for.
+ * This file must not depend on the code that uses the events.
  */
 #ifndef WEIR_CLI_INPUT_H
 #define WEIR_CLI_INPUT_H
@@ -19,7 +19,7 @@ enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 
 struct lines {
     struct source *source;
-    /* Text of the file; buffer[at] to buffer[filled - 1] are still to be returned as lines. */
+    /* Text of the file.  Later calls return buffer[at] to buffer[filled - 1] as lines. */
     char *buffer;
     size_t at, filled, room;
     int at_end;
@@ -29,7 +29,7 @@ struct lines {
     char message[LINES_MESSAGE_BYTES];
 };
 
-/* A column of a table of text: its name in the header, and older names. */
+/* The names of a column in the header of a table.  Older files use the names after names[0]. */
 struct lines_column {
     const char *names[4];
 };
@@ -47,7 +47,7 @@ const char *lines_peek(struct lines *lines);
 /* Reads the next line that is not empty, and splits it at its commas.  Returns 1 on success, 0 at the end of the file.
  * On failure, writes the reason to lines->message and returns 0. */
 int lines_next(struct lines *lines);
-/* Reads the bytes of the file that lines_next() has not returned; for weir_trace_reader_create(). */
+/* Reads the bytes of the file after the last line of lines_next(), for weir_trace_reader_create(). */
 ptrdiff_t lines_read(void *lines, char *buffer, size_t bytes, char *message, size_t message_bytes);
 
 /* Returns 1 if the word is one of the names of the column, 0 if not. */
@@ -85,7 +85,7 @@ struct input_device {
     char name[16];
 };
 
-/* An open trace, or a file that was converted to a trace.  Must not move in memory, because `reader' points to it. */
+/* An open trace, or a file that was converted to a trace.  Must not be moved, because `reader' stores its address. */
 struct input {
     struct lines lines;
     FILE *copy; /* the converted trace, in a temporary file, or NULL if the file is a trace */

@@ -30,13 +30,13 @@ enum { INPUT_BYTES = 1 << 16 };
 struct source {
     gzFile file; /* zlib reads all files, and decompresses gzip */
     int at_end;  /* set if the end of the file has been read */
-    int inside;  /* set while the end of a zstd frame is missing */
+    int inside;  /* set while `zstd' is inside a frame */
     int is_cut;
     char last; /* the last decompressed byte that was returned */
 #ifdef HAVE_ZSTD
     ZSTD_DStream *zstd; /* NULL if the file is not compressed by zstd */
 #endif
-    /* The unused bytes of `input' are input[at] to input[filled - 1]. */
+    /* The next unpack() or copy_plain_bytes() reads input[at] to input[filled - 1]. */
     size_t at;
     size_t filled;
     unsigned char input[INPUT_BYTES];
@@ -63,8 +63,8 @@ static int write_gzip_error(struct lines *lines) {
                : write_lines_failure(lines, "the gzip data is damaged: %s", why ? why + 2 : text);
 }
 
-/* Reads from the file until lines->source has at least `least' unused bytes, or the file ends.  Returns 1 on success.
- * On failure, writes the reason to lines->message and returns 0. */
+/* Reads from the file until source->input contains at least `least' bytes, or until the file ends.  Returns 1 on
+ * success.  On failure, writes the reason to lines->message and returns 0. */
 static int fill_lines(struct lines *lines, size_t least) {
     struct source *source = lines->source;
 
@@ -124,7 +124,7 @@ static ptrdiff_t fail_truncated(struct lines *lines, const char *format) {
 }
 
 #ifdef HAVE_ZSTD
-/* Decompresses unused bytes of the file into `buffer', as many as fit.  Returns the number of decompressed bytes, which
+/* Decompresses bytes of source->input into `buffer', as many as fit.  Returns the number of decompressed bytes, which
  * may be 0.  On failure, writes the reason to lines->message and returns -1. */
 static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
     struct source *source = lines->source;
@@ -142,7 +142,7 @@ static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
 }
 #endif
 
-/* Copies unused bytes of the file into `buffer', without decompression.  Returns the number of bytes. */
+/* Copies bytes of source->input into `buffer', as many as fit.  Returns the number of bytes. */
 static ptrdiff_t copy_plain_bytes(struct source *source, char *buffer, size_t bytes) {
     size_t there = source->filled - source->at, n = there < bytes ? there : bytes;
 
@@ -277,7 +277,7 @@ const char *lines_peek(struct lines *lines) {
         ;
     if (lines->message[0] && lines->filled == lines->at)
         return NULL;
-    /* If the read has failed, the next call of lines_next() fails, too, and sets the message again. */
+    /* Clears the message of a failed read.  The next lines_next() fails, too, and sets the message again. */
     lines->message[0] = '\0';
     bytes = lines->filled - lines->at;
     bytes = bytes < sizeof first ? bytes : sizeof first - 1;

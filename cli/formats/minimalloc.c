@@ -38,8 +38,8 @@ static const struct lines_column columns[COLUMNS] = {
     [SIZE] = {{"size"}},
 };
 
-/* Returns 1 if the line is the header of a problem, else 0.  One column may be missing, so that a later error message
- * can name it. */
+/* Returns 1 if the line has the names of a problem's columns, else 0.  One name may be missing.  A later
+ * error message then contains the missing name. */
 static int is_minimalloc_problem(const char *first_line) {
     char line[256], *rest = line, *word;
     unsigned found = 0;
@@ -69,8 +69,8 @@ static int compare_life_ends(const void *left, const void *right) {
     return a->block < b->block ? -1 : a->block > b->block;
 }
 
-/* Appends the block in the current line to `blocks'.  `is_last_time' is set if the column `end' is the last time at
- * which a block is allocated.  Returns 1 on success.  On failure, writes the reason to lines->message and returns 0. */
+/* Appends the block in the current line to `blocks'.  `is_last_time' is set if the block is still live at the time in
+ * the column UPPER.  Returns 1 on success.  On failure, writes the reason to lines->message and returns 0. */
 static int read_problem_block(struct lines *lines, const size_t *at, int is_last_time,
                               struct blocks *blocks) {
     struct block block;

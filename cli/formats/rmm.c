@@ -44,15 +44,15 @@ struct log {
     struct weir_map streams; /* a map from a stream handle + 1 to the number of the stream + 1 */
     struct weir_map threads; /* a map from a thread id + 1 to the number of the thread */
     uint64_t next_id;
-    uint64_t left_out_frees; /* frees of pointers that the log has not allocated */
+    uint64_t left_out_frees; /* frees of pointers without an allocation in the log */
     uint64_t added_frees;    /* frees in the trace that are not in the log */
     uint64_t back;           /* lines whose time is before that of the previous line */
     uint64_t first_us, days_us, of_day_us, last_us;
     int has_time;
 };
 
-/* Returns the number of a stream or thread, and adds it to the map if it is new.  The first has the number 1.  Returns
- * 0 if there is no host memory. */
+/* Returns the number of a stream or thread.  The first one has the number 1, the second one 2.  Returns 0 if there
+ * is no host memory. */
 static uint64_t number_of_value(struct weir_map *map, uint64_t value) {
     uintptr_t number;
 
@@ -134,8 +134,8 @@ static void write_rmm_event(const struct log *log, uint64_t time_us, char operat
             time_us, operation, block->id, block->bytes, block->stream, thread);
 }
 
-/* Writes the free of the block at `pointer' to the trace, on the stream *stream, or on the stream of its allocation if
- * `stream' is NULL.  Returns 1 on success, 0 if no live block has this pointer. */
+/* Writes the free of the block at `pointer' to the trace.  The free is on *stream, or on the stream of the allocation
+ * if `stream' is NULL.  Returns 1 on success, 0 if no live block has this pointer. */
 static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, uint64_t thread,
                           const uint64_t *stream) {
     uintptr_t value;
@@ -151,8 +151,8 @@ static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, u
     return 1;
 }
 
-/* Writes the allocation of the block `like' at `pointer' to the trace.  If the pointer already has a live block, first
- * writes the free of that block.  Returns 1 on success, 0 if there is no host memory. */
+/* Writes an allocation at `pointer', with the id, size and stream of `like', to the trace.  If the pointer already has
+ * a live block, first writes the free of that block.  Returns 1 on success, 0 if there is no host memory. */
 static int write_rmm_alloc(struct log *log, uint64_t pointer, const struct block *like,
                            uint64_t time_us, uint64_t thread) {
     struct block *block = malloc(sizeof *block);

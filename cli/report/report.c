@@ -33,7 +33,7 @@ static int report_unfit_file(const char *from, const char *why) {
     return 0;
 }
 
-/* Returns 1 if `array' is an array of objects in which both keys have strings, else 0. */
+/* Returns 1 if `array' is an array of objects, and the values of both keys are strings in each object; else 0. */
 static int have_strings(const json_t *array, const char *key, const char *other) {
     for (size_t i = 0; i < json_array_size(array); i++) {
         const json_t *element = json_array_get(array, i);
@@ -221,7 +221,7 @@ int report_of(json_t *document, const char *from, const char *page) {
 
 struct command {
     const char *page;
-    char **files; /* with results, from the command line */
+    char **files; /* the arguments: files with results */
     size_t count;
 };
 
@@ -258,8 +258,8 @@ static int outputs_differ_from_results(const struct command *command) {
     return 1;
 }
 
-/* Reads all files, and returns the JSON for the page as a new reference.  Prints a message for each bad file, and then
- * returns NULL. */
+/* Reads all files, and returns the JSON for the page as a new reference.  Prints a message for each bad file.  Returns
+ * NULL if a file is bad. */
 static json_t *read_report_files(const struct command *command) {
     json_t *files = json_array();
     int good = files != NULL;
