@@ -15,8 +15,7 @@ struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
     uint64_t steps; /* steps that this stream has added to the capture */
-    /* For each other stream of the capture, its last step that must be completed before the next step of this
-     * stream. */
+    /* The last step of each other stream in the capture for which the next step of this stream waits. */
     struct model_orders after;
     struct model_branch *next; /* the next stream's part of the capture */
 };
@@ -244,7 +243,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
     if (event->capture_id && !capture)
         return branch ? break_capture(branch->capture, CUDA_ERROR_CAPTURED_EVENT)
                       : CUDA_ERROR_CAPTURED_EVENT;
-    /* The event was never recorded, or outside of the waiting stream's capture. */
+    /* The event was never recorded, or its last record does not belong to a running capture. */
     if (!capture)
         return event->stream_id
                    ? break_capture(branch->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
@@ -330,8 +329,8 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends the capture that began on the stream, and makes the graph.  In the correct thread, the capture ends even if the
- * function returns an error.  If the capture began on another stream, invalidates the capture and returns an error. */
+/* Ends the capture that began on the stream, and makes the graph.  If the capture began on another stream, only
+ * invalidates it.  If another thread must end it, changes nothing.  After any other error, the capture has ended. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

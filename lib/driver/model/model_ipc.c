@@ -19,7 +19,7 @@
 
 #define MAGIC UINT64_C(0x77656972706f6f6c)
 
-/* At the end of an exported file, behind the memory. */
+/* An exported file consists of the memory and this struct behind it. */
 struct tail {
     uint64_t magic, bytes;
     struct model_identity identity;

@@ -43,8 +43,8 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Selects memory that operation `seq` of one stream or an earlier one has freed, and whose work is completed at
- * `now_ns`: the best fit or, if it may not be used, the oldest usable range that is large enough.  Returns NULL if
+/* Selects a span of the queue that operation `seq` or an earlier one has freed, and whose work is completed at
+ * `now_ns`.  Selects the best fit; if it may not be used, the oldest usable span that is large enough.  Returns NULL if
  * there is none. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
@@ -103,8 +103,8 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
     weir__model.pools_grew = 1;
 }
 
-/* Returns the number of units that could get memory for a block in this span, by growth or from other free units; 0 in
- * a child of fork(). */
+/* Returns the number of units whose memory a block in this span could get: units to move from other free spans, plus
+ * units by which the pool may grow.  Returns 0 in a child of fork(). */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child()

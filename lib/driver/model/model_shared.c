@@ -25,7 +25,7 @@
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
-/* The value of `owner` while a process clears the slot of an ended process; the bytes in the slot are ignored. */
+/* The value of `owner` while a process clears the slot of a process that has ended.  Others ignore the slot. */
 #define NOBODY UINT64_C(1)
 /* The least time between two checks whether the owners of slots still run, since a check is expensive. */
 #define OWNER_CHECK_NS UINT64_C(5000000)

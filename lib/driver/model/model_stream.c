@@ -165,8 +165,7 @@ CUresult weir__model_cuStreamDestroy(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-/* Checks whether the host may query or wait for the stream, which CUDA forbids while another stream is being captured
- * in this mode. */
+/* Checks whether the host may query or wait for the stream, which CUDA forbids during some captures. */
 static CUresult check_host_wait(struct model_stream *stream) {
     CUresult why = weir__model_capture_check_stream(stream);
 
@@ -237,7 +236,7 @@ CUresult weir__model_cuCtxSynchronize(void) {
     return weir__model_unlocked(why);
 }
 
-/* Finds the stream of a query whose result `out` points to.  If the stream is being captured, the query fails and
+/* Finds the stream for a query that stores its result in *out.  If the stream is being captured, the query fails and
  * invalidates the capture in any mode (measured, driver 580). */
 static CUresult find_queried(CUstream handle, const void *out, struct model_stream **stream) {
     CUresult why = CUDA_SUCCESS;
@@ -351,8 +350,8 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
                                                .owner = owner});
 }
 
-/* The virtual time of a host function, by which weir keeps a stream busy for a millisecond.  The model calls the
- * function at once, and does not support a captured one. */
+/* The virtual time of a host function.  weir uses such functions only to keep a stream busy for a millisecond.  The
+ * model calls the function at once, and supports no host function in a capture. */
 #define HOST_FUNCTION_NS UINT64_C(1000000)
 
 CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
@@ -535,10 +534,9 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
 
 /* ---- Modules, and the only kernel of the model ---- */
 
-/* The model cannot run device code.  It has one kernel, weir_delay, with one parameter of type uint64_t: the
- * nanoseconds for which the launch keeps the stream busy.  Every module has this kernel and no other, whatever its
- * image contains.  So one module handle and one function handle are enough.  These handles are the addresses of the
- * two variables. */
+/* The model cannot run device code.  Every module, whatever its image contains, has one kernel, weir_delay.  Its only
+ * parameter, of type uint64_t, is the time in nanoseconds for which the launch keeps the stream busy.  So one module
+ * handle and one function handle are enough: the addresses of these variables. */
 static char delay_module, delay_kernel;
 
 static int is_module(CUmodule handle) {
