@@ -73,7 +73,7 @@ struct weir_driver {
     int version;           /* as cuDriverGetVersion returns it: 12020 is CUDA 12.2 */
     unsigned capabilities; /* WEIR_CAP_ bits */
 
-    /* Returns the time in nanoseconds of a clock that never runs backwards.  The device model has a virtual clock. */
+    /* Returns the time in nanoseconds of a clock that never runs backwards.  On the device model, it is virtual. */
     uint64_t (*ticks)(void);
     void (*sleep_ns)(uint64_t ns);
     /* Reads the time that calls to the device model have taken.  The first call begins the measurement of real time.

@@ -6,8 +6,8 @@
  * no lock unless weir__model.state differs from the value that the thread has stored, because of a planned failure, a
  * measurement, a reset or a fork.
  *
- * The clock is one counter for all threads, so concurrent calls take as much time as sequential ones, as most calls of
- * the real driver do, which has a lock.  A thread adds its calls' time at the latest when it reads the clock.
+ * The clock is one counter for all threads, so concurrent calls take as much time as sequential ones.  In a real
+ * driver, a lock has this effect on most calls.  A thread adds its time when it reads the clock.
  */
 #include "base/clock.h"
 #include "base/thread.h"
@@ -88,7 +88,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* Returns the generation in `state` with MODEL_INITIALISED.  In this state, a driver call takes the fast path. */
+/* Returns the generation in `state` plus MODEL_INITIALISED: the state in which driver calls take the fast path. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }

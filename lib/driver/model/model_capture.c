@@ -3,9 +3,9 @@
  * README here lists the driver's rules.
  *
  * A capture begins on its origin stream.  A stream that waits for an event of the capture joins the capture.  Each
- * stream has a branch: the steps that it has added, and a list of the last step of each other branch that must be
- * completed before its next step (as in model_stream.c).  At the end, the origin must be ordered after all steps of the
- * other branches.
+ * stream has a branch: the steps that the stream has added, and a list of the steps of other branches after which its
+ * next step is ordered (as in model_stream.c).  At the end, the origin must be ordered after all steps of the other
+ * branches.
  */
 #include "driver/model/model_inside.h"
 
@@ -15,7 +15,7 @@ struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
     uint64_t steps; /* steps that this stream has added to the capture */
-    /* The last step of each other stream in the capture for which the next step of this stream waits. */
+    /* The steps of the capture's other streams for which the next step of this stream waits. */
     struct model_orders after;
     struct model_branch *next; /* the next stream's part of the capture */
 };

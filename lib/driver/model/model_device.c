@@ -3,7 +3,7 @@
  *
  * A device has one primary context, which exists while any caller retains it.  Each thread has its own stack of current
  * contexts, so queries, pushes and pops take no lock.  A destroyed context stays on the stacks of threads, and every
- * use of it fails.  Its cuMemAlloc blocks, streams and events are destroyed; pools outlive it (documented).
+ * use of it fails.  The context's cuMemAlloc blocks, streams and events are destroyed, but not its pools (documented).
  */
 #include "driver/model/model_inside.h"
 

@@ -7,7 +7,7 @@
  *
  * An allocation gets its address, a mapping of whole pages, when it is captured.  A program can access it from the
  * launch that runs the allocation until the free.  A launch uses free graph memory of the device first, and then new
- * memory.  The struct of an allocation exists while a step names it or it is allocated.
+ * memory.  The struct of an allocation exists while a step names the struct, or while the memory is allocated.
  */
 #include "driver/model/model_inside.h"
 

@@ -151,7 +151,7 @@ struct model_event {
     struct model_slot slot;
     struct model_context *context; /* `context` and `flags` never change while the event exists */
     unsigned flags;
-    /* The event's last record covers operations up to `seq` of stream `stream_id`; both are 0 before any record. */
+    /* The event's last record covers stream `stream_id` up to operation `seq`; both are 0 before any record. */
     uint64_t stream_id, seq;
     uint64_t end_ns;
     /* The id of the capture in which the event was recorded, or 0.  In a capture, `after` has numbers of captured steps
@@ -274,7 +274,7 @@ struct model {
 
     pthread_mutex_t lock;
     struct model_slab streams, events, pools, graphs, execs, memories;
-    int pools_grew;        /* since the last reset */
+    int pools_grew;        /* set if a pool has grown since the last reset */
     uint64_t handles_made; /* the number of physical allocations since the last reset */
     /* All pools in the order of their creation.  A destroyed pool stays in the list while it has allocated blocks. */
     struct model_pool *live_pools;

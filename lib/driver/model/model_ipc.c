@@ -2,7 +2,7 @@
 /* model_ipc.c: exports the memory of a pool or a physical allocation to other processes, and imports it.  The README
  * here lists the driver's rules.
  *
- * The memory is a sparse file without a name.  For a pool, the file is as large as its address space.  Another
+ * The memory is a sparse file without a name.  The file of a pool is as large as the pool's address space.  Another
  * process that gets a descriptor maps the file.  Behind the memory, the file has the identity of the object (struct
  * tail).  A block is exported as its place in the file.  The model does not check that the importing process frees a
  * block first.

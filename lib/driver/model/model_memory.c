@@ -4,10 +4,10 @@
  *
  * A device address is a host address in a private mapping, which takes no host memory until a program accesses it.  A
  * large cuMemAlloc block has its own mapping of whole pages of 2 MiB, so an access after the free faults.  Small blocks
- * share pages, at multiples of 512 bytes, which first fit selects in a bitmap.  A page is freed with its last block.
+ * share pages.  A bitmap of the page's units of 512 bytes shows the first fit.  A page is freed with its last block.
  *
- * The model runs copies and fills at once, in host memory, and charges their stream the time.  During a capture, it
- * runs them when the graph is launched.
+ * The model runs copies and fills at once, in host memory, and charges their stream the time.  A captured copy or fill
+ * runs when the graph is launched.
  */
 #include "driver/model/model_inside.h"
 

@@ -3,13 +3,13 @@
  *
  * For each byte that was used, the oracle keeps the last owner (a number for one block of a caller), and for each
  * stream the last operation that used the byte.  The first use by a new owner must be ordered after all these
- * operations: on one stream; by an event that was recorded after the old use; or because the host has observed the
- * completion of the old use before it submits the new one.  If the old use is merely completed, this is a fault.
+ * operations: both are on one stream, the new use waits for an event that was recorded after the old use, or the host
+ * has observed the completion of the old use before it submits the new use.  Completion alone is not enough.
  *
- * A free to the driver must be ordered, too: cuMemFreeAsync like work on its stream; cuMemFree like the host, unless it
- * waits for the device.  cuMemUnmap, and cuMemSetAccess if it removes access, take effect at once: the host must have
- * observed the completion of all uses, including fills and copies, which have no owner.  If memory is mapped at two
- * addresses, a use at one address must be ordered after the uses at the other, which keeps its owner.
+ * A free must be ordered, too: cuMemFreeAsync as work on its stream, cuMemFree as an operation of the host, unless
+ * cuMemFree waits for the device.  cuMemUnmap, and cuMemSetAccess if it removes access, take effect at once: the host
+ * must have observed the completion of all uses, including fills and copies, which have no owner.  If memory is mapped
+ * at two addresses, a use at one address must be ordered after the uses at the other, whose owner does not change.
  *
  * The oracle keeps a text about the first fault only.
  */
@@ -364,7 +364,7 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
 }
 
 /* Removes from both trees all uses whose completion the host has observed.  Then clears the list of observed
- * operations, which no other use needs. */
+ * operations, which no remaining use needs. */
 static void remove_completed_uses(int device, struct model_orders *named) {
     drop_completed(&oracle.shares, device, named);
     drop_completed(&oracle.touched, device, named);

@@ -3,8 +3,8 @@
  * events and the oracle have such lists, sorted by the stream's id.
  *
  * Stream ids are never reused, so the lists would grow for ever in a program that makes new streams again and again.
- * So weir__model_orders_collect() removes orders of streams without pending frees in a pool and without uses whose
- * completion the host has not observed: later uses and frees on such a stream have higher operation numbers.
+ * So weir__model_orders_collect() removes a stream's orders if no pool has a pending free on the stream, and the host
+ * has observed the completion of all its uses.  Later uses and frees have higher numbers than these orders.
  */
 #include "driver/model/model_inside.h"
 

@@ -282,7 +282,7 @@ static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, siz
     else
         why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
     if (why == CUDA_ERROR_OUT_OF_MEMORY)
-        *address = 0; /* like a real driver (measured, driver 580) */
+        *address = 0; /* a real driver does so, too (measured, driver 580) */
     return weir__model_unlocked(why);
 }
 

@@ -3,8 +3,8 @@
  * two runs.
  *
  * For each call, the sequence contains the entry point, numbers (bytes, flags, counts), streams, events, pools, and the
- * result; no addresses and no times, since both differ between runs.  Streams, events and pools are numbered in the
- * order in which calls first named them.  model.c measures the recording as the model's own time, not the caller's.
+ * result.  It contains no addresses or times, which differ between runs.  Streams, events and pools are numbered in the
+ * order of their first calls.  model.c measures the recording as the model's own time, not the caller's.
  */
 #include "driver/model/model_inside.h"
 

@@ -211,7 +211,7 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* Replaces `span` in the stream's queue by `rest`, which was cut off from it. */
+/* Replaces `span` in the stream's queue by `rest`, which was cut off from `span`. */
 static void enqueue_rest(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;

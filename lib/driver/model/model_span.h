@@ -21,14 +21,14 @@
  *       then the spans whose work is completed.  The model tries the streams in the order of their first requests.  For
  *       each stream it tries the best fit and, if that span may not be used, the oldest usable span that is large
  *       enough;
- *   R5  then pending spans whose work is completed become free, stream by stream in the order of R4; in each stream,
- *       the span that was freed last is the first;
+ *   R5  then pending spans whose work is completed become free, stream by stream in the order of R4; within a
+ *       stream, the span that was freed last is the first;
  *   R6  last, the pool grows: the best fit is among all free spans, backed or not.  Units of the block
  *       without memory get the memory of units in other free spans, highest address first, and then new memory of the
  *       device;
  *   R7  if a block is cut from a pending span, the rest of the span keeps its stream and its place in the order of R5.
  *
- * This file must not depend on devices, costs or pool attributes.  Of a stream it uses only the id.
+ * This file must not depend on devices, costs or pool attributes.  It uses only the id of a stream.
  */
 #ifndef WEIR_MODEL_SPAN_H
 #define WEIR_MODEL_SPAN_H
@@ -66,7 +66,7 @@ struct model_queue {
 };
 
 struct model_range {
-    int file;      /* contains the memory, or -1 if there is none */
+    int file;      /* the descriptor of the file with the memory, or -1 if no file has the memory */
     char *base;    /* the address of the first span, a multiple of the unit */
     char *mapping; /* the start of the reserved host addresses */
     size_t mapping_bytes;

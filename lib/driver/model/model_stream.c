@@ -3,9 +3,9 @@
  *
  * A stream has a count of operations, and the time when all its submitted work is completed.  New work begins at this
  * time or now, whichever is later.  Besides times, the model keeps the order of work: each stream has a list of orders
- * (model_orders.c), each of which says that its next work comes after operation q of stream X.  A record copies the
- * list to the event; a wait for the event adds the list to the waiting stream.  The legacy stream and the blocking
- * streams of a context wait for each other (CUDA's rule), so each use of one adds these orders, too.
+ * (model_orders.c): its next work comes after operation q of stream X.  A record copies the list to the event; a wait
+ * for the event adds the list to the waiting stream.  The legacy stream and the blocking streams of a context wait for
+ * each other (CUDA's rule), so each use of one adds these orders, too.
  *
  * If the stream is being captured, the operation becomes a step of a graph instead (model_capture.c).
  */

@@ -562,7 +562,7 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
 
     weir__model_lock();
     memory = find_memory(handle);
-    if (!memory) /* not documented */
+    if (!memory) /* the result is not documented */
         return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
     memory->references--;
     drop_unused_memory(memory);
