@@ -94,7 +94,7 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
          * context is invalid. */
         own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
-        /* DEINITIALIZED is only debug output, since the driver may shut down before the process ends. */
+        /* The driver may shut down before the process ends, so DEINITIALIZED is logged only as debug output. */
         int is_shutdown = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
         if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))

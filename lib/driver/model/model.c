@@ -298,8 +298,8 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* Expands to eleven arguments, for driver calls with at most eleven.  The macro drops its first parameter, since a
- * driver call may have no arguments. */
+/* Expands to eleven arguments: those of a driver call, and NULL for each missing one.  The macro drops its first
+ * parameter, since a driver call may have no arguments. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -520,8 +520,8 @@ static int prepare_process(struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Returns 1, with the reason in *failure, if an environment variable of the model is set to "", which is an error for
- * all variables of weir; else 0. */
+/* Returns 1 if an environment variable of the model is set to "", with the reason in *failure; else 0.  Empty values
+ * are an error for all variables of weir. */
 static int is_any_empty(struct weir_driver_failure *failure) {
     static const struct {
         const char *name, *expected;

@@ -59,8 +59,8 @@ void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result,
  * later calls fail.  If k is 0, no call fails.  A failure by weir__model_fail takes precedence. */
 void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good);
 /* Returns the number of calls that weir__model_fail or weir__model_fail_any made fail, since the last reset or
- * weir__model_faults_clear().  Sets *last, which may be NULL, to the driver function that failed last, if there was
- * one. */
+ * weir__model_faults_clear().  If there was one and `last` is not NULL, sets *last to the driver function that failed
+ * last. */
 uint64_t weir__model_faults_injected(enum weir_driver_entry *last);
 void weir__model_faults_clear(void);
 /* Returns how often the driver function was called since the last reset, including failed calls. */

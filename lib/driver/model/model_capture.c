@@ -142,8 +142,8 @@ static int has_branch_in(const struct model_capture *capture, const struct model
     return 0;
 }
 
-/* Invalidates all captures in which a stream of the context takes part.  Returns `result` if there was one, else
- * CUDA_SUCCESS.  With `blocking`, ignores non-blocking streams. */
+/* Invalidates all captures in which a stream of the context takes part.  Returns `result` if there was such a capture,
+ * else CUDA_SUCCESS.  With `blocking`, ignores non-blocking streams. */
 static CUresult break_captures_of(const struct model_context *context, int blocking,
                                   CUresult result) {
     CUresult why = CUDA_SUCCESS;

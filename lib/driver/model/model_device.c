@@ -235,7 +235,7 @@ CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-/* Replaces the current context of the thread.  If its stack is empty, pushes the context; if `handle` is NULL, pops. */
+/* Replaces the thread's current context.  If the thread has none, pushes the context.  A NULL handle pops one. */
 CUresult weir__model_cuCtxSetCurrent(CUcontext handle) {
     struct model_thread *self = weir__model_thread();
     int depth = self->depth;

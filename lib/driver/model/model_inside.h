@@ -241,7 +241,7 @@ struct model_thread {
     int depth; /* the number of contexts on the thread's context stack */
     CUstreamCaptureMode capture_mode;
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
-    /* The thread's per-thread default stream on each device; destroyed with the context. */
+    /* The thread's per-thread default stream on each device.  The stream is destroyed with the context. */
     struct model_stream *per_thread[MODEL_DEVICES];
     /* The stream ids of `per_thread`.  If a stream now has another id, the thread's stream was destroyed. */
     uint64_t per_thread_id[MODEL_DEVICES];
@@ -254,7 +254,7 @@ struct model_thread {
 /* ---- The model ---- */
 
 struct model_fault {
-    /* 1: the next call fails, 2: the call after it, and so on; 0: no failure is planned */
+    /* the call that fails: 1 for the next call, 2 for the call after it; 0 if no failure is planned */
     uint64_t countdown;
     uint64_t then; /* the number of calls from the first failure to a second one, or 0 */
     CUresult result;
@@ -288,7 +288,7 @@ struct model {
     struct model_thread *threads;
     /* How often threads that have ended called each driver function. */
     uint64_t retired_calls[WEIR_ENTRY_COUNT];
-    /* The planned failures of each driver function; the last element is for any driver function. */
+    /* The planned failures of each driver function.  The last element is for failures of any driver function. */
     struct model_fault faults[WEIR_ENTRY_COUNT + 1];
     uint64_t faults_injected;
     enum weir_driver_entry last_fault;
@@ -376,7 +376,7 @@ int weir__model_stream_is_blocking(const struct model_stream *stream);
 
 /* Returns the `seq` of the list's element for stream `id`, or 0 if there is no such element. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
-/* Adds the operations of stream `id` up to number `seq` to the list.  A larger number in the list stays. */
+/* Adds the operations of stream `id` up to number `seq` to the list, unless the list already has a larger number. */
 void weir__model_orders_add(struct model_orders *orders, uint64_t id, uint64_t seq);
 void weir__model_orders_add_all(struct model_orders *orders, const struct model_orders *from);
 void weir__model_orders_clear(struct model_orders *orders);
@@ -411,7 +411,7 @@ struct model_plan *weir__model_plan_make(void);
 void weir__model_plan_drop(struct model_plan *plan);
 /* Adds an operation to the steps of a graph.  Returns 0 on success, -1 if there is no host memory. */
 int weir__model_plan_add(struct model_plan *plan, const struct model_step *step);
-/* Makes a graph of the steps in `plan`, which it then owns.  Returns NULL if all graph handles are in use. */
+/* Makes a graph of the steps in `plan`.  The graph then owns `plan`.  Returns NULL if all graph handles are in use. */
 CUgraph weir__model_graph_make(struct model_plan *plan);
 CUresult weir__model_graph_alloc(struct model_branch *branch, int device, uint64_t bytes,
                                  CUdeviceptr *address);
@@ -433,7 +433,7 @@ enum { MODEL_ACCESSIBLE = PROT_WRITE };
 /* Maps host memory at a multiple of the page size; `bytes` must be such a multiple, too.  Returns NULL on failure. */
 char *weir__model_map_pages(size_t bytes, int protection);
 
-/* Frees the blocks of cuMemAlloc that cuMemFreeAsync has freed and whose earlier work is completed now. */
+/* Frees blocks of cuMemAlloc that cuMemFreeAsync has freed, if all work before the free is completed now. */
 void weir__model_direct_free_completed(struct model_device *device);
 void weir__model_direct_drop(void);
 void weir__model_direct_drop_device(struct model_device *device);

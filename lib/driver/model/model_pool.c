@@ -526,7 +526,7 @@ static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute at
     }
 }
 
-/* Reads an attribute that never changes and has 4 bytes.  Returns 1 on success, 0 if `attribute` is any other one. */
+/* Reads an attribute that never changes and has 4 bytes.  Returns 1 on success, 0 for any other attribute. */
 static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
     const CUmemPoolProps *made = &pool->properties;
     int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;

@@ -29,7 +29,7 @@ struct model_pool {
     uint64_t live; /* the number of allocated blocks */
     /* The requested bytes of all allocated blocks (USED_MEM_CURRENT), and their maximum (USED_MEM_HIGH). */
     uint64_t used, used_high;
-    /* The bytes of blocks that cuMemFree has freed.  They stay in `used` (measured). */
+    /* The bytes of blocks that cuMemFree has freed.  `used` still includes these bytes (measured). */
     uint64_t unused;
     uint64_t reserved_high;         /* RESERVED_MEM_HIGH */
     struct model_pool *prev, *next; /* links in the list of all pools */

@@ -18,8 +18,8 @@
 
 /* ---- the steps of an allocation ---- */
 
-/* Makes the freed memory of each stream whose work is completed usable by all streams.  The driver does so when a
- * request needs memory, but not for a trim. */
+/* Makes memory that was freed on a stream usable by all streams, if the stream's work before the free is completed.
+ * The driver does so when a request needs memory, but not for a trim. */
 static void free_all_completed_spans(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 

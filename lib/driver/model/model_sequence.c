@@ -15,7 +15,7 @@
 static struct {
     struct weir_model_sequence so_far;
     uint64_t named[MODEL_OTHER]; /* for each kind, the number of objects that have a number */
-    /* For each driver call a digest of its name, which stays equal if calls are added to the list of driver calls. */
+    /* A digest of each driver call's name.  The digest does not change if the list of driver calls grows. */
     uint64_t entries[WEIR_ENTRY_COUNT];
     FILE *lines;
 } sequence; /* guarded by the lock of the model */
