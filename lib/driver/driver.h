@@ -80,8 +80,8 @@ struct weir_driver {
      * NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
     /* Begins (1) or ends (0) a period in which this thread does work that a real program would do in another thread.
-     * In the period, driver calls advance a clock of this thread instead of the device model's clock.  The end of the
-     * period returns the time of these calls.  The pointer is NULL for real devices. */
+     * In the period, driver calls advance a clock of this thread instead of the device model's clock.  The end
+     * (0) returns the time of these calls in nanoseconds.  The pointer is NULL for real devices. */
     uint64_t (*set_background)(int begins);
     /* Returns 1 if other processes may use the devices of the model, too, else 0.  NULL for real devices, which any
      * process may use. */
