@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_abi.h: the part of the CUDA driver API that weir calls: types and entry points.  weir declares the ABI itself,
- * so a build needs no CUDA toolkit.  If configure finds <cuda.h>, tests/driver/abi_check.c compares both.  Enumerations
- * are `unsigned int`, as in the ABI. */
+/* cuda_abi.h: the types and calls of the CUDA driver API that weir uses.  weir declares them itself, so a build needs
+ * no CUDA toolkit.  If configure finds <cuda.h>, tests/driver/abi_check.c compares these declarations with <cuda.h>.
+ * Enumerations are `unsigned int`, as in the ABI. */
 #ifndef WEIR_CUDA_ABI_H
 #define WEIR_CUDA_ABI_H
 
@@ -79,8 +79,8 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
-/* Struct weir_alloc_node has the layout of CUDA_MEM_ALLOC_NODE_PARAMS in <cuda.h>, the parameters of a graph node that
- * allocates memory.  Struct weir_any_node is the first part of CUgraphNodeParams. */
+/* The parameters of a graph node that allocates memory, in the layout of CUDA_MEM_ALLOC_NODE_PARAMS in <cuda.h>.
+ * Struct weir_any_node has the layout of the first part of CUgraphNodeParams. */
 struct weir_alloc_node {
     CUmemPoolProps pool;
     const void *access;
@@ -96,7 +96,7 @@ struct weir_any_node {
 
 /* The driver calls that weir makes: X(group, name for cuGetProcAddress, exported symbol, first driver version,
  * (parameters), (arguments)).  Every call returns a CUresult.  Every driver must export all calls of the group BASE.  A
- * driver that exports all calls of another group has the capability of this name (driver.h). */
+ * driver that exports all calls of another group GROUP has the capability WEIR_CAP_GROUP (driver.h). */
 /* clang-format off */
 #define WEIR_DRIVER_ENTRIES(X)                                                                     \
     X(BASE, cuInit, "cuInit", 2000, (unsigned int flags), (flags))                                 \

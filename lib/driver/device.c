@@ -54,7 +54,7 @@ CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice dev
     kind->requestedHandleTypes = exports ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
     kind->allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && direct;
     kind->allocFlags.usage = decompresses ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0;
-    /* A driver that is too old for these attributes returns INVALID_VALUE: the device then lacks the features. */
+    /* A driver that is too old for an attribute returns INVALID_VALUE.  The device then lacks the feature. */
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
@@ -90,11 +90,11 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         return WEIR_OK;
     weir__set_driver_result((int)result);
     if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE)
-        /* If the device's context was destroyed, entering it fails.  Otherwise the result concerns only the caller's
-         * stream or context. */
+        /* Entering the device's context fails if this context was destroyed.  Otherwise only the caller's stream or
+         * context is invalid. */
         own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
-        /* DEINITIALIZED is only debug output, since the driver may shut down before the process ends. */
+        /* The driver may shut down before the process ends, so DEINITIALIZED is logged only as debug output. */
         int is_shutdown = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
         if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))
@@ -146,8 +146,8 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
     return most < pages ? (size_t)most : pages;
 }
 
-/* cuStreamIsCapturing returns error 906 for the legacy stream while another blocking stream is being captured, since
- * any use of the legacy stream would break this capture.  The function then returns WEIR_E_CAPTURE. */
+/* Also returns WEIR_E_CAPTURE for the legacy stream while another blocking stream is being captured.  Then
+ * cuStreamIsCapturing returns error 906, since any use of the legacy stream would break the capture. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));
@@ -241,7 +241,7 @@ CUresult weir__device_order_after(struct weir_device *device, weir_stream waits,
     result = weir__device_record(device, event, stream, id);
     if (result == CUDA_SUCCESS)
         result = weir__device_wait_event(device, waits, event);
-    /* The stream still waits, although the event is destroyed. */
+    /* Destroying the event does not end the stream's wait. */
     driver->cuEventDestroy(event);
     return result;
 }

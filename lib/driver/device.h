@@ -2,7 +2,7 @@
 /* device.h: driver calls for one device.  The functions turn the driver's results into weir's status codes, and query
  * streams and captures.  Any thread may call them.
  *
- * This file must not depend on settings, on how memory is allocated, or on the layers above.
+ * This file must not depend on weir's settings, or on code that decides how memory is allocated.
  */
 #ifndef WEIR_DEVICE_H
 #define WEIR_DEVICE_H
@@ -15,7 +15,7 @@
 #include "base/tls.h"
 #include "driver/driver.h"
 
-/* The number of devices that weir supports. */
+/* weir supports at most this number of devices in one machine. */
 enum { WEIR_MOST_PEERS = 64 };
 
 /* The devices that may access the memory of an allocator.  The first one is the device on which the memory lies. */
@@ -30,7 +30,7 @@ struct weir_device {
     CUdevice ordinal;
     CUcontext context; /* the primary context, retained by the allocator */
     uint64_t total;    /* bytes */
-    /* One bit for each reason why a request must not be served from a per-stream cache alone. */
+    /* One bit for each reason why a per-stream cache alone must not handle a request (base/slow_path.h). */
     weir_slow_paths slow_path;
     uint64_t created_ticks;
     /* The log level.  It is NONE while the allocator is created, because the creating function reports failures
@@ -39,19 +39,18 @@ struct weir_device {
     int decompresses; /* set if the memory must support hardware decompression */
     /* Set if weir replaces the driver's memory pools in an unmodified program (`weir run`). */
     int drop_in;
-    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Then memory that was freed on one
-     * stream is reused on another stream only after the host has waited for the first stream, or after a return to the
-     * device. */
+    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Memory that was freed on one
+     * stream is then reused on another stream only after the host has waited for the first stream, or after weir has
+     * returned the memory to the device. */
     atomic_int forbids_opportunistic;
-    /* Returns 1 if weir intercepts the program's driver calls and has seen the creation of the stream, else 0.  weir
-     * then sees each capture and the destruction of the stream, too.  May be NULL. */
+    /* Returns 1 if weir has intercepted the creation of the stream, else 0.  weir also intercepts each capture and the
+     * destruction of such a stream.  The pointer is NULL unless weir intercepts driver calls. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access;
-    /* The small block that weir__device_wait() frees in order to wait for the device, if an earlier free has failed;
-     * else 0. */
+    /* The small block that an earlier weir__device_wait() could not free, or 0.  The next wait frees it. */
     _Atomic CUdeviceptr wait_block;
-    /* `waits` counts the waits for the device that have begun.  `waited` is the number of the latest successful wait.
-     * Work is completed if `waits` was less than the present `waited` when the work was submitted. */
+    /* Waits for the device have numbers.  `waits` is the number of the last wait that began, `waited` of the last that
+     * succeeded.  Work that was submitted before wait n began is completed if `waited` is at least n. */
     _Atomic uint64_t waits, waited;
 };
 
@@ -59,18 +58,18 @@ struct weir_device {
  * result means that the context is unusable, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
 /* Sets *kind to the properties with which an allocator calls cuMemCreate.  The memory supports GPUDirect RDMA and the
- * export by file descriptor, if the device does; the export makes no call slower (H200). */
+ * export by file descriptor, as far as the device does.  Exportable memory makes no call slower (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns the size of the largest cuMemAlloc that is certain to succeed after `back` more bytes are freed: a multiple
- * of 2 MiB, `most` at most.  Returns 0 if the driver fails to report the free memory. */
+/* Returns the size of the largest cuMemAlloc that is certain to succeed after `back` more bytes are freed.  The size is
+ * a multiple of 2 MiB, and at most `most`.  Returns 0 if the driver fails to report the free memory. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
-/* Set in a thread without a current context that uses a default stream (handle 0, 1 or 2).  Driver calls on this stream
- * fail, and the driver takes a microsecond to log a failure.  So from the second call on, weir makes the device's
- * context current before the call. */
+/* Set once a driver call on a default stream (handle 0, 1 or 2) has failed because this thread has no current context.
+ * weir then makes the device's context current before each such call, since the driver takes a microsecond to log a
+ * failure. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 /* Makes the context of the device current if the calling thread has no current context.  Returns 1 if it has done so,
  * else 0; the caller passes the result to weir__device_restore_context(). */
@@ -95,8 +94,8 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         }                                                                                          \
         its_status;                                                                                \
     })
-/* Evaluates `call`, a driver call on a stream of the program.  If it fails because the thread has no current context,
- * evaluates it again in the context of the device.  The value is the CUresult of `call`. */
+/* Evaluates `call`, a driver call on a stream of the program.  If the call fails because the thread has no current
+ * context, the macro evaluates `call` again in the context of the device.  The value is a CUresult. */
 #define WEIR_ON_STREAM(device, call)                                                               \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -115,8 +114,8 @@ weir_status weir__device_capture(struct weir_device *device, weir_stream stream)
  * stream is not being captured, or if the driver does not report the id. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
 /* Sets *id to the driver's id of a stream (cuStreamGetId), or to 0 if the driver has no stream ids.  A default stream
- * belongs to the current context, or to the device's if no context is current.  If the stream is being captured,
- * returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED without a query, because a query would break the capture. */
+ * is that of the current context or, if no context is current, of the device's context.  If the stream is being
+ * captured, returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, since a query of the id would break the capture. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
 /* Cached stream ids of the calling thread's two default streams (legacy and per-thread) on a device.  An id is valid as
@@ -125,7 +124,7 @@ CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, 
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
     CUcontext context; /* the context of both streams; NULL if the element is unused */
-    /* the value of weir__device_age at the query; the ids are invalid once it differs */
+    /* the value of weir__device_age when the ids were queried; if the value has changed, the ids are invalid */
     uint64_t age;
     unsigned long long id[2];
 };
@@ -157,8 +156,8 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
 /* Caches the id of a default stream after a query.  The caller must see each begin of a capture (`weir run`). */
 void weir__device_store_default_id(const struct weir_device *device, weir_stream stream,
                                    unsigned long long id);
-/* Returns WEIR_E_STREAM if the stream belongs to another device, since waits for this device would not cover it.
- * Otherwise returns WEIR_OK, also if the driver does not report the device. */
+/* Returns WEIR_OK if the stream belongs to this device, or if the driver does not report the stream's device.
+ * Otherwise returns WEIR_E_STREAM, since a wait for this device would not wait for the stream. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
 /* Returns 1 if a call failed because the stream, or a stream that synchronises with it, is being captured; else 0. */
 static inline int weir__device_is_capture(CUresult result) {
@@ -166,14 +165,14 @@ static inline int weir__device_is_capture(CUresult result) {
            result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* Records an event on a stream.  `id` is the stream id that the handle had before, or 0.  If the handle now has another
- * id, it was reused by the driver; then returns CUDA_ERROR_INVALID_HANDLE. */
+/* Records an event on a stream.  `id` is the id of the stream, or 0 if the caller does not know the id.  Returns
+ * CUDA_ERROR_INVALID_HANDLE if the stream was destroyed and another stream now has its handle. */
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id);
 /* Makes work that is submitted to the stream from now on wait for the event. */
 CUresult weir__device_wait_event(struct weir_device *device, weir_stream stream, CUevent event);
-/* Makes later work on the stream `waits` wait for the work that was submitted to `stream` until now.  `id` is the id
- * that `stream` had before, or 0.  If its handle now has another id, returns CUDA_ERROR_INVALID_HANDLE. */
+/* Makes later work on the stream `waits` wait for the work that was submitted to `stream` until now.  `id` is as for
+ * weir__device_record. */
 CUresult weir__device_order_after(struct weir_device *device, weir_stream waits, weir_stream stream,
                                   uint64_t id);
 /* Returns 1 if all work on the stream is completed, else 0. */

@@ -18,18 +18,17 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* The duration of the check's work.  The calls take 30 and 280 us if they do not wait (H200), so 1 ms shows the
- * difference. */
+/* The check submits work of this duration.  Without a wait, cuMemFree and cuMemFreeHost take 30 and 280 us (H200), so
+ * they return before the end of the work. */
 #define CHECK_NS 1000000L
 
-/* A call that waits for the device returns at most this long after the end of the work. */
+/* If the call returns later than this after the end of the work, the thread may have been preempted: no result. */
 #define SOON_NS 300000
 
 enum wait_call { BY_BLOCK, BY_HOST_BLOCK, WAIT_CALLS };
 enum { UNKNOWN, WAITS, DOES_NOT };
 
-/* For each device, and for cuMemFree and cuMemFreeHost: whether the call waits for the device (UNKNOWN, WAITS or
- * DOES_NOT). */
+/* Whether cuMemFree and cuMemFreeHost wait for the device: UNKNOWN, WAITS or DOES_NOT for each device. */
 static _Atomic unsigned char call_waits[WEIR_MOST_PEERS][WAIT_CALLS];
 /* `is_checking` is set while a thread checks a call; only one thread does so at a time.  `ended_ns` is the time when
  * the work of the latest check ended. */
@@ -65,8 +64,8 @@ static CUstream begin_wait_check(struct weir_device *device, enum wait_call call
     return NULL;
 }
 
-/* Checks whether the call that has returned `result` has waited for the work on the stream `work_stream`, which may be
- * NULL. If the call does not wait for the device, waits by cuCtxSynchronize. */
+/* Ends the check whose begin_wait_check() has returned `work_stream`.  `result` is the result of the checked call.  If
+ * the call does not wait for the device, waits by cuCtxSynchronize. */
 static CUresult end_wait_check(struct weir_device *device, enum wait_call call,
                                CUstream work_stream, CUresult result) {
     const struct weir_driver *driver = device->driver;
@@ -119,8 +118,8 @@ void weir__device_free_wait_block(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* Waits for the device by cuMemFreeHost of a small block.  If cuMemFreeHost fails, calls it again, because the block
- * would leak. */
+/* Waits for the device by cuMemFreeHost of a small block.  If cuMemFreeHost fails, calls it once more, since otherwise
+ * the block leaks. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;

@@ -192,8 +192,8 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 /* the table to which counted_table forwards its calls */
 static const struct weir_driver *inner_table;
 static struct weir_driver counted_table;
-/* The number of calls of each driver function, in several stripes, so that threads that count do not slow each other
- * down. */
+/* The number of calls of each driver function is the sum of these counters.  Threads use different counters, so that
+ * they do not slow each other down. */
 static struct {
     _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
 } counted[WEIR_STRIPED_STRIPES + 1];

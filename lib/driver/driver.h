@@ -63,8 +63,8 @@ enum weir_driver_entry {
 struct weir_driver_charge {
     /* the virtual time of all driver calls to the device model since the process began */
     uint64_t driver_ns;
-    /* The real time that threads have run inside the device model since the first call of charge(), without waits for a
-     * processor. */
+    /* The real time that threads have run inside the device model since the first call of charge().  The time does not
+     * include waits for a processor. */
     uint64_t host_ns;
 };
 
@@ -73,16 +73,15 @@ struct weir_driver {
     int version;           /* as cuDriverGetVersion returns it: 12020 is CUDA 12.2 */
     unsigned capabilities; /* WEIR_CAP_ bits */
 
-    /* Returns the time in nanoseconds of a clock that never runs backwards; on the device model, of the virtual
-     * clock. */
+    /* Returns the time in nanoseconds of a clock that never runs backwards.  On the device model, it is virtual. */
     uint64_t (*ticks)(void);
     void (*sleep_ns)(uint64_t ns);
     /* Reads the time that calls to the device model have taken.  The first call begins the measurement of real time.
      * NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Begins (1) or ends (0) a period in which this thread does work that a real program would do in another thread at
-     * the same time.  In the period, driver calls advance a clock of this thread instead of the device model's clock.
-     * The call that ends the period returns their time.  NULL for real devices. */
+    /* Begins (1) or ends (0) a period in which this thread does work that a real program would do in another thread.
+     * In the period, driver calls advance a clock of this thread instead of the device model's clock.  The end
+     * (0) returns the time of these calls in nanoseconds.  The pointer is NULL for real devices. */
     uint64_t (*set_background)(int begins);
     /* Returns 1 if other processes may use the devices of the model, too, else 0.  NULL for real devices, which any
      * process may use. */
@@ -108,19 +107,19 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
 int weir__driver_begin_use(void);
 void weir__driver_end_use(void);
 
-/* Make the tables for real devices and for the device model, for weir__driver_open alone. */
+/* Make the tables for real devices and for the device model.  Only weir__driver_open calls these functions. */
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure);
 const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure);
 
-/* Returns the capabilities of a complete driver of this version. */
+/* Returns the capabilities of a driver of this version that lacks no call. */
 unsigned weir__driver_capabilities(int version);
 /* Sets the capabilities of a driver table from its version and entry points.  If a call of an optional group is
  * missing, the table lacks the capability, and all calls of the group become NULL. */
 void weir__driver_set_capabilities(struct weir_driver *table);
 
 /* Returns a driver table that counts each call and forwards it to `inner`.  A call that is NULL in `inner` is also NULL
- * there.  A process has only one such table, so a later call with another `inner` returns NULL.  Counting takes one to
- * three nanoseconds, with any number of threads. */
+ * in the new table.  A process has only one such table, so a later call with another `inner` returns NULL.  To count a
+ * call takes one to three nanoseconds, with any number of threads. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
 /* Reads how often each driver call was made; exact only while no call is running. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);
@@ -129,8 +128,7 @@ const char *weir__driver_entry_name(enum weir_driver_entry entry);
 
 /* A scope is a period in which a thread makes driver calls for weir.  weir__driver_enter makes `context` current and
  * the thread's capture mode relaxed, so the calls do not depend on the program's state.  weir__driver_leave restores
- * both.  Scopes may be nested.  weir__driver_enter returns CUDA_SUCCESS, or the result of the failed driver call; on
- * failure nothing has changed. */
+ * both.  Scopes may be nested.  If weir__driver_enter fails, it returns the driver's error and has changed nothing. */
 struct weir_driver_scope {
     CUstreamCaptureMode mode;
 };
@@ -191,8 +189,8 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 /* Set by a fork handler in a child of fork() that must make no driver call. */
 extern atomic_int weir__driver_is_forked __attribute__((visibility("hidden")));
 
-/* Returns 1 in a child of fork() whose parent had opened a driver or was opening one; the child must make no driver
- * call.  Returns 0 otherwise, and in a child that was made without fork handlers (_Fork, clone). */
+/* Returns 1 in a child of fork() whose parent had opened a driver or was opening one, else 0.  Such a child must make
+ * no driver call.  Does not detect a child that was made without fork handlers (_Fork, clone). */
 static inline int weir__driver_forked(void) {
     return atomic_load_explicit(&weir__driver_is_forked, memory_order_relaxed);
 }

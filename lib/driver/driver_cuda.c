@@ -68,9 +68,8 @@ static const struct entry {
 /* Copies a data pointer into a function pointer, which POSIX allows but an ISO C cast does not. */
 #define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
 
-/* Finds cuGetProcAddress in the library.  Returns CUDA_ERROR_STUB_LIBRARY if the library is the stub of the CUDA
- * toolkit, in which every call returns this error; else 0.  Calls cuGetProcAddress with the name "" to find out, and
- * ignores all other results. */
+/* Finds cuGetProcAddress in the library.  Calls it with the name "" to detect the stub library of the CUDA toolkit, in
+ * which every call returns CUDA_ERROR_STUB_LIBRARY.  Returns this error for the stub, else 0. */
 static CUresult find_resolver(struct library *library) {
     void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
     CUresult result = CUDA_SUCCESS;

@@ -6,8 +6,8 @@
  * no lock unless weir__model.state differs from the value that the thread has stored, because of a planned failure, a
  * measurement, a reset or a fork.
  *
- * The clock is one counter for all threads, so concurrent calls take as much time as sequential ones, as most calls of
- * the real driver do, which has a lock.  A thread adds its calls' time at the latest when it reads the clock.
+ * The clock is one counter for all threads, so concurrent calls take as much time as sequential ones.  In a real
+ * driver, a lock has this effect on most calls.  A thread adds its time when it reads the clock.
  */
 #include "base/clock.h"
 #include "base/thread.h"
@@ -37,8 +37,8 @@ static const struct slab_size {
 
 #define SLABS (sizeof slabs / sizeof slabs[0])
 
-/* Allocates the slots of one kind of object: on the heap, so that a leak checker follows the pointers in them, and so
- * large that the kernel maps the memory separately and commits only used pages. */
+/* Allocates the slots for one kind of object.  They are on the heap, so that a leak checker follows the pointers in
+ * them.  They are so large that the kernel maps them separately and commits only used pages. */
 static int slab_make(const struct slab_size *size) {
     size->slab->base = calloc(size->limit, size->stride);
     size->slab->stride = size->stride;
@@ -88,7 +88,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* Returns the value of weir__model.state with which a driver call takes the fast path. */
+/* Returns the generation in `state` plus MODEL_INITIALISED: the state in which driver calls take the fast path. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }
@@ -117,8 +117,8 @@ static void retire_thread(void *pointer) {
     own_state = NULL;
 }
 
-/* Makes the model's data of the calling thread at its first driver call, and initialises them again at its first call
- * after a reset.  Returns NULL if there is no host memory. */
+/* Makes the calling thread's data at its first driver call, and initialises the data again after each reset.  Returns
+ * NULL if there is no host memory. */
 static struct model_thread *renew_thread(struct model_thread *self) {
     int is_new = !self;
 
@@ -188,8 +188,8 @@ struct call {
     int is_recorded; /* set if the call must be added to the recorded driver calls */
 };
 
-/* Returns the result of a driver call in a child of fork(), like a real driver: cuMemAlloc is out of memory, and a pool
- * can still allocate from its idle memory (model_pool_alloc.c). */
+/* Returns the result of a driver call in a child of fork(), as a real driver does.  A pool can still allocate from its
+ * idle memory (model_pool_alloc.c), so cuMemAllocFromPoolAsync continues. */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -283,8 +283,8 @@ static inline CUresult finish(const struct call *call) {
     return call->result;
 }
 
-/* Gives the kind of an argument, for the recording of driver calls.  Addresses and handles of physical memory have
- * the type unsigned long long, which no size has.  Their kind is MODEL_OTHER, because they differ between runs. */
+/* Returns the kind of an argument, for the recording of driver calls.  Only addresses and handles of physical memory
+ * have the type unsigned long long.  Both differ between runs, so their kind is MODEL_OTHER. */
 #define KIND(x)                                                                                    \
     _Generic((x),                                                                                  \
         int: MODEL_NUMBER,                                                                         \
@@ -298,8 +298,8 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* Expands to eleven arguments, for driver calls with at most eleven.  The macro drops its first parameter, since a
- * driver call may have no arguments. */
+/* Expands to eleven arguments: those of a driver call, and NULL for each missing one.  The macro drops its first
+ * parameter, since a driver call may have no arguments. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -341,8 +341,8 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* Returns the time in ns by which the measurement of one driver call is too short: parts of the two clock readings and
- * of the addition.  Uses the least of several rounds, since a round may be interrupted.  May change host_ns, since no
+/* Returns the time in ns that the measurement of one driver call misses: parts of its two clock readings and of its
+ * addition.  Uses the least of several rounds, since a round may be interrupted.  May change host_ns, since no
  * measurement runs yet. */
 static uint64_t measurement_overhead(void) {
     enum { ROUNDS = 8, CALLS = 500 };
@@ -372,7 +372,7 @@ static uint64_t measurement_overhead(void) {
 static void charge(struct weir_driver_charge *out) {
     uint64_t now = weir__clock_ns();
 
-    /* Discards this thread's waits for a processor until now, so that they reduce no later measurement. */
+    /* Discards the time that this thread has waited for a processor, so that no later measurement subtracts it. */
     (void)weir__thread_waits_in(&own_waits, now - own_charged_ns);
     own_charged_ns = now;
     if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
@@ -388,12 +388,12 @@ static void charge(struct weir_driver_charge *out) {
 }
 
 /* Begins or ends a period in which this thread does work that a real program would do in another thread.  Adds the real
- * time of the period to the time inside the model, since it would not delay a real caller. */
+ * time of the period to host_ns, since a real program would not wait for this work. */
 static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
 
-    /* Adds this thread's pending time to the clock of the period that ends, or to the shared clock. */
+    /* Adds this thread's pending time to its own clock in a period, else to the shared clock. */
     (void)weir__model_now();
     took = a->ns;
     if (a->start_ns && !begins) {
@@ -520,8 +520,8 @@ static int prepare_process(struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Returns 1, with the reason in *failure, if an environment variable of the model is set to "", which is an error for
- * all variables of weir; else 0. */
+/* Returns 1 if an environment variable of the model is set to "", with the reason in *failure; else 0.  Empty values
+ * are an error for all variables of weir. */
 static int is_any_empty(struct weir_driver_failure *failure) {
     static const struct {
         const char *name, *expected;

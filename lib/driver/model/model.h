@@ -44,8 +44,8 @@ CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
  * allocation: the caller passes it for all uses of the block from allocation to free, and never for another block. */
 CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
                          uint64_t duration_ns);
-/* Returns a text about the first ordering fault since the last reset, or NULL.  An ordering fault is a use of memory
- * that is not ordered after the uses by its former owner (weir__model_use), or a free that is not ordered after all
+/* Returns a text about the first ordering fault since the last reset, or NULL.  A use of memory (weir__model_use) is a
+ * fault if it is not ordered after the uses by the former owner.  A free is a fault if it is not ordered after all
  * uses.  The text has the ids of the streams and the numbers of their operations. */
 const char *weir__model_fault(void);
 uint64_t weir__model_uses(void);
@@ -55,19 +55,20 @@ uint64_t weir__model_uses(void);
  * driver function replaces the first one. */
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good);
 /* Makes calls of any driver function fail.  The k-th call from now on (1 is the next call) does nothing and returns
- * `result`.  If `then` is not 0, the `then`-th call after it fails, too.  If `for_good` is set, all later calls fail.
- * If k is 0, no call fails.  weir__model_fail takes precedence for its driver function. */
+ * `result`.  If `then` is not 0, the `then`-th call after the first failure fails, too.  If `for_good` is set, all
+ * later calls fail.  If k is 0, no call fails.  A failure by weir__model_fail takes precedence. */
 void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good);
 /* Returns the number of calls that weir__model_fail or weir__model_fail_any made fail, since the last reset or
- * weir__model_faults_clear().  Sets *last, which may be NULL, to the driver function that failed last, if there was
- * one. */
+ * weir__model_faults_clear().  If there was one and `last` is not NULL, sets *last to the driver function that failed
+ * last. */
 uint64_t weir__model_faults_injected(enum weir_driver_entry *last);
 void weir__model_faults_clear(void);
 /* Returns how often the driver function was called since the last reset, including failed calls. */
 uint64_t weir__model_calls(enum weir_driver_entry entry);
 
 /* The number of driver calls since weir__model_sequence_start(), and a digest by which a test compares two runs.  The
- * digest covers the functions, numbers, streams, events, pools and results, but no addresses and no times. */
+ * digest covers the functions, the results, and arguments that are numbers, streams, events or pools, but no addresses
+ * and no times. */
 struct weir_model_sequence {
     uint64_t calls, digest;
 };

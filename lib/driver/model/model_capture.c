@@ -3,9 +3,9 @@
  * README here lists the driver's rules.
  *
  * A capture begins on its origin stream.  A stream that waits for an event of the capture joins the capture.  Each
- * stream has a branch: the steps that it has added, and a list of the last step of each other branch that must be
- * completed before its next step (as in model_stream.c).  At the end, the origin must be ordered after all steps of the
- * other branches.
+ * stream has a branch: the steps that the stream has added, and a list of the steps of other branches after which its
+ * next step is ordered (as in model_stream.c).  At the end, the origin must be ordered after all steps of the other
+ * branches.
  */
 #include "driver/model/model_inside.h"
 
@@ -15,8 +15,7 @@ struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
     uint64_t steps; /* steps that this stream has added to the capture */
-    /* For each other stream of the capture, its last step that must be completed before the next step of this
-     * stream. */
+    /* The steps of the capture's other streams for which the next step of this stream waits. */
     struct model_orders after;
     struct model_branch *next; /* the next stream's part of the capture */
 };
@@ -143,8 +142,8 @@ static int has_branch_in(const struct model_capture *capture, const struct model
     return 0;
 }
 
-/* Invalidates all captures in which a stream of the context takes part.  Returns `result` if there was one, else
- * CUDA_SUCCESS.  With `blocking`, ignores non-blocking streams. */
+/* Invalidates all captures in which a stream of the context takes part.  Returns `result` if there was such a capture,
+ * else CUDA_SUCCESS.  With `blocking`, ignores non-blocking streams. */
 static CUresult break_captures_of(const struct model_context *context, int blocking,
                                   CUresult result) {
     CUresult why = CUDA_SUCCESS;
@@ -244,7 +243,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
     if (event->capture_id && !capture)
         return branch ? break_capture(branch->capture, CUDA_ERROR_CAPTURED_EVENT)
                       : CUDA_ERROR_CAPTURED_EVENT;
-    /* The event was never recorded, or outside of the waiting stream's capture. */
+    /* The event was never recorded, or its last record does not belong to a running capture. */
     if (!capture)
         return event->stream_id
                    ? break_capture(branch->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
@@ -330,8 +329,8 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends the capture that began on the stream, and makes the graph.  In the correct thread, the capture ends even if the
- * function returns an error.  If the capture began on another stream, invalidates the capture and returns an error. */
+/* Ends the capture that began on the stream, and makes the graph.  If the capture began on another stream, only
+ * invalidates it.  If another thread must end it, changes nothing.  After any other error, the capture has ended. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

@@ -3,7 +3,7 @@
  *
  * A device has one primary context, which exists while any caller retains it.  Each thread has its own stack of current
  * contexts, so queries, pushes and pops take no lock.  A destroyed context stays on the stacks of threads, and every
- * use of it fails.  Its cuMemAlloc blocks, streams and events are destroyed; pools outlive it (documented).
+ * use of it fails.  The context's cuMemAlloc blocks, streams and events are destroyed, but not its pools (documented).
  */
 #include "driver/model/model_inside.h"
 
@@ -235,7 +235,7 @@ CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-/* Replaces the current context of the thread.  If its stack is empty, pushes the context; if `handle` is NULL, pops. */
+/* Replaces the thread's current context.  If the thread has none, pushes the context.  A NULL handle pops one. */
 CUresult weir__model_cuCtxSetCurrent(CUcontext handle) {
     struct model_thread *self = weir__model_thread();
     int depth = self->depth;

@@ -7,7 +7,7 @@
  *
  * An allocation gets its address, a mapping of whole pages, when it is captured.  A program can access it from the
  * launch that runs the allocation until the free.  A launch uses free graph memory of the device first, and then new
- * memory.  The struct of an allocation exists while a step names it or it is allocated.
+ * memory.  The struct of an allocation exists while a step names the struct, or while the memory is allocated.
  */
 #include "driver/model/model_inside.h"
 
@@ -25,7 +25,8 @@ struct model_plan {
 };
 
 struct model_graph_block {
-    /* Must be the first member.  Its node is in the tree of allocated blocks while the memory is allocated. */
+    /* Must be the first member.  While the memory is allocated, the node of `block` is in the tree of allocated
+     * blocks. */
     struct model_block block;
     struct model_node all; /* the node in the tree of all memory of graphs; `key` is the address */
     struct model_device *device;
@@ -53,7 +54,7 @@ _Static_assert(sizeof(struct model_exec) <= 64, "an executable fits its slot");
 
 /* ---- Memory ---- */
 
-/* Returns the last memory of a graph that begins at `address` or before it, or NULL. */
+/* Returns the last block of all graphs that begins at `address` or before it, or NULL. */
 static struct model_graph_block *block_before(uint64_t address) {
     struct model_node *node = weir__model_tree_floor(weir__model.graph_blocks, address, 0);
 
@@ -109,7 +110,7 @@ static void drop_holder(struct model_graph_block *block) {
         drop_block(block);
 }
 
-/* Changes the protection of a block's memory by mapping it again; after mprotect, Valgrind would examine each byte.
+/* Changes the protection of a block's memory by a new mapping, because after mprotect, Valgrind examines each byte.
  * Returns 0 on success, else -1. */
 static int remap_graph_block(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
@@ -372,7 +373,7 @@ static CUresult clear_allocations(const struct model_exec *exec,
     return CUDA_SUCCESS;
 }
 
-/* Returns the bytes by which the launch will raise the used graph memory of a device at most. */
+/* Returns the largest number of bytes by which the launch raises the used graph memory of a device. */
 static uint64_t peak_growth(const struct model_plan *plan, const struct model_device *device) {
     int64_t used = 0, most = 0;
     size_t i;
@@ -414,8 +415,8 @@ static CUresult take_memory(const struct model_plan *plan) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Prepares a launch: checks that memory of other graphs which the launch frees is allocated, and reserves and maps the
- * memory for the launch. */
+/* Prepares a launch.  Checks that each block of another graph that the launch frees is allocated.  Reserves and maps
+ * the memory for the launch. */
 static CUresult prepare(const struct model_plan *plan) {
     size_t i, mapped;
 
@@ -524,7 +525,7 @@ void weir__model_graphs_drop(void) {
         drop_block(block_before(UINT64_MAX));
 }
 
-/* Returns the bytes of this subtree's blocks that graphs have allocated on the device. */
+/* Returns the bytes in blocks of this subtree that are allocated on the device. */
 static uint64_t count_used(const struct model_node *node, const struct model_device *device) {
     const struct model_graph_block *block;
     uint64_t used;

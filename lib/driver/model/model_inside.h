@@ -27,8 +27,8 @@
 
 enum { MODEL_DEVICES = 16, MODEL_CONTEXT_DEPTH = 64, MODEL_MEMORY_STRIDE = 64 };
 
-/* The bits of weir__model.state, which each driver call reads first.  The bits from MODEL_GENERATION on count the
- * resets. */
+/* The bits of weir__model.state, which each driver call reads first.  The bits from MODEL_GENERATION on are the number
+ * of resets. */
 enum {
     MODEL_INITIALISED = 1, /* cuInit was called */
     MODEL_FAULTS = 2,      /* a failure of a driver call is planned */
@@ -92,16 +92,16 @@ struct model_node {
 void weir__model_tree_insert(struct model_node **root, struct model_node *node);
 /* Removes a node, which must be in the tree. */
 void weir__model_tree_remove(struct model_node **root, struct model_node *node);
-/* Returns the first node that is (key, tie) or greater, or NULL. */
+/* Returns the first node whose (key, tie) is equal or greater, or NULL. */
 struct model_node *weir__model_tree_ceiling(struct model_node *root, uint64_t key, uint64_t tie);
-/* Returns the last node that is (key, tie) or less, or NULL. */
+/* Returns the last node whose (key, tie) is equal or less, or NULL. */
 struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key, uint64_t tie);
 
 /* ---- Handles ---- */
 
 /* The first member of each object that has a handle (stream, event, pool and so on). */
 struct model_slot {
-    /* a unique number, for a stream its cuStreamGetId; 0 while the slot is free */
+    /* a unique number (for a stream, the id that cuStreamGetId returns); 0 while the slot is free */
     _Atomic uint64_t id;
     struct model_slot *spare; /* the next free slot, while this slot is free */
     uint64_t ordinal;         /* the object's number in a recording of driver calls, or 0 */
@@ -111,7 +111,7 @@ struct model_slab {
     char *base; /* the memory of all slots, which never moves */
     /* The bytes of a slot (a power of two), the number of slots, and the number of slots that were ever used. */
     size_t stride, limit, used;
-    /* The free slots that were used before; the last freed slot is the first. */
+    /* The list of the free slots that were used before. */
     struct model_slot *spare;
 };
 
@@ -123,8 +123,8 @@ void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* An element of a list that says what a stream waits for: the stream's next operation begins only after the operations
- * of stream `id` up to number `seq` are completed. */
+/* An element of a list of orders.  The work that has the list begins only after the operations of stream `id` up to
+ * number `seq` are completed. */
 struct model_order {
     uint64_t id, seq;
 };
@@ -151,7 +151,7 @@ struct model_event {
     struct model_slot slot;
     struct model_context *context; /* `context` and `flags` never change while the event exists */
     unsigned flags;
-    /* The last record of the event covers the operations of this stream up to number `seq`; both are 0 before it. */
+    /* The event's last record covers stream `stream_id` up to operation `seq`; both are 0 before any record. */
     uint64_t stream_id, seq;
     uint64_t end_ns;
     /* The id of the capture in which the event was recorded, or 0.  In a capture, `after` has numbers of captured steps
@@ -167,7 +167,7 @@ struct model_event {
 struct model_context {
     /* The number of retains without a release; 0 before the creation and after the destruction of the context. */
     _Atomic int retained;
-    /* The number of blocking streams that are being captured; calls on the legacy stream fail unless it is 0. */
+    /* The number of blocking streams that are being captured.  While it is not 0, calls on the legacy stream fail. */
     _Atomic int capturing;
     int device;
     struct model_stream *legacy;  /* set before `retained` becomes 1 */
@@ -177,8 +177,8 @@ struct model_context {
 
 struct model_device {
     struct model_context context;
-    /* A green context (CUDA's context for a part of a device), unused until a program makes one.  In the model it
-     * covers the whole device. */
+    /* In CUDA, a green context is for a part of a device.  In the model, it covers the whole device.  It is unused
+     * until a program makes a green context. */
     struct model_context green;
     uint64_t capacity;      /* bytes; never changes */
     uint64_t context_bytes; /* bytes for a context; never changes */
@@ -192,10 +192,10 @@ struct model_device {
     struct model_page *pages; /* the pages of small cuMemAlloc blocks that have free space */
     uint64_t page_count; /* the number of pages of small cuMemAlloc blocks, full ones included */
     struct model_direct *blocks; /* all allocated blocks of cuMemAlloc */
-    /* Blocks of cuMemAlloc that cuMemFreeAsync has freed, before earlier work on the stream is completed. */
+    /* Blocks of cuMemAlloc that cuMemFreeAsync has freed, but whose earlier work on the stream is not completed. */
     struct model_direct *pending_frees;
     struct model_pool *default_pool; /* NULL until the program first uses the pool */
-    /* the pool of cuMemAllocAsync (cuDeviceSetMemPool); NULL: the default pool */
+    /* the pool from which cuMemAllocAsync allocates (cuDeviceSetMemPool); NULL means the default pool */
     struct model_pool *current_pool;
     struct model_host_block *host_blocks;
 };
@@ -236,12 +236,12 @@ struct model_branch; /* one stream's part of a capture; defined in model_capture
 /* ---- Threads ---- */
 
 struct model_thread {
-    /* The value of weir__model.state with which a driver call of this thread takes the fast path. */
+    /* While weir__model.state has this value, driver calls of this thread take the fast path. */
     uint64_t state;
     int depth; /* the number of contexts on the thread's context stack */
     CUstreamCaptureMode capture_mode;
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
-    /* The thread's per-thread default stream on each device; destroyed with the context. */
+    /* The thread's per-thread default stream on each device.  The stream is destroyed with the context. */
     struct model_stream *per_thread[MODEL_DEVICES];
     /* The stream ids of `per_thread`.  If a stream now has another id, the thread's stream was destroyed. */
     uint64_t per_thread_id[MODEL_DEVICES];
@@ -254,7 +254,7 @@ struct model_thread {
 /* ---- The model ---- */
 
 struct model_fault {
-    /* 1: the next call fails, 2: the call after it, and so on; 0: no failure is planned */
+    /* the call that fails: 1 for the next call, 2 for the call after it; 0 if no failure is planned */
     uint64_t countdown;
     uint64_t then; /* the number of calls from the first failure to a second one, or 0 */
     CUresult result;
@@ -264,7 +264,7 @@ struct model_fault {
 struct model {
     _Atomic uint64_t state;
     _Atomic uint64_t clock_ns;
-    /* The real time that threads have spent in driver calls, while it is measured. */
+    /* The real time that threads have spent in driver calls since the measurement began. */
     _Atomic uint64_t host_ns;
     /* The overhead of measuring one call (measurement_overhead() in model.c), added to host_ns for each call. */
     uint64_t measure_ns;
@@ -274,7 +274,7 @@ struct model {
 
     pthread_mutex_t lock;
     struct model_slab streams, events, pools, graphs, execs, memories;
-    int pools_grew;        /* since the last reset */
+    int pools_grew;        /* set if a pool has grown since the last reset */
     uint64_t handles_made; /* the number of physical allocations since the last reset */
     /* All pools in the order of their creation.  A destroyed pool stays in the list while it has allocated blocks. */
     struct model_pool *live_pools;
@@ -283,12 +283,12 @@ struct model {
     /* All memory of graphs, allocated or not, sorted by address. */
     struct model_node *graph_blocks;
     uint64_t next_stream_id, next_object_id;
-    /* The stream id at which the model next removes list elements without effect (model_orders.c). */
+    /* When stream ids reach this number, the model removes unneeded orders (model_orders.c). */
     uint64_t collect_at_id;
     struct model_thread *threads;
     /* How often threads that have ended called each driver function. */
     uint64_t retired_calls[WEIR_ENTRY_COUNT];
-    /* The planned failures of each driver function; the last element is for any driver function. */
+    /* The planned failures of each driver function.  The last element is for failures of any driver function. */
     struct model_fault faults[WEIR_ENTRY_COUNT + 1];
     uint64_t faults_injected;
     enum weir_driver_entry last_fault;
@@ -368,26 +368,25 @@ void weir__model_stream_drop(struct model_stream *stream);
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device);
 /* Destroys all streams and events of the context. */
 void weir__model_streams_drop(struct model_context *context);
-/* Begins an operation on a stream: counts it, and makes it wait for the other streams for which CUDA makes the legacy
- * stream and blocking streams wait. */
+/* Begins an operation on a stream: counts it, and makes it wait for other streams.  CUDA makes the legacy stream and
+ * blocking streams wait for each other. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
 
-/* Returns the number of the last operation of stream `id` in the list, or 0 if there is none. */
+/* Returns the `seq` of the list's element for stream `id`, or 0 if there is no such element. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
-/* Adds the operations of stream `id` up to number `seq` to the list.  A larger number in the list stays. */
+/* Adds the operations of stream `id` up to number `seq` to the list, unless the list already has a larger number. */
 void weir__model_orders_add(struct model_orders *orders, uint64_t id, uint64_t seq);
 void weir__model_orders_add_all(struct model_orders *orders, const struct model_orders *from);
 void weir__model_orders_clear(struct model_orders *orders);
-/* Removes all streams from the list that are not in the list `named`. */
+/* Removes from the list all streams that are not in the list `named`. */
 void weir__model_orders_keep_streams(struct model_orders *orders, const struct model_orders *named);
-/* Removes elements without effect from all lists of orders (model_orders.c), but only once many streams were created
- * since the last time. */
+/* Removes unneeded orders from all lists (model_orders.c), but only after many streams were created. */
 void weir__model_orders_collect(void);
 
 /* Checks whether an operation on a stream is allowed.  If the stream is being captured, sets *branch to its part of the
- * capture, to which the caller must add the operation.  Otherwise sets *branch to NULL: the caller must run it. */
+ * capture; the caller must add the operation to it.  Else sets *branch to NULL; the caller must run the operation. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
 /* Check whether the host may query, or wait for, a stream, an event or a context while streams are being captured. */
 CUresult weir__model_capture_check_stream(struct model_stream *stream);
@@ -412,14 +411,14 @@ struct model_plan *weir__model_plan_make(void);
 void weir__model_plan_drop(struct model_plan *plan);
 /* Adds an operation to the steps of a graph.  Returns 0 on success, -1 if there is no host memory. */
 int weir__model_plan_add(struct model_plan *plan, const struct model_step *step);
-/* Makes a graph of the steps in `plan`, which it then owns.  Returns NULL if all graph handles are in use. */
+/* Makes a graph of the steps in `plan`.  The graph then owns `plan`.  Returns NULL if all graph handles are in use. */
 CUgraph weir__model_graph_make(struct model_plan *plan);
 CUresult weir__model_graph_alloc(struct model_branch *branch, int device, uint64_t bytes,
                                  CUdeviceptr *address);
 /* Adds an allocation to an existing graph, as its last step. */
 CUresult weir__model_graph_add(CUgraph graph, int device, uint64_t bytes, CUdeviceptr *address);
 CUresult weir__model_graph_free(struct model_branch *branch, CUdeviceptr address);
-/* Returns 1 if one allocation of a graph, allocated now or not, contains all of these bytes; else 0. */
+/* Returns 1 if one block of a graph contains all of these bytes, even while the block is not allocated; else 0. */
 int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
@@ -434,7 +433,7 @@ enum { MODEL_ACCESSIBLE = PROT_WRITE };
 /* Maps host memory at a multiple of the page size; `bytes` must be such a multiple, too.  Returns NULL on failure. */
 char *weir__model_map_pages(size_t bytes, int protection);
 
-/* Frees the blocks of cuMemAlloc that cuMemFreeAsync has freed and whose earlier work is completed now. */
+/* Frees blocks of cuMemAlloc that cuMemFreeAsync has freed, if all work before the free is completed now. */
 void weir__model_direct_free_completed(struct model_device *device);
 void weir__model_direct_drop(void);
 void weir__model_direct_drop_device(struct model_device *device);
@@ -494,14 +493,14 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
 void weir__model_virtual_drop(void);
 const char *weir__model_virtual_check(int device, uint64_t *physical);
 
-/* Records that the last operation of the stream uses these bytes for this owner, and checks that it is ordered after
- * the uses by the former owner. */
+/* Records that the last operation of the stream uses these bytes, which belong to `owner`.  Checks that this use is
+ * ordered after the uses by other owners. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
 /* Checks that a free of these bytes is ordered after all their uses.  The free is an operation of `stream`, or of the
  * host if `stream` is NULL; the host must then have observed the completion of all uses. */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
-/* Records that the last operation of the stream uses a whole mapping, for no owner. */
+/* Records that the last operation of the stream uses a whole mapping.  Such uses have no owner. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
                                 uint64_t bytes);
 /* Checks that the host has observed the completion of all uses of these bytes, since cuMemUnmap takes effect at

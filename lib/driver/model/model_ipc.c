@@ -2,7 +2,7 @@
 /* model_ipc.c: exports the memory of a pool or a physical allocation to other processes, and imports it.  The README
  * here lists the driver's rules.
  *
- * The memory is a sparse file without a name.  For a pool, the file is as large as its address space.  Another
+ * The memory is a sparse file without a name.  The file of a pool is as large as the pool's address space.  Another
  * process that gets a descriptor maps the file.  Behind the memory, the file has the identity of the object (struct
  * tail).  A block is exported as its place in the file.  The model does not check that the importing process frees a
  * block first.
@@ -19,7 +19,7 @@
 
 #define MAGIC UINT64_C(0x77656972706f6f6c)
 
-/* At the end of an exported file, behind the memory. */
+/* An exported file consists of the memory and this struct behind it. */
 struct tail {
     uint64_t magic, bytes;
     struct model_identity identity;

@@ -4,10 +4,10 @@
  *
  * A device address is a host address in a private mapping, which takes no host memory until a program accesses it.  A
  * large cuMemAlloc block has its own mapping of whole pages of 2 MiB, so an access after the free faults.  Small blocks
- * share pages, at multiples of 512 bytes, which first fit selects in a bitmap.  A page is freed with its last block.
+ * share pages.  A bitmap of the page's units of 512 bytes shows the first fit.  A page is freed with its last block.
  *
- * The model runs copies and fills at once, in host memory, and charges their stream the time.  During a capture, it
- * runs them when the graph is launched.
+ * The model runs copies and fills at once, in host memory, and charges their stream the time.  A captured copy or fill
+ * runs when the graph is launched.
  */
 #include "driver/model/model_inside.h"
 
@@ -138,8 +138,8 @@ static void drop_page(struct model_device *device, struct model_page *page) {
 
 /* ---- Blocks ---- */
 
-/* Finds a place for a small block of `count` grains (512 bytes each), in a new page if necessary; then sets *fresh to
- * 1.  Returns 0 on success, -1 if the device is full. */
+/* Finds a place for a small block of `count` grains (512 bytes each).  If it makes a new page, sets *fresh to 1, else
+ * to 0.  Returns 0 on success, -1 if the device is full. */
 static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     struct model_device *device = direct->device;
     size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
@@ -319,8 +319,7 @@ static CUresult alloc_direct(struct model_device *device, size_t bytes, void *ad
     return CUDA_SUCCESS;
 }
 
-/* Calls `alloc`, which allocates device or page-locked host memory, for the device of the current context, unless a
- * stream capture forbids it. */
+/* Calls `alloc` for the device of the current context, unless a stream capture forbids the allocation. */
 static CUresult alloc_in_context(CUresult (*alloc)(struct model_device *device, size_t bytes,
                                                    void *address),
                                  size_t bytes, void *address) {
@@ -497,8 +496,8 @@ void weir__model_step_run(const struct model_step *step, const struct model_stre
         memcpy(step->to, step->from, step->bytes);
 }
 
-/* Runs a fill or a copy, or adds it to a capture.  A captured one may use memory that its graph allocates only at the
- * launch. */
+/* Runs a fill or a copy, or adds it to a capture.  In a capture, the fill or copy may use memory that the graph
+ * allocates only at the launch. */
 static CUresult submit(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult result = weir__model_capture_enter(stream, &branch);

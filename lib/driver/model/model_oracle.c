@@ -3,13 +3,13 @@
  *
  * For each byte that was used, the oracle keeps the last owner (a number for one block of a caller), and for each
  * stream the last operation that used the byte.  The first use by a new owner must be ordered after all these
- * operations: on one stream; by an event that was recorded after the old use; or because the host has observed the
- * completion of the old use before it submits the new one.  If the old use is merely completed, this is a fault.
+ * operations: both are on one stream, the new use waits for an event that was recorded after the old use, or the host
+ * has observed the completion of the old use before it submits the new use.  Completion alone is not enough.
  *
- * A free to the driver must be ordered, too: cuMemFreeAsync like work on its stream; cuMemFree like the host, unless it
- * waits for the device.  cuMemUnmap, and cuMemSetAccess if it removes access, take effect at once: the host must have
- * observed the completion of all uses, including fills and copies, which have no owner.  If memory is mapped at two
- * addresses, a use at one address must be ordered after the uses at the other, which keeps its owner.
+ * A free must be ordered, too: cuMemFreeAsync as work on its stream, cuMemFree as an operation of the host, unless
+ * cuMemFree waits for the device.  cuMemUnmap, and cuMemSetAccess if it removes access, take effect at once: the host
+ * must have observed the completion of all uses, including fills and copies, which have no owner.  If memory is mapped
+ * at two addresses, a use at one address must be ordered after the uses at the other, whose owner does not change.
  *
  * The oracle keeps a text about the first fault only.
  */
@@ -25,7 +25,7 @@ struct model_share {
     struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
     uint64_t owner;
-    /* For each stream, the last operation that used this memory.  An operation may be missing if the host has observed
+    /* The last operation of each stream that used this memory.  An operation may be missing if the host has observed
      * its completion. */
     struct model_orders uses;
 };
@@ -68,7 +68,7 @@ static void append_fault_orders(size_t *length, const struct model_orders *order
 }
 
 /* Stores a text about a use that is not ordered after an earlier use.  `stream` is the stream of the new use, or NULL
- * for the host.  Does nothing if a recorded order was lost for lack of host memory, since the report might be false. */
+ * for the host.  Does nothing if any order is missing for lack of host memory, since the report might be false. */
 static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
@@ -162,7 +162,7 @@ static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t 
     return add_to(&oracle.shares, address, bytes, owner);
 }
 
-/* Splits the recorded range that contains the bytes before and at `address`, if there is one. */
+/* If a recorded range begins before `address` and ends behind it, splits the range at `address`. */
 static void split_share_at(uint64_t address) {
     struct model_share *left, *right;
 
@@ -273,8 +273,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     check_other_owners(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* Now all recorded ranges in these bytes belong to the owner.  Adds ranges for the gaps, and records the new
-     * use. */
+    /* Only ranges of this owner are left in these bytes.  Adds ranges for the gaps, and records the new use in all. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {
@@ -364,8 +363,8 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
     }
 }
 
-/* Removes from both trees all uses whose completion the host has observed, and then the record of these observations,
- * which concern only the removed uses. */
+/* Removes from both trees all uses whose completion the host has observed.  Then clears the list of observed
+ * operations, which no remaining use needs. */
 static void remove_completed_uses(int device, struct model_orders *named) {
     drop_completed(&oracle.shares, device, named);
     drop_completed(&oracle.touched, device, named);
@@ -377,7 +376,7 @@ void weir__model_oracle_collect(struct model_orders *named) {
     remove_completed_uses(-1, named);
 }
 
-/* Also covers work on other devices for which streams of this device have waited. */
+/* If streams of this device have waited for work on other devices, this work is completed, too. */
 void weir__model_oracle_observe_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};

@@ -3,15 +3,15 @@
  * events and the oracle have such lists, sorted by the stream's id.
  *
  * Stream ids are never reused, so the lists would grow for ever in a program that makes new streams again and again.
- * So weir__model_orders_collect() removes orders of streams without pending frees in a pool and without uses whose
- * completion the host has not observed: later uses and frees on such a stream have higher operation numbers.
+ * So weir__model_orders_collect() removes a stream's orders if no pool has a pending free on the stream, and the host
+ * has observed the completion of all its uses.  Later uses and frees have higher numbers than these orders.
  */
 #include "driver/model/model_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* the number of new streams after which orders without effect are removed, since the removal is slow */
+/* Unneeded orders are removed after this number of new streams, since the removal is slow. */
 enum { COLLECT_AFTER = 64 };
 
 /* Returns the index of the stream's element in the list, or the index at which it must be inserted. */
@@ -85,7 +85,7 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
 }
 
 /* Removes the elements for streams that are not in `named` from the lists of all streams and events of a context.
- * Keeps the lists of events that were recorded in a capture, since they contain numbers of captured steps. */
+ * Keeps the list of an event that was recorded in a capture, since the list contains numbers of captured steps. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

@@ -10,8 +10,8 @@
 
 /* ---- life ---- */
 
-/* Returns 1 if the driver accepts this `usage` of memory: 0 and, from version 12.8 on, hardware decompression, even on
- * a device without such hardware (measured for pools, assumed for physical allocations).  Returns 0 otherwise. */
+/* Returns 1 if the driver accepts this `usage` of memory, else 0.  0 is always valid.  Hardware decompression is valid
+ * from version 12.8 on, even without such hardware (measured for pools, assumed for physical allocations). */
 int weir__model_usage_is_known(unsigned usage) {
     _Static_assert(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS == CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
                    "one number");
@@ -19,16 +19,16 @@ int weir__model_usage_is_known(unsigned usage) {
                           weir__model.profile.driver_version >= 12080);
 }
 
-/* Returns 1 if the location is a locality domain of a device with one domain, else 0.  In the model, devices with odd
- * numbers have two domains (assumed), so tests cover both kinds. */
+/* Returns 1 if the location is a locality domain that is a whole device, else 0.  In the model, devices with even
+ * numbers have one domain, devices with odd numbers have two (assumed), so tests cover both kinds. */
 static int is_whole(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
            weir__model.profile.driver_version >= 13040 && location->id / 256 == 0 &&
            location->id % 2 == 0;
 }
 
-/* Returns the device whose memory the model uses for a location (the first one for host memory and for no location), or
- * -1 if the location is invalid. */
+/* Returns the device whose memory the model uses for a location, or -1 if the location is invalid.  For the host or no
+ * location, the model uses the first device. */
 static int device_at(const CUmemLocation *location, int is_managed) {
     uint64_t version = weir__model.profile.driver_version;
     int id = location->id;
@@ -147,9 +147,9 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
     return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Ends the process if a real driver would crash because of the handle of a destroyed pool.  A real driver returns an
- * invalid value until it reuses the pool's host memory (measured); the model assumes this as soon as a physical
- * allocation was made after the end of the pool. */
+/* Ends the process if a real driver would crash because a call has the handle of a destroyed pool.  A real driver
+ * returns an invalid value until it reuses the pool's host memory (measured).  In the model, the next physical
+ * allocation reuses this memory (assumed). */
 static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
@@ -258,7 +258,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return weir__model_unlocked(result);
 }
 
-/* Checks the location for the default or current pool, which only a whole device has in the model. */
+/* Checks the location of a default or current pool.  In the model, only a whole device has such pools. */
 static CUresult check_pool_location(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
@@ -317,8 +317,8 @@ static CUresult check_access(const struct model_pool *pool, const CUmemAccessDes
                : CUDA_SUCCESS;
 }
 
-/* Sets a device's access to the pool, and charges the time to map (or unmap) its present memory for the device.  Later
- * growth takes no more time than without this access (assumed). */
+/* Sets a device's access to the pool, and charges the time to map or unmap the pool's present memory for the device.
+ * The access makes later growth no slower (assumed). */
 static void set_access(struct model_pool *pool, int device, CUmemAccess_flags access) {
     if (pool->access[device] == access)
         return;
@@ -526,7 +526,7 @@ static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute at
     }
 }
 
-/* Reads an attribute that never changes and has 4 bytes.  Returns 1 on success, 0 if `attribute` is any other one. */
+/* Reads an attribute that never changes and has 4 bytes.  Returns 1 on success, 0 for any other attribute. */
 static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
     const CUmemPoolProps *made = &pool->properties;
     int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;

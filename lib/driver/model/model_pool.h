@@ -24,17 +24,17 @@ struct model_pool {
     /* the memory of another process's pool, if this pool was imported; else NULL */
     struct model_import *import;
     int destroyed;
-    /* As passed to cuMemPoolCreate.  For managed memory, the model does not support access by the host. */
+    /* The properties that were passed to cuMemPoolCreate.  In the model, the host cannot access managed memory. */
     CUmemPoolProps properties;
     uint64_t live; /* the number of allocated blocks */
     /* The requested bytes of all allocated blocks (USED_MEM_CURRENT), and their maximum (USED_MEM_HIGH). */
     uint64_t used, used_high;
-    /* The bytes of blocks that cuMemFree has freed.  They stay in `used` (measured). */
+    /* The bytes of blocks that cuMemFree has freed.  `used` still includes these bytes (measured). */
     uint64_t unused;
     uint64_t reserved_high;         /* RESERVED_MEM_HIGH */
     struct model_pool *prev, *next; /* links in the list of all pools */
-    /* 0 while the pool exists.  Afterwards the number of physical allocations until the end of the pool, plus 1, to
-     * detect calls with the handle of an ended pool. */
+    /* 0 while the pool exists.  Afterwards 1 plus the number of physical allocations before the end of the pool, for
+     * crash_if_pool_destroyed(). */
     uint64_t ended_after_allocations;
 };
 

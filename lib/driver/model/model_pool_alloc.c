@@ -18,8 +18,8 @@
 
 /* ---- the steps of an allocation ---- */
 
-/* Makes the freed memory of each stream whose work is completed usable by all streams.  The driver does so when a
- * request needs memory, but not for a trim. */
+/* Makes memory that was freed on a stream usable by all streams, if the stream's work before the free is completed.
+ * The driver does so when a request needs memory, but not for a trim. */
 static void free_all_completed_spans(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
@@ -43,8 +43,8 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Selects memory that operation `seq` of one stream or an earlier one has freed, and whose work is completed at
- * `now_ns`: the best fit or, if it may not be used, the oldest usable range that is large enough.  Returns NULL if
+/* Selects a span of the queue that operation `seq` or an earlier one has freed, and whose work is completed at
+ * `now_ns`.  Selects the best fit; if it may not be used, the oldest usable span that is large enough.  Returns NULL if
  * there is none. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
@@ -103,8 +103,8 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
     weir__model.pools_grew = 1;
 }
 
-/* Returns the number of units that could get memory for a block in this span, by growth or from other free units; 0 in
- * a child of fork(). */
+/* Returns the number of units whose memory a block in this span could get: units to move from other free spans, plus
+ * units by which the pool may grow.  Returns 0 in a child of fork(). */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child()
@@ -282,7 +282,7 @@ static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, siz
     else
         why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
     if (why == CUDA_ERROR_OUT_OF_MEMORY)
-        *address = 0; /* like a real driver (measured, driver 580) */
+        *address = 0; /* a real driver does so, too (measured, driver 580) */
     return weir__model_unlocked(why);
 }
 

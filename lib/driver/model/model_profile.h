@@ -76,7 +76,7 @@ struct model_profile {
 int weir__model_profile_load(struct model_profile *profile, const char *path,
                              struct weir_driver_failure *failure);
 
-/* Returns the y value of the curve at x; left of the first point, the y value of this point. */
+/* Returns the y value of the curve at x.  Before its first point, the curve is flat. */
 uint64_t weir__model_curve(const struct model_curve *curve, uint64_t x);
 
 #endif

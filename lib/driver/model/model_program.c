@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* model_program.c: the driver calls by which programs query pointers.  The README here lists the driver's rules.
  *
- * A legacy handle (cuIpcGetMemHandle) contains the process and the block.  The model cannot open such a handle.
+ * A legacy IPC handle (cuIpcGetMemHandle) names a process and its block.  The model cannot open such a handle.
  */
 #include "driver/model/model_pool.h"
 
@@ -104,7 +104,7 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
     }
 }
 
-/* Reads one attribute of a pointer.  Nothing allocated at the address is an invalid value. */
+/* Reads one attribute of a pointer.  If nothing is allocated at the address, returns CUDA_ERROR_INVALID_VALUE. */
 CUresult weir__model_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
                                            CUdeviceptr address) {
     struct pointer p;

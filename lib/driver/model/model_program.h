@@ -38,8 +38,8 @@ enum {
 #endif
 
 /* The driver calls that weir never makes: X(base name, similar call of the driver table, exported symbol, first
- * version, (parameters), (arguments)).  The model counts and charges such a call as the similar call, and a planned
- * failure of the similar call makes it fail. */
+ * version, (parameters), (arguments)).  The model counts and charges such a call as the similar call.  If a test has
+ * planned that the similar call fails, this call fails. */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \

@@ -3,8 +3,8 @@
  * two runs.
  *
  * For each call, the sequence contains the entry point, numbers (bytes, flags, counts), streams, events, pools, and the
- * result; no addresses and no times, since both differ between runs.  Streams, events and pools are numbered in the
- * order in which calls first named them.  model.c measures the recording as the model's own time, not the caller's.
+ * result.  It contains no addresses or times, which differ between runs.  Streams, events and pools are numbered in the
+ * order of their first calls.  model.c measures the recording as the model's own time, not the caller's.
  */
 #include "driver/model/model_inside.h"
 
@@ -15,7 +15,7 @@
 static struct {
     struct weir_model_sequence so_far;
     uint64_t named[MODEL_OTHER]; /* for each kind, the number of objects that have a number */
-    /* For each driver call a digest of its name, which stays equal if calls are added to the list of driver calls. */
+    /* A digest of each driver call's name.  The digest does not change if the list of driver calls grows. */
     uint64_t entries[WEIR_ENTRY_COUNT];
     FILE *lines;
 } sequence; /* guarded by the lock of the model */
@@ -57,9 +57,9 @@ void weir__model_sequence(struct weir_model_sequence *out) {
     weir__model_unlock();
 }
 
-/* Returns the number of a stream, event or pool in the recording, and gives it a number if it has none.  The call may
- * just have destroyed the object; its slot still has the number.  Returns the handle of a default stream unchanged, and
- * UINT64_MAX for a handle of no object. */
+/* Returns the number of a stream, event or pool in the recording, and gives the object a number if it has none.  The
+ * slot of an object that the call has destroyed still has the number.  Returns the handle of a default stream
+ * unchanged, and UINT64_MAX for a handle of no object. */
 static uint64_t ordinal(const struct model_slab *slab, const struct model_argument *argument) {
     uintptr_t offset = argument->value - (uintptr_t)slab->base;
     struct model_slot *slot = (struct model_slot *)argument->value;

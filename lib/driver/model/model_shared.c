@@ -4,8 +4,8 @@
  * The file has a mark, and a slot for each process, which only this process writes.  There is no lock, because a
  * stopped process would hold it for ever.  To allocate, a process adds the bytes to `wanted` in its slot, checks that
  * all `bytes` and `wanted` together are at most the capacity, and subtracts the bytes from `wanted` again.  If the
- * check fails although the sum of `bytes` leaves room, two processes may have made each other fail, so it tries again.
- * A process that finds too little memory clears the slots of ended processes, at most every few milliseconds.
+ * check fails although the sum of `bytes` leaves room, two processes may have made each other fail, so each tries
+ * again.  A process that finds too little memory clears the slots of ended processes, at most every few milliseconds.
  */
 #include "driver/model/model_shared.h"
 
@@ -25,7 +25,7 @@
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
-/* The value of `owner` while a process clears the slot of an ended process; the bytes in the slot are ignored. */
+/* The value of `owner` while a process clears the slot of a process that has ended.  Others ignore the slot. */
 #define NOBODY UINT64_C(1)
 /* The least time between two checks whether the owners of slots still run, since a check is expensive. */
 #define OWNER_CHECK_NS UINT64_C(5000000)
@@ -33,8 +33,8 @@ enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 struct slot {
     /* The pid (upper half) and start time (lower half) of the process that owns the slot; 0 if it is free. */
     _Atomic uint64_t owner;
-    _Atomic uint64_t bytes[DEVICES];  /* allocated by the process on each device */
-    _Atomic uint64_t wanted[DEVICES]; /* what the process is about to allocate */
+    _Atomic uint64_t bytes[DEVICES];  /* the bytes that the process has allocated on each device */
+    _Atomic uint64_t wanted[DEVICES]; /* the bytes that the process is about to allocate */
 };
 
 /* the first bytes of each shared file */

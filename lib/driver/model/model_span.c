@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* model_span.c: the spans and units of a pool's address range; model_span.h has the rules R1 to R7 of placement.
  *
- * An operation first maps memory, the only step that may fail; weir__model_range_allocate_spares has allocated all
+ * An operation first maps memory.  No later step can fail, since weir__model_range_allocate_spares has allocated all
  * structs before.  So no operation fails halfway.
  */
 #include "driver/model/model_span.h"
@@ -106,7 +106,7 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
-/* Changes the protection of memory by mapping it again; after mprotect, Valgrind would examine each byte.  Returns 0 on
+/* Changes the protection of memory by a new mapping, because after mprotect, Valgrind examines each byte.  Returns 0 on
  * success, else -1. */
 static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
     int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
@@ -211,8 +211,7 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* Inserts `rest`, which was cut off from `span`, into the stream's queue at the place of `span`: both were freed at one
- * time. */
+/* Replaces `span` in the stream's queue by `rest`, which was cut off from `span`. */
 static void enqueue_rest(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
@@ -257,7 +256,8 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
             continue;
         if (bytes == wanted)
             break;
-        /* If the process has a limit for its address space (ulimit -v), the range uses half of what is available. */
+        /* A limit for the address space of the process (ulimit -v) was met.  The range uses half of the available
+         * space. */
         wanted = bytes / 2 / unit * unit;
         wanted = wanted < unit ? unit : wanted;
         munmap(mapping, bytes + unit);
@@ -464,7 +464,7 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
     return span;
 }
 
-/* The span still lacks memory afterwards, so it stays in the tree of such spans. */
+/* The span still lacks memory for a block of `bytes` bytes, so it stays in the tree `partial`. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units) {
     struct model_span *span = weir__model_range_fit(range->partial, bytes);
     uint64_t end, left = units;

@@ -21,14 +21,14 @@
  *       then the spans whose work is completed.  The model tries the streams in the order of their first requests.  For
  *       each stream it tries the best fit and, if that span may not be used, the oldest usable span that is large
  *       enough;
- *   R5  then pending spans whose work is completed become free, stream by stream in the order of R4; in each stream,
- *       the span that was freed last is the first;
+ *   R5  then pending spans whose work is completed become free, stream by stream in the order of R4; within a
+ *       stream, the span that was freed last is the first;
  *   R6  last, the pool grows: the best fit is among all free spans, backed or not.  Units of the block
  *       without memory get the memory of units in other free spans, highest address first, and then new memory of the
  *       device;
  *   R7  if a block is cut from a pending span, the rest of the span keeps its stream and its place in the order of R5.
  *
- * This file must not depend on devices, costs or pool attributes.  Of a stream it uses only the id.
+ * This file must not depend on devices, costs or pool attributes.  It uses only the id of a stream.
  */
 #ifndef WEIR_MODEL_SPAN_H
 #define WEIR_MODEL_SPAN_H
@@ -38,8 +38,8 @@
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 
 struct model_span {
-    /* Must be the first member.  The node of a used span is in the tree of allocated blocks.  The node of another span
-     * is in a tree of spans of its kind, sorted by size and then by a rising number (`turn`). */
+    /* Must be the first member.  If the span is used, its node is in the tree of allocated blocks.  Otherwise the node
+     * is in a tree of spans of one kind, sorted by size and then by `turn`, a rising number. */
     struct model_block block;
     struct model_span *prev, *next; /* links in the list of all spans, sorted by address */
     uint64_t offset, size;
@@ -66,7 +66,7 @@ struct model_queue {
 };
 
 struct model_range {
-    int file;      /* contains the memory, or -1 if there is none */
+    int file;      /* the descriptor of the file with the memory, or -1 if no file has the memory */
     char *base;    /* the address of the first span, a multiple of the unit */
     char *mapping; /* the start of the reserved host addresses */
     size_t mapping_bytes;
@@ -98,8 +98,8 @@ int weir__model_range_allocate_spares(struct model_range *range);
 
 /* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block from the start of `span`, and of the adjacent spans behind it if it is smaller.  All memory of the block
- * must be physical memory already.  Returns the span of the block. */
+/* Cuts a block from the start of `span`.  If `span` is too small, the block continues in the adjacent spans behind it.
+ * The block's units must have physical memory already.  Returns the span of the block. */
 struct model_span *weir__model_range_cut(struct model_range *range, struct model_span *span,
                                          uint64_t bytes);
 /* Returns the number of units without physical memory in a block of `bytes` bytes at the start of `span`. */
@@ -113,8 +113,8 @@ uint64_t weir__model_range_movable_units(const struct model_range *range,
  * NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds physical memory to `units` units at the place of a block of `bytes` bytes (rule R6), without the block, as a
- * real driver does before a request fails.  Returns 0 on success.  On failure returns -1 and changes nothing. */
+/* Adds physical memory to `units` units where rule R6 places a block of `bytes` bytes, but makes no block.  A real
+ * driver does so before a request fails.  Returns 0 on success.  On failure returns -1 and changes nothing. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
 /* Frees the span of a block for use by every stream at once. */
@@ -127,16 +127,15 @@ void weir__model_range_defer(struct model_range *range, struct model_span *span,
  * streams cannot use spans that were freed on the stream since its last launch. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Frees, for all streams, spans of a stream's queue whose work is completed at `now_ns`: the newest such span and all
- * older ones.  Removes the queue of a destroyed stream once it is empty. */
+/* Frees, for all streams, the spans of a stream's queue from the oldest to the newest whose work is completed at
+ * `now_ns`.  Removes the queue of a destroyed stream once it is empty. */
 void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
                                       uint64_t now_ns);
 /* Frees, for all streams, the spans of a stream's queue that were freed up to operation `seq`.  Removes the queue of a
  * destroyed stream once it is empty. */
 void weir__model_range_free_up_to(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
-/* Records the first request of a stream, if it is new, since requests try other streams' memory in the order of the
- * streams' first requests. */
+/* Records a stream at its first request, since requests try other streams' memory in the order of these records. */
 void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device);
 /* Handles the destruction of a stream: makes its completed spans free for all streams.  The stream's queue of spans is
  * removed once it is empty. */

@@ -3,9 +3,9 @@
  *
  * A stream has a count of operations, and the time when all its submitted work is completed.  New work begins at this
  * time or now, whichever is later.  Besides times, the model keeps the order of work: each stream has a list of orders
- * (model_orders.c), each of which says that its next work comes after operation q of stream X.  A record copies the
- * list to the event; a wait for the event adds the list to the waiting stream.  The legacy stream and the blocking
- * streams of a context wait for each other (CUDA's rule), so each use of one adds these orders, too.
+ * (model_orders.c): its next work comes after operation q of stream X.  A record copies the list to the event; a wait
+ * for the event adds the list to the waiting stream.  The legacy stream and the blocking streams of a context wait for
+ * each other (CUDA's rule), so each use of one adds these orders, too.
  *
  * If the stream is being captured, the operation becomes a step of a graph instead (model_capture.c).
  */
@@ -165,8 +165,7 @@ CUresult weir__model_cuStreamDestroy(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-/* Checks whether the host may query or wait for the stream, which CUDA forbids while another stream is being captured
- * in this mode. */
+/* Checks whether the host may query or wait for the stream, which CUDA forbids during some captures. */
 static CUresult check_host_wait(struct model_stream *stream) {
     CUresult why = weir__model_capture_check_stream(stream);
 
@@ -180,7 +179,7 @@ static void record_host_wait(uint64_t id, uint64_t seq, const struct model_order
     weir__model_oracle_observe(id, seq, after);
 }
 
-/* Clears what the streams of a context wait for, because the host has observed the completion of all their work. */
+/* Clears the orders of a context's streams, because the host has observed the completion of all their work. */
 static void clear_stream_orders(struct model_context *context) {
     struct model_stream *stream;
 
@@ -237,7 +236,7 @@ CUresult weir__model_cuCtxSynchronize(void) {
     return weir__model_unlocked(why);
 }
 
-/* Finds the stream of a query whose result `out` points to.  If the stream is being captured, the query fails and
+/* Finds the stream for a query that stores its result in *out.  If the stream is being captured, the query fails and
  * invalidates the capture in any mode (measured, driver 580). */
 static CUresult find_queried(CUstream handle, const void *out, struct model_stream **stream) {
     CUresult why = CUDA_SUCCESS;
@@ -351,8 +350,8 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
                                                .owner = owner});
 }
 
-/* The virtual time of a host function, by which weir keeps a stream busy for a millisecond.  The model calls the
- * function at once, and does not support a captured one. */
+/* The virtual time of a host function.  weir uses such functions only to keep a stream busy for a millisecond.  The
+ * model calls the function at once, and supports no host function in a capture. */
 #define HOST_FUNCTION_NS UINT64_C(1000000)
 
 CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
@@ -535,10 +534,9 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
 
 /* ---- Modules, and the only kernel of the model ---- */
 
-/* The model cannot run device code.  It has one kernel, weir_delay, with one parameter of type uint64_t: the
- * nanoseconds for which the launch keeps the stream busy.  Every module has this kernel and no other, whatever its
- * image contains.  So one module handle and one function handle are enough.  These handles are the addresses of the
- * two variables. */
+/* The model cannot run device code.  Every module, whatever its image contains, has one kernel, weir_delay.  Its only
+ * parameter, of type uint64_t, is the time in nanoseconds for which the launch keeps the stream busy.  So one module
+ * handle and one function handle are enough: the addresses of these variables. */
 static char delay_module, delay_kernel;
 
 static int is_module(CUmodule handle) {

@@ -299,7 +299,7 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
     }
 }
 
-/* Returns the number of mappings in a range of whole mappings without gaps, or 0 for any other range. */
+/* Returns the number of mappings if whole mappings without gaps make up the range, else 0. */
 static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     uint64_t at = address, count = 0;
 
@@ -314,8 +314,8 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* Maps the memory of a physical allocation at an address, also to change the protection of a mapping; after mprotect,
- * Valgrind would examine each byte.  Returns 0 on success, else -1. */
+/* Maps the memory of a physical allocation at an address, or changes the protection of its mapping by a new one,
+ * because after mprotect, Valgrind examines each byte.  Returns 0 on success, else -1. */
 static int map_file_part(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
@@ -388,7 +388,7 @@ static int protection_of(CUmemAccess_flags access) {
     }
 }
 
-/* Checks that a range consists of whole mappings without gaps, and that the device, or a peer of it, has the memory. */
+/* Checks that a range consists of whole mappings without gaps, and that the device can access their memory. */
 static CUresult check_mapping_access(uint64_t address, uint64_t bytes, CUdevice device) {
     const struct model_mapping *mapping;
 
@@ -562,7 +562,7 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
 
     weir__model_lock();
     memory = find_memory(handle);
-    if (!memory) /* not documented */
+    if (!memory) /* the result is not documented */
         return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
     memory->references--;
     drop_unused_memory(memory);
@@ -672,7 +672,7 @@ void weir__model_virtual_drop(void) {
     space.file_bytes = 0;
 }
 
-/* Checks all mappings, and adds the number of those with memory of the device to *count.  Returns NULL, or a text about
+/* Checks all mappings.  Adds the number of mappings with memory of the device to *count.  Returns NULL, or a text about
  * an error. */
 static const char *check_mappings(int device, uint64_t *count) {
     const struct model_mapping *mapping = mapping_from(0);
