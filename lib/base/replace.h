@@ -34,13 +34,13 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
 /* Replaces the contents of a file by `count` bytes.  A new file gets the permissions `mode` without the bits of the
- * umask; an existing file loses those that are not in `mode`.  If `is_durable` is set, the contents are on the disk
- * afterwards.  Returns 0 on success, else an errno value. */
+ * umask.  An existing file loses the permissions that are not in `mode`.  If `is_durable` is set, the contents are on
+ * the disk afterwards.  Returns 0 on success, else an errno value. */
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 
-/* Removes the file or link at `path`, and creates a new file there, which readers see while weir writes it.  Returns a
- * descriptor, or -1 with errno, for example for another user's file in a folder that all users share. */
+/* Removes the file or link at `path`, and creates a new file there.  Readers see the file while weir writes it.
+ * Returns a descriptor, or -1 with errno, for example for another user's file in a folder that all users share. */
 int weir__replace_open(const char *path, mode_t mode);
 
 #endif

@@ -43,9 +43,9 @@ int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head
  * this name exists now; another process may have created it.  Returns -1 with errno on failure. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
 
-/* Removes the name `path` of a file, unless another process has put another file there; if this happens between the
- * check and the removal, the other file loses its name.  Follows no link.  Returns 0 if the file does not have the name
- * any more, -1 with errno on failure. */
+/* Removes the name `path` if it belongs to the open file `file`.  If another process puts another file there after this
+ * check, that file loses its name.  Follows no link.  Returns 0 if `file` does not have the name any more, -1 with
+ * errno on failure. */
 int weir__runfile_unname(int file, const char *path);
 
 #endif
