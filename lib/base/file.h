@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* file.h: opens and writes weir's own files in the process of a program.
  *
- * weir's files get descriptors above 2: with descriptors 0 to 2, which a program may have closed, the program's
- * printf() would write into them.
+ * weir's files get descriptors above 2.  If the program has closed its standard output, open(2) may return descriptor
+ * 1, and printf() would write into weir's file.
  *
  * A write beyond RLIMIT_FSIZE causes the signal SIGXFSZ, which ends the program by default.  weir blocks this signal
  * during its own writes, which then fail with EFBIG.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.h: replaces the whole contents of a file, or leaves the file unchanged.
  *
- * weir writes a new file with a temporary name in the folder of the old file, and renames it.  A symbolic link stays,
- * and its target is replaced; in a folder to which all users may write, only if the link is of this user or of root.
+ * weir writes a new file with a temporary name in the folder of the old file, and renames it.  If the path is a
+ * symbolic link, weir replaces its target; if all users may write to the folder, this user or root must own the link.
  * weir writes in place to a pipe, to a terminal, and to a file that is open as standard output or standard error.
  *
  * This file must not depend on the contents of the file. */

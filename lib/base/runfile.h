@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* runfile.h: the files through which running processes of one user find each other.
  *
- * weir puts such files into the folder $WEIR_RUN_FOLDER, else into $WEIR_GROUP_DIR, which containers may share, if
- * these are absolute paths; else into /dev/shm, or into /tmp if /dev/shm cannot be used.  No other variable counts,
- * because a login session and a service must use one folder.
+ * weir puts such files into the folder $WEIR_RUN_FOLDER, else into $WEIR_GROUP_DIR, which containers may share.  If no
+ * variable contains an absolute path, weir uses /dev/shm, or /tmp if it cannot use /dev/shm.  weir reads no other
+ * variable, because a login session and a service must use one folder.
  *
  * The name of a file begins with "weir-UID-".  Every user may create files in these folders.  So weir follows no link,
  * waits for no pipe, and callers check the owner of each file that they open.
@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Writes the path at which processes of this user shall put or find a file: in the first folder to which the user may
- * write and in which the name is unused or belongs to a plain file of the user, else in the last folder.  So all
- * processes of the user get one path.  Returns 0 on success, -1 with errno if the path is too long. */
+/* Writes the path of a file.  All processes of this user get one path.  The folder is the first one to which the user
+ * may write, and in which the name is unused or belongs to a plain file of the user; if there is none, the last folder.
+ * Returns 0 on success, -1 with errno if the path is too long. */
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

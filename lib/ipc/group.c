@@ -6,16 +6,16 @@
  * limit; a stopped or killed member blocks no other.
  *
  * A slot has two values, for its changes with even and with odd numbers.  A member first writes the new value into its
- * slot, then changes the counter, and last writes the number of the change into `applied`.  It may be killed before
- * this last write.  So before another process replaces the counter's word, it writes `applied` of the slot that made
- * the last change.  Thus the counter is always the sum of the valid values of all slots.
+ * slot, then changes the counter, and last writes the number of the change into `applied`.  If the member is killed
+ * before this last write, the next process that changes the counter first completes the write.  Thus the counter is
+ * always the sum of the valid values of all slots.
  *
  * Only the process that holds the life lock of a slot (slot_file.h) changes its values: the member, and after its end
  * another process, which changes the slot to 0 bytes.
  *
- * Before a member counts bytes or reads the counter, it checks, at most once in a millisecond, that its file still has
- * its name.  Otherwise it joins the file that has the name now, and counts its bytes there; if it cannot, all its
- * charges fail.
+ * Before a member changes or reads the counter, it checks, at most once in a millisecond, that its file still has its
+ * name.  If the file has lost its name, the member joins the file that has the name now, and counts its bytes there.
+ * If it cannot join, all its charges fail.
  *
  * If a process of the user truncates the mapped file, the members get SIGBUS.
  */

@@ -2,7 +2,7 @@
 /* local_peers.h: the list of all allocators of this process.  Allocators on one device free memory for each other.
  *
  * The list has its own lock, under which no function of another file is called.  A thread that uses an entry holds no
- * lock, but counts as a user of the entry; an allocator that leaves waits until its entry has no users.
+ * lock, but is a user of the entry.  An allocator that leaves the list waits until its entry has no users.
  */
 #ifndef WEIR_LOCAL_PEERS_H
 #define WEIR_LOCAL_PEERS_H

@@ -21,7 +21,7 @@ enum { WEIR_DRIVER_WORD_BYTES = 8 };
 
 struct weir_memory_piece {
     int file;
-    uint64_t name; /* never used for other memory */
+    uint64_t name; /* a number that other memory never gets */
     uint64_t bytes;
 };
 

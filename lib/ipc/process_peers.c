@@ -5,16 +5,16 @@
  * their present memory (cache hits do not publish it).  Then the process writes into its own entry how many bytes each
  * other process should free, and rings again.  An asked process frees memory, writes its answer into its own entry, and
  * rings.  Only the requesting process waits, in rounds of at most a quarter of the time until its deadline.  A process
- * that has not answered by the end of a round gets no requests for a while.  A request waits until its deadline for
- * ending processes; later requests do not.
+ * that has not answered by the end of a round gets no requests for a while.  Requests wait at most ENDING_NS for the
+ * memory of an ending process.
  *
- * At exit the driver is unloaded, while the thread that answers requests may call it.  So this thread works under
- * `stepping`, and not after exit has begun; exit waits for `stepping` at most a second, since a call may never return.
- * A child of fork() has no such thread and needs none.
+ * At exit the driver is unloaded, but the thread that answers requests may call it.  So the thread holds `stepping`
+ * while it works, and begins no work after exit has begun.  Exit waits for `stepping` at most a second, since a driver
+ * call may never return.  A child of fork() does not have or need this thread.
  *
- * Locks: `joining` guards the list of structs and their creation and removal.  `asking` is held during a request;
- * `lock` and the lock of the group are taken under it.  Under `stepping` the thread takes the locks of allocators.
- * Under `lock` only the locks of the registry and of the group are taken.
+ * Locks: `joining` guards the list of structs and their creation and removal.  A request holds `asking`, and under it
+ * takes `lock` and the lock of the group.  Under `stepping` the thread takes the locks of allocators.  Under `lock`,
+ * only the locks of the registry and of the group are taken.
  */
 #include "ipc/process_peers.h"
 

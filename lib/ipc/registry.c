@@ -8,9 +8,9 @@
  * A child of fork() keeps the lock of its parent's slot.  So weir also checks that the process of an entry still runs,
  * unless its pid belongs to another namespace.
  *
- * A process that publishes checks the file.  If it is no longer valid, the process wakes all threads that sleep on the
- * old bell, and opens or makes another file.  If two processes make a file at once, one of the files loses its name, so
- * a sleeping thread checks once a second whether its file still has a name.
+ * Before a process publishes its entry, it checks the file.  If the file is no longer valid, it wakes all threads that
+ * sleep on the old bell, and opens or makes another file.  If two processes make a file at once, one of the files loses
+ * its name, so a sleeping thread checks once a second whether its file still has a name.
  */
 #include "ipc/registry.h"
 

@@ -7,10 +7,10 @@
  * to another file, weir opens the slot file again: it claims another slot and then releases the old one.
  *
  * A new file gets its name only when it is complete (O_TMPFILE).  A process that leaves unlocks its slot and tries to
- * lock all slots at once.  If it gets all, no process has a slot or can claim one; it then removes the name of the
- * file, unless another process is still ending.  A process that has opened the file before the removal finds no free
- * slot or no name, and opens the file again.  A killed process leaves its file: the next process uses it, or removes it
- * if it only reads (tests/spin/registry.pml, tests/spin/group.pml).
+ * lock all slots at once.  If this succeeds, no process has a slot or can claim one.  The process then removes the name
+ * of the file, unless another process is still ending.  A process that has opened the file before the removal finds no
+ * free slot or no name, and opens the file again.  If all processes are killed, the file stays; the next process uses
+ * it, or removes it if this process only reads (tests/spin/registry.pml, tests/spin/group.pml).
  *
  * The system may remove the files of a user whose last login session ends (RemoveIPC in logind.conf).  So a process
  * checks from time to time whether its file still has its name, its size and its head.
