@@ -631,7 +631,6 @@ struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
         request_from_some(n, some, picked, requests,
                           weir__size_smaller(request.deadline_ns, now + part), &answers);
     }
-    /* Adds killed and exiting processes, whose memory may become free soon. */
     if (answers.freed < request.bytes)
         weir__registry_each_ending(&n->registry, add_ending,
                                    &(struct ending_sum){n, &answers, weir__registry_now()});

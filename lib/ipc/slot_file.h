@@ -96,8 +96,8 @@ void weir__slot_file_close_in_child(struct weir_slot_file *f);
 /* Returns 1 if the stored file descriptor still belongs to the slot file, else 0: the program may have closed the
  * descriptor and opened another file under its number. */
 int weir__slot_file_has(const struct weir_slot_file *f);
-/* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew it; else 0.  Checks at
- * most once in a millisecond.  The caller holds the lock of `f`. */
+/* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew the file; else 0.  Checks
+ * the file at most once in a millisecond.  The caller holds the lock of `f`. */
 int weir__slot_file_is_lost(struct weir_slot_file *f);
 /* Opens the file that has the name now, or creates it, and claims a slot.  The address of the mapping does not change.
  * Returns 0 on success.  On failure returns -1 with errno, and the old mapping stays.  The caller holds the lock of
