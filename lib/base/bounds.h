@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Finds, by binary search, the least number below `first` for which `condition` is true, and stores it in `first`; if
- * there is none, `first` does not change.  `condition` tests the variable `at`, and must be true for all numbers above
- * the least one.  Both variables have type size_t. */
+/* Sets `first` to the least number below `first` for which `condition` is true, by binary search.  If there is none,
+ * `first` does not change.  `condition` tests the variable `at`.  If it is true for a number, it must be true for all
+ * larger numbers.  Both variables have type size_t. */
 #define WEIR_FIND_FIRST(first, at, condition)                                                      \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \

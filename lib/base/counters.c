@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "base/size.h"
 
-/* The last failed request of this thread, since a public call returns only a status. */
+/* The last failed request of this thread, for weir_last_failure().  A public call returns only a status. */
 static _Thread_local struct weir_failed_request last;
 static _Thread_local uint64_t failure_count;
 
@@ -37,7 +37,7 @@ void weir__counters_close(struct weir_counters *counters) {
 }
 
 void weir__counters_event(struct weir_counters *counters, const weir_event *event) {
-    /* no request waits for background growth */
+    /* no request waits for background growth, so its time is not in stall_ns */
     int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD;
     struct weir_event *slot;
 
@@ -101,8 +101,8 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     *out = counters->sums;
     pthread_mutex_unlock(&counters->lock);
     out->size = sizeof *out;
-    /* A thread counts the allocation of a block before its free and its growth.  So frees and growths are read first,
-     * and the differences below cannot be negative. */
+    /* A thread counts the allocation of a block before the growth for it, and before its free.  weir reads these
+     * counters in the reverse order, so that no difference below is negative. */
     out->frees = weir__striped_sum(&counters->striped, WEIR_STRIPED_FREES);
     out->growth_allocs = atomic_load_explicit(&counters->growth_allocs, memory_order_acquire);
     out->allocs = weir__striped_sum(&counters->striped, WEIR_STRIPED_ALLOCS);

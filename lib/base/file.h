@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* file.h: opens and writes weir's own files in the process of a program.
  *
- * weir's files get descriptors above 2: with descriptors 0 to 2, which a program may have closed, the program's
- * printf() would write into them.
+ * weir's files get descriptors above 2.  If the program has closed its standard output, open(2) may return descriptor
+ * 1, and printf() would write into weir's file.
  *
  * A write beyond RLIMIT_FSIZE causes the signal SIGXFSZ, which ends the program by default.  weir blocks this signal
  * during its own writes, which then fail with EFBIG.
@@ -19,7 +19,7 @@
 int weir__file_open(const char *path, int flags, mode_t mode);
 
 /* Moves a file that the caller has just opened to a descriptor above 2 that exec(2) closes.  Returns the descriptor, or
- * -1 with errno.  Returns -1 for -1, and keeps errno, so that a caller can pass the result of a failed open(2). */
+ * -1 with errno.  If `file` is -1, the result of a failed open(2), returns -1 and keeps errno. */
 int weir__file_above(int file);
 
 /* Duplicates a descriptor.  Returns a new descriptor above 2 that exec(2) closes, or -1 with errno. */

@@ -45,8 +45,8 @@ void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
     weir__raise_to(&h->max, value);
 }
 
-/* Returns the number of values at or below the quantile: fraction * total, rounded up, and at least 1.  The subtraction
- * avoids that a product such as 0.07 * 100, slightly above 7 in floating point, becomes 8. */
+/* Returns the rank of a quantile: fraction * total, rounded up, and at least 1.  The product 0.07 * 100, for example,
+ * is slightly above 7 in floating point; the subtraction makes its rank 7 and not 8. */
 static uint64_t rank_of(double fraction, uint64_t total) {
     double exact = fraction * (double)total;
     uint64_t rank;
@@ -74,6 +74,6 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
             return bound < max ? bound : max;
         }
     }
-    /* another thread is adding a value at this moment */
+    /* another thread is adding a value, which is in `total` but not in a bucket yet */
     return max;
 }

@@ -8,8 +8,8 @@
 
 enum { FIRST_CAPACITY = 64 };
 
-/* Returns the slot at which the search for a key begins.  Keys are addresses and multiples of 256, which a
- * multiplicative hash (Knuth, TAOCP 6.4) distributes evenly. */
+/* Returns the slot at which the search for a key begins.  Many keys are multiples of 256, such as addresses.  A
+ * multiplicative hash (Knuth, TAOCP 6.4) distributes them evenly. */
 static size_t first_slot_of(const struct weir_map *map, uint64_t key) {
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.c: replaces the contents of a file (replace.h).
  *
- * weir creates the new file with O_EXCL, so it follows no link with the temporary name and changes no existing file.
- * If the name is in use, weir tries the next name. */
+ * weir creates the new file with O_EXCL.  So if a link or a file with the temporary name exists, weir does not use it,
+ * and tries the next name. */
 #include "config.h"
 
 #include "base/file.h"
@@ -74,8 +74,8 @@ static int is_descriptor_of(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Returns 1 if weir may write to the target of a symbolic link, else 0.  In a folder to which all users may write, only
- * links of this user and of root count, so that no other user can redirect weir's writes. */
+/* Returns 1 if weir may follow a symbolic link, else 0.  In a folder to which all users may write, weir follows only
+ * links of this user and of root, so that no other user can redirect its writes. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];
     struct stat is;
@@ -103,7 +103,7 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    /* The path fits, since the longer temporary name had room in a buffer of this size. */
+    /* The path fits, since it is shorter than the temporary name, which fits into a buffer of this size. */
     snprintf(r->path, sizeof r->path, "%s", path);
     return 0;
 }

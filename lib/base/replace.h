@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.h: replaces the whole contents of a file, or leaves the file unchanged.
  *
- * weir writes a new file with a temporary name in the folder of the old file, and renames it.  A symbolic link stays,
- * and its target is replaced; in a folder to which all users may write, only if the link is of this user or of root.
+ * weir writes a new file with a temporary name in the folder of the old file, and renames it.  If the path is a
+ * symbolic link, weir replaces its target; if all users may write to the folder, this user or root must own the link.
  * weir writes in place to a pipe, to a terminal, and to a file that is open as standard output or standard error.
  *
  * This file must not depend on the contents of the file. */
@@ -34,13 +34,13 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
 /* Replaces the contents of a file by `count` bytes.  A new file gets the permissions `mode` without the bits of the
- * umask; an existing file loses those that are not in `mode`.  If `is_durable` is set, the contents are on the disk
- * afterwards.  Returns 0 on success, else an errno value. */
+ * umask.  An existing file loses the permissions that are not in `mode`.  If `is_durable` is set, the contents are on
+ * the disk afterwards.  Returns 0 on success, else an errno value. */
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 
-/* Removes the file or link at `path`, and creates a new file there, which readers see while weir writes it.  Returns a
- * descriptor, or -1 with errno, for example for another user's file in a folder that all users share. */
+/* Removes the file or link at `path`, and creates a new file there.  Readers see the file while weir writes it.
+ * Returns a descriptor, or -1 with errno, for example for another user's file in a folder that all users share. */
 int weir__replace_open(const char *path, mode_t mode);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* result.h: stores the CUresult of the driver call because of which a call of weir failed.  This file must not depend
- * on the meaning of a CUresult. */
+/* result.h: stores the CUresult of a failed driver call for weir_last_driver_result().  This file must not depend on
+ * the meaning of a CUresult. */
 #ifndef WEIR_RESULT_H
 #define WEIR_RESULT_H
 
@@ -15,7 +15,7 @@ void weir__set_driver_result(int result);
 /* Returns `status`.  If it is a failure, sets weir_last_driver_result() to 0, since no driver call was the cause. */
 weir_status weir__without_driver(weir_status status);
 
-/* The value of weir_last_driver_result().  weir_alloc and weir_free read it, by one instruction (initial-exec). */
+/* The value of weir_last_driver_result().  weir_alloc and weir_free read it by one instruction (tls.h). */
 extern _Thread_local int weir__driver_result WEIR_FAST_TLS;
 
 #endif

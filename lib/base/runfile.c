@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/variable.h"
 
-/* Returns the folder number `number` for shared files, or NULL if there are fewer. */
+/* Returns the folder with index `number` in the list of folders for shared files, or NULL at the end of the list. */
 static const char *candidate_folder(int number) {
     static const char *const folders[] = {"/dev/shm", "/tmp", NULL};
     const char *only = weir__variable("WEIR_RUN_FOLDER");
@@ -93,8 +93,8 @@ int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head
            memcmp(has, head, head_bytes) == 0;
 }
 
-/* Sets the permissions of a new file, reserves disk space for `bytes` bytes, and writes `head`.  The reservation makes
- * a full file system an error here, and not a signal at a later write to a mapping.  Returns 0, or -1 with errno. */
+/* Sets the permissions of a new file, reserves disk space for `bytes` bytes, and writes `head`.  Without disk space, a
+ * later write to a mapping would raise a signal.  Returns 0 on success, -1 with errno on failure. */
 static int fill_file(int file, size_t bytes, const void *head, size_t head_bytes) {
     int error = weir__file_reserve(file, (off_t)bytes);
 
@@ -117,7 +117,7 @@ int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t 
     file = weir__file_open(in, O_TMPFILE | O_RDWR, 0600);
     if (file < 0)
         return -1;
-    /* /proc/self belongs to the first thread of the process, which may have ended */
+    /* not /proc/self, which belongs to the first thread of the process; that thread may have ended */
     snprintf(from, sizeof from, "/proc/thread-self/fd/%d", file);
     if (fill_file(file, bytes, head, head_bytes) != 0 ||
         linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* runfile.h: the files through which running processes of one user find each other.
  *
- * weir puts such files into the folder $WEIR_RUN_FOLDER, else into $WEIR_GROUP_DIR, which containers may share, if
- * these are absolute paths; else into /dev/shm, or into /tmp if /dev/shm cannot be used.  No other variable counts,
- * because a login session and a service must use one folder.
+ * weir puts such files into the folder $WEIR_RUN_FOLDER, else into $WEIR_GROUP_DIR, which containers may share.  If no
+ * variable contains an absolute path, weir uses /dev/shm, or /tmp if it cannot use /dev/shm.  weir reads no other
+ * variable, because a login session and a service must use one folder.
  *
  * The name of a file begins with "weir-UID-".  Every user may create files in these folders.  So weir follows no link,
  * waits for no pipe, and callers check the owner of each file that they open.
@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Writes the path at which processes of this user shall put or find a file: in the first folder to which the user may
- * write and in which the name is unused or belongs to a plain file of the user, else in the last folder.  So all
- * processes of the user get one path.  Returns 0 on success, -1 with errno if the path is too long. */
+/* Writes the path of a file.  All processes of this user get one path.  The folder is the first one to which the user
+ * may write, and in which the name is unused or belongs to a plain file of the user; if there is none, the last folder.
+ * Returns 0 on success, -1 with errno if the path is too long. */
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -43,9 +43,9 @@ int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head
  * this name exists now; another process may have created it.  Returns -1 with errno on failure. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
 
-/* Removes the name `path` of a file, unless another process has put another file there; if this happens between the
- * check and the removal, the other file loses its name.  Follows no link.  Returns 0 if the file does not have the name
- * any more, -1 with errno on failure. */
+/* Removes the name `path` if it belongs to the open file `file`.  If another process puts another file there after this
+ * check, that file loses its name.  Follows no link.  Returns 0 if `file` does not have the name any more, -1 with
+ * errno on failure. */
 int weir__runfile_unname(int file, const char *path);
 
 #endif

@@ -58,8 +58,8 @@ static inline uint64_t weir__size_subtract(uint64_t a, uint64_t b) {
     return a - weir__size_smaller(a, b);
 }
 
-/* Copies a struct to the caller's `out`, which may be of another version of weir, as far as both sizes allow.  Both
- * begin with a field for their size; that of *out becomes the number of copied bytes. */
+/* Copies a struct to the caller's `out`, which may have the size of another version of weir.  Both structs begin with
+ * their size.  Copies as many bytes as both have, and stores this number as the size of *out. */
 static inline void weir__copy_out(void *out, const void *from, size_t bytes) {
     size_t size;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* slow_path.h: one word that each request reads to find out whether the fast path is allowed.
  *
- * On the fast path, a per-stream cache alone handles a request.  The word has one bit for each reason to leave it. */
+ * On the fast path, a per-stream cache alone handles a request.  Each bit is a reason to take the slow path. */
 #ifndef WEIR_SLOW_PATH_H
 #define WEIR_SLOW_PATH_H
 
@@ -20,8 +20,8 @@ enum {
 
 typedef _Atomic unsigned weir_slow_paths;
 
-/* Returns 1 if the bit `reason` is set, else 0.  The caller then sees all writes of another thread before its change of
- * the bit. */
+/* Returns 1 if the bit `reason` is set, else 0.  The caller then sees all writes that another thread made before it
+ * changed the bit. */
 static inline int weir__slow_path_is(const weir_slow_paths *paths, unsigned reason) {
     return (atomic_load_explicit(paths, memory_order_acquire) & reason) != 0;
 }

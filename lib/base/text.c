@@ -20,7 +20,7 @@ enum { LAST_UNIT = 4 };
 
 /* A smaller number without a unit is refused, since the user probably means MiB. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
-/* Larger doubles have too few digits after the point. */
+/* weir refuses a larger factor, since a double of this size has too few digits after the point. */
 #define MOST_FACTOR 1e15
 /* The number of digits that are read after the point.  Further digits would change no double above 1. */
 enum { FACTOR_DIGITS = 17 };
@@ -47,7 +47,7 @@ void weir__quote(const char *text, char *quoted, size_t quoted_bytes) {
 
 /* ------------------------------------------------------------------ reading ---- */
 
-/* A decimal number such as "12.25" in a text: where the digits before and after the point are. */
+/* The positions of a decimal number such as "12.25" in a text: its digits before and after the point. */
 struct decimal {
     const char *whole;
     size_t whole_digits;
@@ -108,9 +108,9 @@ static int whole_value(const struct decimal *decimal, uint64_t *out) {
     return weir__digits_read(&at, UINT64_MAX, out) >= 0;
 }
 
-/* Returns the exact value of floor(0.fraction * factor), where `fraction` is the digits after the point, by Horner's
- * rule from the last digit: rounding down after each division by ten gives the result of rounding down once at the end.
- * `factor` is at most 2^60. */
+/* Returns the exact value of floor(0.fraction * factor), where `fraction` is the digits after the point.  `factor` is
+ * at most 2^60.  Uses Horner's rule from the last digit.  To round down after each division by ten has the same result
+ * as to round down once at the end. */
 static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     uint64_t value = 0;
 
@@ -327,7 +327,7 @@ void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
                  left == 0 || (unit == 0 && left >= LEAST_PLAIN) ? "" : binary_units[unit]);
 }
 
-/* Writes a decimal number without zeros at its end: 12, 500 and 3 digits give "12.5". */
+/* Writes a decimal number without zeros at its end.  If `whole` is 12, `fraction` 500 and `digits` 3, writes "12.5". */
 static void decimal_spell(uint64_t whole, uint64_t fraction, int digits, const char *unit,
                           char *text, size_t text_bytes) {
     while (digits > 0 && fraction % 10 == 0) {
@@ -423,7 +423,7 @@ size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
     for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        /* The distances without the last letter of each text, and without the last two letters. */
+        /* `diagonal` is the distance of both texts without their last letter, `far` without their last two letters. */
         size_t diagonal = row[0], far = 0;
 
         row[0] = i;

@@ -19,7 +19,7 @@ struct weir_problem {
     char text[160];
 };
 
-/* The size of a buffer for an amount (such as "75%") or a factor, which is cut if it is above 1e15. */
+/* The size of a buffer for the text of an amount or of a factor.  The text of a factor above 1e15 is cut. */
 enum { WEIR_SPELL_BYTES = 48 };
 
 /* Writes the reason why a text is not a valid value to *problem.  Returns 0. */
@@ -52,8 +52,8 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Writes a number of bytes for tables and messages, with at most two digits after the point: "8GiB", "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
-/* WEIR_SHOWN evaluates to a number of bytes as text, such as "1.53GiB", or "not known" for UINT64_MAX, until the end of
- * the full expression. */
+/* WEIR_SHOWN evaluates to a number of bytes as text, such as "1.53GiB", or to "not known" for UINT64_MAX.  The text is
+ * valid until the end of the full expression. */
 struct weir_shown {
     char text[24];
 };
@@ -76,13 +76,13 @@ static inline const char *weir__plural_are(uint64_t count) {
 }
 
 enum { WEIR_DISTANT = 96 };
-/* Returns the edit distance of two names: the least number of letters to insert, remove, change or swap, in upper or
- * lower case.  Returns WEIR_DISTANT if a name has more than WEIR_DISTANT letters.  `a` need not end with a NUL. */
+/* Returns the edit distance of two names: the least number of letters to insert, remove, change or swap.  Ignores case.
+ * Returns WEIR_DISTANT if a name has more than WEIR_DISTANT letters.  `a` need not end with a NUL. */
 size_t weir__text_distance(const char *a, size_t a_length, const char *b);
 
-/* Returns a copy of `text` that lives as long as the process, one for equal texts.  Sets *is_new to 1 at the first call
- * with this text, else to 0; `is_new` may be NULL.  Returns NULL if there is no host memory.  Thread-safe.  Callers
- * must not pass many different texts. */
+/* Returns a copy of `text` that lives as long as the process.  All equal texts have one copy.  Sets *is_new to 1 at the
+ * first call with this text, else to 0; `is_new` may be NULL.  Returns NULL if there is no host memory.  Thread-safe.
+ * Callers must not pass many different texts. */
 const char *weir__text_intern(const char *text, int *is_new);
 
 #endif

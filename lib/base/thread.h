@@ -8,19 +8,19 @@
 
 /* Starts a thread in which all signals are blocked.  Returns 0 on success, else an errno value. */
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
-/* Marks the calling thread as one of weir's own, first of all in each of them. */
+/* Marks the calling thread as one of weir's own threads.  Each of these threads calls this function first. */
 void weir__thread_begin(void);
 /* Returns 1 if the calling thread is one of weir's own threads, else 0. */
 int weir__thread_is_own(void);
-/* Tries to take a lock for one second, at the end of the process or of a context, when another thread may hold the lock
- * forever in a driver call.  Returns 1 if the caller holds the lock now, else 0. */
+/* Tries for one second to take a lock.  For the end of the process or of a context, when another thread may hold the
+ * lock forever in a driver call.  Returns 1 on success, else 0. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
 /* Calls `work`, which may never return from a driver call, in a new thread, and waits up to `seconds` seconds.  Returns
  * 1 if `work` has returned.  Returns 0 if the thread still runs and uses `context`.  If no thread can be started, calls
  * `work` in the calling thread. */
 int weir__thread_in_time(void (*work)(void *context), void *context, int seconds);
-/* Sets, before weir starts a thread, a function that each of weir's threads calls at its start, so that a library that
- * intercepts driver calls recognises them. */
+/* Sets a function that each of weir's threads calls at its start.  A library that intercepts driver calls recognises
+ * weir's threads by it.  Must be called before weir starts a thread. */
 void weir__thread_watch(void (*begins)(void));
 
 /* The time that a thread waited for a processor, from its start to the last call of weir__thread_waits_in(). */
@@ -29,7 +29,7 @@ struct weir_waits {
 };
 
 /* Returns for how many of the last `took_ns` nanoseconds the calling thread was ready to run, but had no processor.
- * Returns 0 below 50 microseconds, to avoid a system call, and if the kernel does not measure this time (schedstat). */
+ * Returns 0 if `took_ns` is below 50 microseconds, to avoid a system call, or if the kernel has no schedstat. */
 uint64_t weir__thread_waits_in(struct weir_waits *waits, uint64_t took_ns);
 
 #endif

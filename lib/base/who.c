@@ -49,7 +49,7 @@ static int read_process_stat(pid_t pid, struct process_stat *out) {
                : -1;
 }
 
-/* Returns 1 if all threads of the process have ended, else 0.  The kernel reports 'Z' also if only the first has. */
+/* Returns 1 if all threads of a process have ended, else 0.  The state is 'Z' once the first thread has ended. */
 static int is_zombie(const struct process_stat *stat_fields) {
     return (stat_fields->state == 'Z' || stat_fields->state == 'X') && stat_fields->threads <= 1;
 }

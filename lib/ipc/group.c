@@ -6,16 +6,16 @@
  * limit; a stopped or killed member blocks no other.
  *
  * A slot has two values, for its changes with even and with odd numbers.  A member first writes the new value into its
- * slot, then changes the counter, and last writes the number of the change into `applied`.  It may be killed before
- * this last write.  So before another process replaces the counter's word, it writes `applied` of the slot that made
- * the last change.  Thus the counter is always the sum of the valid values of all slots.
+ * slot, then changes the counter, and last writes the number of the change into `applied`.  If the member is killed
+ * before this last write, the next process that changes the counter first completes the write.  Thus the counter is
+ * always the sum of the valid values of all slots.
  *
  * Only the process that holds the life lock of a slot (slot_file.h) changes its values: the member, and after its end
  * another process, which changes the slot to 0 bytes.
  *
- * Before a member counts bytes or reads the counter, it checks, at most once in a millisecond, that its file still has
- * its name.  Otherwise it joins the file that has the name now, and counts its bytes there; if it cannot, all its
- * charges fail.
+ * Before a member changes or reads the counter, it checks, at most once in a millisecond, that its file still has its
+ * name.  If the file has lost its name, the member joins the file that has the name now, and counts its bytes there.
+ * If it cannot join, all its charges fail.
  *
  * If a process of the user truncates the mapped file, the members get SIGBUS.
  */
@@ -37,15 +37,15 @@
 enum { COMMAND_WORDS = WEIR_REGISTRY_COMMAND / 8 };
 
 struct group_slot {
-    /* The number of the slot's last change.  A process that claims the slot continues the numbers. */
+    /* The number of the slot's last change.  It does not begin at 0 again when another process claims the slot. */
     _Atomic uint64_t applied;
-    /* The owner.  `pid` is written last, so the words of a slot with a pid are complete. */
+    /* The owner.  weir writes `pid` last: if `pid` is not 0, `start` and `namespace` are valid. */
     _Atomic uint64_t pid, start, namespace;
     _Atomic uint64_t ends; /* set when the process begins to exit normally */
-    /* The bytes of the process after its last change with an even number, and after that with an odd number.  The lower
-     * bits of each word are the number of the change. */
+    /* The process's bytes: value[0] after a change with an even number, value[1] after a change with an odd number.
+     * The lower bits of a word are the number of the change. */
     _Atomic uint64_t value[2];
-    /* The fields from here on do not affect the counter.  They are for reports, and for requests for memory. */
+    /* The fields below are for reports and for requests for memory.  They do not affect the group's counter. */
     _Atomic uint64_t weight, idle;
     _Atomic uint64_t kind[WEIR_GROUP_KIND_COUNT];
     _Atomic uint64_t command[COMMAND_WORDS];
@@ -98,7 +98,8 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the counter's word, after writing `applied` in the slot that made the last change, if that is missing. */
+/* Returns the word of the group's counter.  First completes the last change: writes its number into `applied` of its
+ * slot, if the process was killed before it could do so. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -117,9 +118,9 @@ static uint64_t bytes_of_slot(struct group_slot *slot) {
     return counter_bytes(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
 }
 
-/* Adds `more` bytes to slot `at` and to the counter of the group, and subtracts `less` bytes from both.  The caller
- * holds the lock, and the life lock of the slot, without which no process changes the slot.  Returns 1 on success, 0 if
- * the group would exceed `limit`. */
+/* Adds `more` bytes to slot `at` and to the group's counter, and subtracts `less` bytes from both.  Returns 1 on
+ * success, 0 if the group would exceed `limit`.  The caller holds the group's lock, and the life lock of the slot
+ * (slot_file.h). */
 static int change_count(struct group_file *file, int at, uint64_t more, uint64_t less,
                         uint64_t limit) {
     struct group_slot *slot = &file->slot[at];
@@ -151,16 +152,16 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the owner of a slot was killed while a child of it still holds the slot's life lock, as for a short time
- * after fork(); else 0. */
+/* Returns 1 if the owner of a slot was killed, but its child holds the slot's life lock; else 0.  A child of fork()
+ * shares this lock for a short time. */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_in_own_namespace(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Subtracts the bytes of ended members from the counter of the group.  Returns the bytes of ending members, which stay
- * counted: killed processes whose memory the kernel has not freed, or whose child shares their file locks.  (After
- * exec, the memory of the former program is free.)  The caller holds the lock. */
+/* Subtracts the bytes of ended members from the group's counter; a member also ends by exec().  Returns the bytes of
+ * killed members that stay counted, because the kernel has not freed their memory yet, or because a child still holds
+ * the life lock.  The caller holds the lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -278,8 +279,8 @@ struct visit {
     void *context;
 };
 
-/* Finds the name of a group in a file name, and calls `each` with the name if the file is for the device.  `rest` is
- * the part "NAME-DEVICE" of the file name, in which NAME may contain hyphens. */
+/* Calls `each` with the name of a group, if the group's file is for the device in `context`.  `rest` is the part
+ * "NAME-DEVICE" of the file name; NAME may contain hyphens. */
 static void visit_name(const char *rest, void *context) {
     const struct visit *visit = context;
     size_t length = strlen(rest), tail = strlen(visit->device) + 1;
@@ -309,9 +310,9 @@ static void remove_group_without_members(const char *name, void *device) {
         weir__group_leave(&g);
 }
 
-/* Prepares the shared file of a group for a new limit, if the group has no members: removes it or, if a killed member
- * still has memory, which must stay counted, writes the new limit into it.  Returns 0 if the group has no members and
- * `limit` is 0, else 1. */
+/* Prepares the shared file of a group without members for a new limit.  If a killed member still has memory, which must
+ * stay counted, writes the new limit into the file; otherwise removes the file.  Returns 0 if the group has no members
+ * and `limit` is 0, else 1. */
 static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
@@ -361,9 +362,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Opens or creates the file that now has the group's name, after the old file was removed, and counts this process's
- * bytes in it, even above the limit.  On failure keeps the old file, and all requests for memory fail.  The caller
- * holds the lock. */
+/* Joins the group again after its shared file was removed: opens or creates the file that has the name now, and counts
+ * this process's bytes in it, even above the limit.  On failure keeps the old file, and all requests for memory fail.
+ * The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -388,13 +389,12 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    /* If only the descriptor was closed, the file now has two slots of this process.  Subtracts the bytes of the first
-     * one. */
+    /* If only the descriptor was closed, the file is the old one, and now has two slots of this process.  Subtracts the
+     * bytes of the old slot. */
     (void)recover_ended(g);
 }
 
-/* Locks the group.  If its shared file was removed or damaged, first opens or creates the file that has the name
- * now. */
+/* Locks the group.  Joins it again if its shared file was removed or damaged. */
 static void lock_in_named_file(struct weir_group *g) {
     int saved_errno = errno;
 

@@ -43,9 +43,9 @@ enum weir_group_kind {
 };
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
-/* A group on one device, as this process uses it.  All fields are zero if the process has not joined the group.  All
- * threads may use the struct.  The lock in `shared` guards the fields of the struct, and this process's
- * changes of the shared file. */
+/* A group on one device that this process has joined or opened.  All fields are zero if it has done neither.  All
+ * threads may use the struct.  The lock in `shared` guards its fields, and this process's changes of the shared
+ * file. */
 struct weir_group {
     struct weir_slot_file shared;
     /* The number of retains of the device's primary context; guarded by the lock in group_process.c. */
@@ -83,14 +83,14 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
 /* Calls `visit` for each group that exists on the device. */
 void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
                          void *context);
-/* Ends the membership of this process, and subtracts its bytes from the group's counter.  The last member removes the
- * shared file; so does a process that has only opened the file (weir__group_view), if the group has no members. */
+/* Ends the membership of this process, and subtracts its bytes from the group's counter.  If the group then has no
+ * members, removes the shared file, even if this process has only opened the file (weir__group_view). */
 void weir__group_leave(struct weir_group *g);
-/* Records that the process begins to exit.  The last member removes the group's file.  Otherwise the bytes of the
- * process stay counted until it has ended, because the driver may free its memory late; another process subtracts
- * them. */
+/* Records that the process begins to exit.  If it is the last member, removes the group's file.  Otherwise its bytes
+ * stay counted until it has ended, because the driver may free the memory late.  Another member then subtracts the
+ * bytes. */
 void weir__group_end(struct weir_group *g);
-/* Closes the group's file in a child of fork(), which is no member. */
+/* Closes the group's file in a child of fork().  The child is not a member of the group. */
 void weir__group_close_in_child(struct weir_group *g);
 
 /* Adds bytes to the group's counter before the driver allocates them.  If the limit would be exceeded, first subtracts
@@ -99,7 +99,7 @@ void weir__group_close_in_child(struct weir_group *g);
 int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Subtracts freed bytes of this kind from the group's counter, at most the bytes that the process has added. */
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
-/* Adds bytes that the driver has already allocated to the group's counter, even above the limit. */
+/* Adds bytes to the group's counter, even above the limit, after the driver has allocated them. */
 void weir__group_charge_unlimited(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Publishes how many idle bytes this process could free, so that other members can request them. */
 void weir__group_publish_idle(struct weir_group *g, uint64_t bytes);

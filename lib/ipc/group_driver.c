@@ -27,7 +27,7 @@ static struct weir_driver table;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* The charged bytes of each cuMemAlloc block, physical allocation and pool.  A value has the bytes and the device
+/* Records of all cuMemAlloc blocks, physical allocations and pools.  A record contains the charged bytes and the device
  * (pack_record()). */
 static struct weir_map blocks, handles, pools;
 
@@ -111,9 +111,9 @@ static CUresult cap_free_memory(size_t *free_bytes, size_t *total) {
 /* A driver call that frees a block or a physical allocation.  `key` is the address or the handle. */
 typedef CUresult free_call(unsigned long long key);
 
-/* Completes an allocation whose bytes were charged before; `result` is the result of the driver.  Records the bytes
- * under the new address or handle.  If there is no host memory for the record, frees the allocation by `undo`.  If
- * nothing is allocated, subtracts the bytes from the group. */
+/* Records the charged bytes of a new allocation under *key, its address or handle.  If there is no host memory for the
+ * record, frees the allocation by `undo`.  In this case, and if `result` is an error of the driver, subtracts the bytes
+ * from the group. */
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
                              const unsigned long long *key, uintptr_t word, CUresult result,
                              free_call *undo) {
@@ -187,8 +187,8 @@ static CUresult count_pool_create(CUmemoryPool *pool, const CUmemPoolProps *prop
     return result;
 }
 
-/* Returns the group on the device of the pool, or NULL if this table does not know the pool.  Sets *counted to the
- * bytes that the group counts for the pool. */
+/* Returns the group on the device of the pool, or NULL if the pool has no record.  Sets *counted to the bytes that the
+ * group counts for the pool. */
 static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     uintptr_t word = 0;
     int is_known;
@@ -214,12 +214,12 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
     return bytes;
 }
 
-/* Makes the bytes that the group counts for a pool equal to the pool's reserved bytes.  `before` is what the caller has
- * charged for possible growth.  If the driver does not report the reserved bytes, `took` is the assumed growth. */
+/* Sets the bytes that the group counts for a pool to the pool's reserved bytes.  `before` is the growth that the caller
+ * has charged.  If the driver does not report the reserved bytes, assumes a growth of `took` bytes. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
-    /* Held from the query of the reserved bytes until they are stored, so that no thread stores older bytes over newer
-     * ones. */
+    /* A thread holds this lock from the query of the reserved bytes until it has stored them, so that no other thread
+     * overwrites them with older ones. */
     static pthread_mutex_t correcting_count = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;
@@ -242,7 +242,7 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
 }
 
 /* Polls the stream for at most a second.  Returns 1 if all its work is completed and the host has synchronised with it,
- * else 0.  The stream must not be being captured. */
+ * else 0.  No capture of the stream may be active. */
 static int poll_stream(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
     struct weir_driver_scope scope;
@@ -261,8 +261,8 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Charges the largest growth that a request may cause in a pool.  If the limit forbids this, waits for the frees on the
- * stream, trims the pool, and tries again, since the driver might grow the pool although its idle memory suffices.
+/* Charges `units`, the most by which a request may grow a pool; the driver may grow a pool even if its idle memory is
+ * sufficient.  If the limit forbids the growth, waits for the frees on the stream, trims the pool and tries again.
  * Returns 1 on success, 0 if the limit forbids the growth. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {

@@ -2,8 +2,8 @@
 /* group_process.c: joins the group that the environment names, charges contexts, and asks members of the group for
  * memory.
  *
- * Locks: `lock` guards joining and the number of retains of each primary context.  The lock of a group is taken under
- * it.
+ * Locks: `lock` guards joining and the number of retains of each primary context.  The lock of a group may be taken
+ * under `lock`.
  */
 #include "ipc/group_process.h"
 
@@ -180,7 +180,7 @@ static struct weir_group *join_on_device(const struct weir_driver *driver, CUdev
     size_t total = 0;
 
     if (driver->cuDeviceTotalMem(&total, device) == CUDA_ERROR_INVALID_DEVICE)
-        /* No message, since the driver reports the error when the caller creates the context. */
+        /* Writes no message, since the driver reports the error when the caller creates the context. */
         return NULL;
     if (weir__driver_uuid(driver, device, name) != CUDA_SUCCESS ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS) {

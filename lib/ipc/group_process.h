@@ -23,11 +23,11 @@ struct weir_group_settings {
     uint64_t weight;
 };
 
-/* Reads the group's settings from the environment.  Returns 1 if it names a group, 0 if it names none.  On an error
- * returns -1 and writes a message. */
+/* Reads the group's settings from the environment.  Returns 1 if WEIR_GROUP is set, 0 if no setting is set.  On an
+ * error writes a message and returns -1. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
-/* The settings of a group as texts, which may be NULL, each with a label for messages.  weir__group_settings_of() reads
- * these texts instead of the environment, and returns what weir__group_settings() returns. */
+/* The settings of a group as texts, each with a label for messages.  A text may be NULL.  weir__group_settings_of()
+ * reads these texts as weir__group_settings() reads the environment. */
 struct weir_group_texts {
     struct weir_group_text {
         const char *text, *label;
@@ -40,12 +40,12 @@ int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_gr
  * libweir-preload.so calls the function when it is loaded. */
 void weir__group_set_charged_by_preload(void);
 
-/* Records in all groups of this process that it begins to exit.  A destructor calls the function; a process that ends
- * without destructors must call it. */
+/* Records in all groups that this process begins to exit.  A destructor calls the function; a process that ends without
+ * destructors must call it. */
 void weir__group_process_ends(void);
 
-/* Returns the group that the environment names, on this device, after joining it if necessary.  Returns NULL with the
- * reason in `why` if joining fails; `why` is "" if the environment names no group. */
+/* Returns the group that WEIR_GROUP names on this device, and joins it if necessary.  Returns NULL with the reason in
+ * `why` if joining fails, or with "" in `why` if WEIR_GROUP is not set. */
 struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice device,
                                      char why[WEIR_GROUP_WHY]);
 /* Returns the group on the device if this process is a member, else NULL.  Loads only one pointer. */
@@ -64,7 +64,7 @@ void weir__group_context_lost(struct weir_group *g);
 uint64_t weir__group_room(struct weir_group *g);
 
 /* Requests idle memory from the other processes that use the device.  If the group's limit forbids the request, asks
- * only members of the group, since other memory would not help. */
+ * only members of the group, since other processes use none of this limit. */
 struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
                                                struct weir_memory_request request);
 
@@ -73,8 +73,8 @@ struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_describe(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
-/* Returns a driver table that charges all device memory of this process to its group.  Returns `inner`, which may be
- * NULL, if the environment names no group or if libweir-preload.so charges the memory. */
+/* Returns a driver table that charges all device memory of this process to its group, or `inner`, which may be NULL, if
+ * the environment names no group.  The table charges nothing if libweir-preload.so charges the memory. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

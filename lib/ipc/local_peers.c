@@ -39,7 +39,7 @@ void weir__local_peers_leave(struct weir_local_peer *s) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Ends the use of an entry, and wakes the threads that wait for the last user.  The caller holds the lock. */
+/* Ends the use of an entry.  The last user wakes the thread that removes the entry.  The caller holds the lock. */
 static void release_peer(struct weir_local_peer *s) {
     WEIR_ASSERT(s->users > 0);
     if (--s->users == 0)

@@ -2,7 +2,7 @@
 /* local_peers.h: the list of all allocators of this process.  Allocators on one device free memory for each other.
  *
  * The list has its own lock, under which no function of another file is called.  A thread that uses an entry holds no
- * lock, but counts as a user of the entry; an allocator that leaves waits until its entry has no users.
+ * lock, but is a user of the entry.  An allocator that leaves the list waits until its entry has no users.
  */
 #ifndef WEIR_LOCAL_PEERS_H
 #define WEIR_LOCAL_PEERS_H
@@ -24,9 +24,9 @@ void weir__local_peers_join(struct weir_local_peer *s);
 /* Removes an allocator from the list, and waits until no other thread uses its entry.  The caller must hold no lock
  * that such a thread may need. */
 void weir__local_peers_leave(struct weir_local_peer *s);
-/* Returns the allocator after `last` in the list, or the first one if `last` is NULL; NULL at the end.  If `s` is not
- * NULL, returns only allocators on the device of `s`, and never `s` itself.  The caller becomes a user of the returned
- * entry, and no longer of `last`. */
+/* Returns the next allocator in the list after `last`, or the first one if `last` is NULL.  Returns NULL at the end.
+ * If `s` is not NULL, skips `s` and the allocators on other devices.  Makes the caller a user of the returned entry,
+ * and ends its use of `last`. */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
 /* Ends the use of an entry that weir__local_peers_next() returned, for a caller that stops before the end of the

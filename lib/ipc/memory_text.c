@@ -26,7 +26,7 @@
 #include "base/text.h"
 #include "base/who.h"
 
-/* For system headers that are older than the kernel.  The numbers are equal on all architectures. */
+/* Older system headers lack these numbers of system calls, which are equal on all architectures. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -74,8 +74,8 @@ size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, siz
     return out.length;
 }
 
-/* Reads a decimal number that is followed by `end`, and moves *at behind `end` (or to the NUL, if `end` is NUL).
- * Returns 1 on success, 0 if the text is malformed or the number is larger than `most`. */
+/* Reads a decimal number and the character `end` after it, and moves *at behind both.  If `end` is NUL, moves *at to
+ * the NUL.  Returns 1 on success, 0 if the text is malformed or the number is larger than `most`. */
 static int parse_u64(const char **at, char end, uint64_t most, uint64_t *number) {
     if (weir__digits_read(at, most, number) <= 0 || **at != end)
         return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* memory_text.h: a text by which one process names its physical memory to another process: the sender (pid, start time,
- * namespace of pids), the device, and the sender's file descriptor of each piece of memory.  The receiver copies these
- * descriptors by pidfd_getfd.
+/* memory_text.h: a text in which a process, the sender, names its physical memory for another process, the receiver.
+ * The text contains the sender's pid, start time and pid namespace, the device, and a file descriptor for each piece of
+ * memory.  The receiver copies the descriptors by pidfd_getfd.
  *
  * This file must not depend on allocators, or on how a file descriptor is made or used.
  */
@@ -21,7 +21,7 @@ enum { WEIR_DRIVER_WORD_BYTES = 8 };
 
 struct weir_memory_piece {
     int file;
-    uint64_t name; /* never used for other memory */
+    uint64_t name; /* a number that other memory never gets */
     uint64_t bytes;
 };
 
@@ -47,18 +47,18 @@ size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, siz
 weir_status weir__memory_text_read(const char *text, struct weir_memory_text *t);
 void weir__memory_text_clear(struct weir_memory_text *t);
 
-/* Allows other processes of this user to copy file descriptors of this process, which the kernel's Yama module may
- * forbid to all but parents. */
+/* Allows other processes of this user to copy file descriptors of this process.  Otherwise the kernel's Yama module may
+ * allow this only to parent processes. */
 void weir__memory_sender_allow(void);
 
-/* Sets *sender to a pidfd of the process that made the text, which the caller must close, or to -1 if it is this
- * process.  On failure writes a message, and returns E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the kernel
- * or another pid namespace prevents it, or E_HOST_MEMORY. */
+/* Sets *sender to a pidfd of the process that made the text, which the caller must close; or to -1 if this process made
+ * it.  On failure writes a message.  Returns E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the kernel or
+ * another pid namespace does not allow the call, or E_HOST_MEMORY. */
 weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender,
                                      const struct weir_message *message);
-/* Copies the sender's file descriptor `theirs`, and sets *file to the copy, which the caller must close.  `sender` is
- * from weir__memory_sender_open().  On failure writes a message and returns a status as that function does; E_NOT_OWNED
- * also means that the sender has closed the descriptor. */
+/* Copies the sender's file descriptor `theirs` to *file, which the caller must close.  `sender` is from
+ * weir__memory_sender_open().  On failure writes a message.  Returns E_NOT_OWNED if the sender has ended or has closed
+ * the descriptor, else E_NOT_SUPPORTED or E_HOST_MEMORY. */
 weir_status weir__memory_sender_copy_file(const struct weir_memory_text *t, int sender, int theirs,
                                           int *file, const struct weir_message *message);
 

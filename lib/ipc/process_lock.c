@@ -51,7 +51,7 @@ int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
 
 void weir__process_lock_release(struct weir_process_lock *lock) {
     if (lock->is_locked && weir__kept_is(&lock->file)) {
-        /* does not remove a file with which another process has replaced this one */
+        /* If another process has replaced the file, weir__runfile_unname() keeps the new file. */
         (void)weir__runfile_unname(lock->file.number, lock->path);
         /* Unlocks explicitly, since closing the file does not unlock while a child of fork() has the file open. */
         (void)flock(lock->file.number, LOCK_UN);

@@ -5,16 +5,16 @@
  * their present memory (cache hits do not publish it).  Then the process writes into its own entry how many bytes each
  * other process should free, and rings again.  An asked process frees memory, writes its answer into its own entry, and
  * rings.  Only the requesting process waits, in rounds of at most a quarter of the time until its deadline.  A process
- * that has not answered by the end of a round gets no requests for a while.  A request waits until its deadline for
- * ending processes; later requests do not.
+ * that has not answered by the end of a round gets no requests for a while.  Requests wait at most ENDING_NS for the
+ * memory of an ending process.
  *
- * At exit the driver is unloaded, while the thread that answers requests may call it.  So this thread works under
- * `stepping`, and not after exit has begun; exit waits for `stepping` at most a second, since a call may never return.
- * A child of fork() has no such thread and needs none.
+ * At exit the driver is unloaded, but the thread that answers requests may call it.  So the thread holds `stepping`
+ * while it works, and begins no work after exit has begun.  Exit waits for `stepping` at most a second, since a driver
+ * call may never return.  A child of fork() does not have or need this thread.
  *
- * Locks: `joining` guards the list of structs and their creation and removal.  `asking` is held during a request;
- * `lock` and the lock of the group are taken under it.  Under `stepping` the thread takes the locks of allocators.
- * Under `lock` only the locks of the registry and of the group are taken.
+ * Locks: `joining` guards the list of structs and their creation and removal.  A request holds `asking`, and under it
+ * takes `lock` and the lock of the group.  Under `stepping` the thread takes the locks of allocators.  Under `lock`,
+ * only the locks of the registry and of the group are taken.
  */
 #include "ipc/process_peers.h"
 
@@ -42,15 +42,15 @@
  * BESIDE_RESERVE is an estimate of its memory besides its reserved bytes, such as its context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* Times in ms.  A request waits REFRESH_MS for other processes to publish their memory.  The thread that answers
- * requests wakes up at least every LONG_TICK_MS, because a killed process cannot wake it, and every TICK_MS if the
- * limit of an allocator is a share of the device. */
+/* Times in ms.  REFRESH_MS is how long a request waits for other processes to publish their memory.  The thread that
+ * answers requests sleeps at most LONG_TICK_MS, or TICK_MS if the limit of an allocator is a share of the device, since
+ * a killed process does not wake the thread. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* The last process of a slot that left a request unanswered (`unresponsive`), and the last one that was killed or
- * exiting (`ending`).  `start` distinguishes it from a later owner of the slot. */
+/* For one slot: the last process that left a request unanswered, and the last process that was killed or exiting.
+ * `start` distinguishes the process from a later owner of the slot. */
 struct unresponsive {
     uint64_t start, as_of_ns, until_ns;
 };
@@ -58,18 +58,18 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-/* How often refresh() repeats its sum at most, while allocators change their memory. */
+/* The maximum number of sums that refresh() computes while allocators change their memory. */
 enum { REFRESHES = 8 };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
-    /* For weir__local_peers_next(), which compares devices with it. */
+    /* weir__local_peers_next() returns only allocators on the device of this entry.  The entry is in no list. */
     struct weir_local_peer own;
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    /* The last answered requests, so that none is answered twice.  Only the answering thread uses the numbers. */
+    /* The numbers of the last answered requests, so that none is answered twice.  Only one thread uses them. */
     uint64_t answered[WEIR_REGISTRY_ANSWERS];
     unsigned answers;
 
@@ -83,7 +83,7 @@ struct weir_process_peers {
     pthread_mutex_t asking;
     struct unresponsive unresponsive[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* For each slot, its process's part of weir_answers.unavailable, the bytes that a request cannot get. */
+    /* For each slot, the bytes of its process that the request cannot get: a part of weir_answers.unavailable. */
     uint64_t unavailable[WEIR_SLOTS];
     const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
@@ -98,7 +98,7 @@ static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* set when the process exits; then the thread begins no more work */
 
-/* ---- registries of all devices, which this process may not have joined ---- */
+/* ---- registries of any device ---------------------------------------------------------------- */
 
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
                                char name[WEIR_UUID_BYTES]) {
@@ -164,7 +164,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.report_memory(s->owner, &h);
-        /* from now on weir__process_peers_publish_reserved() adds only later changes */
+        /* From now on, weir__process_peers_publish_reserved() adds only later changes. */
         if (h.published)
             atomic_store_explicit(h.published, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
@@ -178,8 +178,8 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     return any;
 }
 
-/* Publishes the memory of all allocators of this process.  `as_of_ns` is when the caller last set the limits that are
- * shares of the device. */
+/* Publishes the memory of all allocators of this process.  `as_of_ns` is the time at which the caller began to prepare
+ * this publication (set_share_limits()). */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_allocator_memory sum;
@@ -354,7 +354,7 @@ static void answer_all(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        /* Adapts limits that are shares of the device again, since the requesting process may just have started. */
+        /* Sets the limits that are shares of the device again, since the requesting process may have just started. */
         if (bytes > 0)
             answer_request(n, entry.sequence, bytes, set_share_limits(n));
     }
@@ -367,7 +367,7 @@ static void *run_peers_thread(void *peers) {
     weir__thread_begin();
     for (;;) {
         bell = weir__registry_bell(&n->registry);
-        /* If `stopped` is set after this check, a change of the registry's bell ends the wait below. */
+        /* If a thread sets `stopped` after this check, it then rings the registry's bell, which ends the wait below. */
         if (atomic_load(&n->stopped))
             return NULL;
         pthread_mutex_lock(&stepping);
@@ -387,8 +387,8 @@ struct candidate {
     int is_asked;
 };
 
-/* Returns the time until which requests skip the process of `entry`, because it left an earlier request unanswered; 0
- * if they need not skip it. */
+/* Returns the time until which requests skip the process of `entry`, because it left an earlier request unanswered.
+ * Returns 0 if requests do not skip it. */
 static uint64_t unresponsive_until(const struct weir_process_peers *n, int slot,
                                    const struct weir_registry_entry *entry) {
     const struct unresponsive *s = &n->unresponsive[slot];
@@ -411,8 +411,8 @@ static int compare_candidates(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* Returns when a request is sent to a process: 1 (first) for a member of the group above its part of the limit, 2 for
- * any other process, 0 (never) for a process outside of the group to which the request is limited. */
+/* Returns the turn of a process in a request: 1 (first) for a member of the group above its part of the limit, 2 for
+ * another process.  Returns 0 (never) if the request is limited to a group and the process is not a member. */
 static int turn_of_process(const struct weir_process_peers *n,
                            const struct weir_registry_entry *entry) {
     for (size_t i = 0; i < n->member_count; i++) {
@@ -424,8 +424,8 @@ static int turn_of_process(const struct weir_process_peers *n,
     return n->group ? 0 : 2;
 }
 
-/* Lists the other processes in the order in which this request goes to them.  Sets *missing to the number of those that
- * have not published their memory since `since`.  Adds what is known before any answer to *answers. */
+/* Lists the other processes in the order in which the request asks them.  Sets *missing to the number of processes that
+ * have not published their memory since `since`.  Sets *answers to the figures before any process has answered. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                               struct weir_memory_request request, size_t *missing,
                               struct weir_answers *answers) {
@@ -473,8 +473,8 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
     return count;
 }
 
-/* Makes all processes publish their memory, waits a short time for this, and lists them in the order in which the
- * request goes to them. */
+/* Makes all processes publish their memory, and waits a short time for the publications.  Lists the processes in the
+ * order in which the request asks them. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out,
                      struct weir_memory_request request, struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
@@ -495,8 +495,8 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out,
     }
 }
 
-/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that it has freed:
- * on its end, its idle memory. */
+/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the freed bytes: those in the
+ * answer, or the idle memory of an ended process. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -525,7 +525,7 @@ static void publish_request(struct weir_process_peers *n,
 }
 
 /* Requests memory from `count` processes, and waits for answers until `until`.  Adds the freed bytes to *answers, and
- * sets its flags `has_answer` and `has_timeout`. */
+ * sets answers->has_answer and answers->has_timeout. */
 static void request_from_some(struct weir_process_peers *n, struct candidate **some, size_t count,
                               const struct weir_registry_request *requests, uint64_t until,
                               struct weir_answers *answers) {
@@ -533,7 +533,7 @@ static void request_from_some(struct weir_process_peers *n, struct candidate **s
     uint64_t sequence = weir__registry_now(), now, given, bytes;
     size_t open;
 
-    /* Mixes in the pid, so that requests of two processes do not have one number. */
+    /* Mixes in the pid, so that two requests at one time have different numbers. */
     sequence = sequence << 8 ^ (uint64_t)getpid();
     publish_request(n, requests, sequence, until);
     weir__registry_ring(&n->registry);
@@ -563,8 +563,8 @@ static void request_from_some(struct weir_process_peers *n, struct candidate **s
     answers->has_timeout |= open > 0;
 }
 
-/* Selects the next processes for the request, which together should free `bytes` bytes, and the bytes for each.
- * Returns their number. */
+/* Selects the next processes that the request asks, which together should free `bytes` bytes.  Writes the bytes for
+ * each to `requests`.  Returns the number of processes. */
 static size_t select_candidates(struct candidate *all, size_t count, uint64_t bytes,
                                 struct candidate **some, struct weir_registry_request *requests) {
     size_t picked = 0;
@@ -631,7 +631,6 @@ struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
         request_from_some(n, some, picked, requests,
                           weir__size_smaller(request.deadline_ns, now + part), &answers);
     }
-    /* Adds killed and exiting processes, whose memory may become free soon. */
     if (answers.freed < request.bytes)
         weir__registry_each_ending(&n->registry, add_ending,
                                    &(struct ending_sum){n, &answers, weir__registry_now()});
@@ -739,8 +738,8 @@ static void discard(struct weir_process_peers *n) {
     free(n);
 }
 
-/* Creates the struct for a device: claims a slot in the device's registry, and starts the thread.  Returns NULL with
- * the reason in `why` on failure.  The caller holds `joining`. */
+/* Creates the struct for a device: claims a slot in the device's registry, and starts the thread that answers requests.
+ * Returns NULL with the reason in `why` on failure.  The caller holds `joining`. */
 static struct weir_process_peers *create_peers(const struct weir_driver *driver, CUdevice device,
                                                const struct weir_process_peers_calls *calls,
                                                const char *name, char *why, size_t why_bytes) {

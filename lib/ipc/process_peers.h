@@ -25,8 +25,8 @@ struct weir_allocator_memory {
     uint64_t reserved, in_use, idle; /* `idle` is the part that the allocator could free */
     uint64_t limit;                  /* UINT64_MAX if there is none */
     uint64_t device_total, device_free;
-    /* Where the allocator keeps the reserved bytes that this process has published for it, or NULL, so that
-     * weir__process_peers_publish_reserved() does not add them twice. */
+    /* The allocator's variable for its last published reserved bytes, or NULL.  weir__process_peers_publish_reserved()
+     * adds only the change since that publication. */
     _Atomic uint64_t *published;
 };
 
@@ -39,8 +39,7 @@ struct weir_claim {
     int shares;
 };
 
-/* The functions of an allocator that the thread calls.  `owner` is the allocator's pointer in its struct
- * weir_local_peer. */
+/* The thread that answers requests calls these functions of an allocator.  `owner` is from struct weir_local_peer. */
 struct weir_process_peers_calls {
     void (*report_memory)(void *owner, struct weir_allocator_memory *out);
     /* Frees up to `bytes` bytes of the allocator's idle memory.  Returns the freed bytes. */
@@ -51,20 +50,20 @@ struct weir_process_peers_calls {
 };
 
 /* Registers an allocator, so that other processes on the device can request its idle memory.  The caller must not
- * change `claim` until weir__process_peers_leave().  On failure returns NULL, with the reason in `why`: "" if no other
- * process can use the device, or if an earlier call has written the reason. */
+ * change `claim` until weir__process_peers_leave().  On failure returns NULL with the reason in `why`.  The reason is
+ * "" if no other process can use the device, or if an earlier call has written the reason. */
 struct weir_process_peers *weir__process_peers_join(const struct weir_driver *driver,
                                                     CUdevice device,
                                                     const struct weir_process_peers_calls *calls,
                                                     struct weir_claim *claim, char *why,
                                                     size_t why_bytes);
-/* Unregisters an allocator, and subtracts its memory from what the process publishes.  The thread may be calling a
- * function of the allocator, so the caller must hold no lock that such a function takes. */
+/* Unregisters an allocator, and subtracts its memory from the published memory of this process.  Another thread may be
+ * calling a function of the allocator, so the caller must hold no lock that such a function takes. */
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
-/* Publishes the reserved bytes of an allocator, `reserve`, and sets *published, the number that was last published, to
- * it. */
+/* Publishes the reserved bytes of an allocator.  *published contains the number that was published before, and becomes
+ * `reserve`. */
 void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *published,
                                           uint64_t reserve);
 
@@ -72,16 +71,15 @@ void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic 
 struct weir_answers {
     uint64_t freed; /* by other processes, for this request */
     /* The bytes that the request cannot get: memory in use, and all memory of a process that was not asked because it
-     * left an earlier request unanswered.  Without memory of ending processes.  UINT64_MAX if there are no other
-     * processes. */
+     * left an earlier request unanswered.  Memory of ending processes is not included.  UINT64_MAX if there are no
+     * other processes. */
     uint64_t unavailable;
     int has_answer;  /* set if any process has answered, or published its memory meanwhile */
     int has_timeout; /* set if a process did not answer before the deadline */
-    /* Set if a later request may get more: a process has not answered or was not asked for lack of time, or is
-     * ending. */
+    /* Set if a later request may get more, because a process has not answered, was not asked in time, or is ending. */
     int is_incomplete;
-    /* The bytes that exiting or killed processes may return to the device soon, so that a retry may succeed; 0 if
-     * enough bytes were freed.  Ignores a process that has been ending for more than two seconds. */
+    /* The bytes that exiting or killed processes may soon return to the device, so that a retry may succeed.  0 if
+     * enough bytes were freed.  Processes that have been ending for more than two seconds are not included. */
     uint64_t ending;
 };
 
@@ -122,8 +120,8 @@ struct weir_holder {
 /* The other processes that have memory of the device. */
 enum { WEIR_MOST_HOLDERS = 4 };
 struct weir_holders {
-    /* The process with most memory among those that leave requests unanswered, and among those that answer; its pid is
-     * 0 if there is none. */
+    /* Of the processes that leave requests unanswered, and of those that answer, the one with most memory.  `pid` is 0
+     * if there is no such process. */
     struct weir_holder unresponsive, responsive;
     /* The processes with most memory, the largest first. */
     struct weir_holder most[WEIR_MOST_HOLDERS];
@@ -144,8 +142,8 @@ uint64_t weir__process_peers_weights(struct weir_process_peers *n);
  * process need not have an allocator on the device. */
 uint64_t weir__process_peers_read_weights(const struct weir_driver *driver, CUdevice device,
                                           uint64_t most);
-/* Returns the bytes that all other processes have reserved on the device, with their idle memory; 0 if the device has
- * no registry. */
+/* Returns the reserved bytes of all other processes on the device, including idle memory; 0 if the device has no
+ * registry. */
 uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUdevice device);
 
 /* Writes the UUID of the device.  Returns 1 on success, 0 if the driver reports none or if no other process can use the

@@ -8,9 +8,9 @@
  * A child of fork() keeps the lock of its parent's slot.  So weir also checks that the process of an entry still runs,
  * unless its pid belongs to another namespace.
  *
- * A process that publishes checks the file.  If it is no longer valid, the process wakes all threads that sleep on the
- * old bell, and opens or makes another file.  If two processes make a file at once, one of the files loses its name, so
- * a sleeping thread checks once a second whether its file still has a name.
+ * Before a process publishes its entry, it checks the file.  If the file is no longer valid, it wakes all threads that
+ * sleep on the old bell, and opens or makes another file.  If two processes make a file at once, one of the files loses
+ * its name, so a sleeping thread checks once a second whether its file still has a name.
  */
 #include "ipc/registry.h"
 
@@ -71,8 +71,8 @@ static void *registry_bell(const struct weir_slot_file *f) {
 }
 
 void weir__registry_ring(struct weir_slot_file *f) {
-    /* FUTEX_WAKE_OP adds 1 to the bell and wakes all threads that sleep on it.  The call needs a second futex word, for
-     * which the bell serves, too; it wakes no thread. */
+    /* FUTEX_WAKE_OP adds 1 to the second futex word, and wakes all threads that sleep on the first.  The bell is both
+     * words. */
     (void)syscall(SYS_futex, registry_bell(f), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0,
                   registry_bell(f), WEIR_FUTEX_ADD_1);
 }
@@ -109,7 +109,7 @@ static int has_named_file(struct weir_slot_file *f) {
     return has;
 }
 
-/* Sleeps in short parts, since other processes no longer use a file that was removed. */
+/* Wakes up every NAME_MS to check the file, because other processes do not ring the bell of a removed file. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     unsigned part;
     int error;
@@ -171,7 +171,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = entry_checksum(entry);
     if (weir__slot_file_is_lost(f)) {
-        /* restores the page of the bell for the wake below; the file may have been truncated */
+        /* If the file was truncated, restores the page of the bell, so that the ring below wakes threads. */
         if (weir__slot_file_has(f))
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);

@@ -40,8 +40,8 @@ struct weir_registry_answer {
 struct weir_registry_entry {
     /* The owner of the entry; set by weir__registry_publish(). */
     uint64_t pid, start, namespace;
-    /* When the process began to prepare its last complete publication, by which a reader sees whether the figures are
-     * newer than a request; 0 before it. */
+    /* The time at which the process began to prepare its last complete publication, or 0.  By it a reader sees whether
+     * the figures are newer than a request. */
     uint64_t as_of_ns;
     /* Requests for memory go to processes with a lower priority first. */
     uint64_t priority;
@@ -69,7 +69,7 @@ struct weir_registry_entry {
 int weir__registry_open(struct weir_slot_file *f, const char *device);
 /* Opens the registry of a device for reading only.  Returns 0 on success, -1 if it does not exist. */
 int weir__registry_view(struct weir_slot_file *f, const char *device);
-/* Releases this process's slot, and wakes all threads that sleep in weir__registry_wait().  Later calls do nothing. */
+/* Releases this process's slot, and wakes all threads that sleep in weir__registry_wait().  May be called again. */
 void weir__registry_leave(struct weir_slot_file *f);
 /* Calls `visit` for each device that has a registry. */
 void weir__registry_each(void (*visit)(const char *device, void *context), void *context);
@@ -94,8 +94,8 @@ int weir__registry_slot(struct weir_slot_file *f);
 
 /* Returns the value of the bell, a futex word in the file on which threads of all processes sleep. */
 uint32_t weir__registry_bell(struct weir_slot_file *f);
-/* Sleeps until the registry's bell, a futex word, differs from `bell`, or for the milliseconds.  If the file is lost,
- * sleeps only for a short time, so that the caller soon opens the file again. */
+/* Sleeps until the registry's bell, a futex word, differs from `bell`, at most for the given milliseconds.  If the file
+ * was removed, sleeps only for a short time, so that the caller soon opens the file again. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds);
 /* Changes the registry's bell, a futex word, and wakes the threads of all processes that sleep on it. */
 void weir__registry_ring(struct weir_slot_file *f);

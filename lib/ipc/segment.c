@@ -9,7 +9,7 @@
  *     words of the body                           words of the body
  *     fence                  release      (b)     fence                  acquire   (d)
  *     sequence := even                            last := sequence
- *     whole if first is even and last equals it
+ *                                                 The body is whole if first is even and last = first.
  *
  * If a reader gets a word of a later publication, (a) and (d) guarantee that `last` is at least the odd number of this
  * publication, which is larger than `first`.  If `first` is even, (b) and (c) guarantee that the reader gets all words
@@ -20,8 +20,8 @@
  * them.  It may copy the sequence number byte by byte, so a reader may get a mixture of two numbers while the lowest
  * byte overflows.  Such a mixture is odd, or older, or 2^15 publications ahead, so it equals no valid number.
  *
- * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  Both access
- * its mapped page only by the futex system call, which returns an error if the page is gone.
+ * A reader writes one word, the time of its read, and the writer sleeps on the lower half of this word.  Both
+ * processes access the mapped page only by the futex system call, which returns an error if the page is gone.
  */
 #include "ipc/segment.h"
 
@@ -155,7 +155,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
 
     memset(s, 0, sizeof *s);
     if (start == 0 || start == UINT64_MAX || weir__process_namespace() == 0) {
-        errno = ENOSYS; /* without them, no process could identify the owner of the file */
+        errno = ENOSYS; /* without both numbers, no process could identify the owner of the file */
         return -1;
     }
     s->owner = getpid();

@@ -70,17 +70,17 @@ struct weir_segment {
     char path[WEIR_SEGMENT_PATH_BYTES];
 };
 
-/* Creates the segment of this process, or replaces the segment of the program that it ran before exec.  Returns 0 on
- * success, -1 with errno on failure.  A child of fork() inherits the open file, but does not use it. */
+/* Creates the segment of this process.  Replaces a segment that the process made before exec.  Returns 0 on success, -1
+ * with errno on failure.  A child of fork() inherits the open file, but does not use it. */
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind);
-/* Publishes new data of the kind's size.  If the file was removed or truncated, no reader sees the data. */
+/* Publishes `body`, whose size the kind defines.  If the file was removed or truncated, no reader sees the data. */
 void weir__segment_publish(struct weir_segment *s, const void *body);
 /* Returns 1 if any process has read this segment within the last WEIR_SEGMENT_WATCHED_NS, else 0. */
 int weir__segment_is_watched(struct weir_segment *s);
-/* Makes the writer wait before its next publication: for the given milliseconds if the segment was read in the last
- * seconds, otherwise until a process reads it. */
+/* Makes the writer wait before its next publication: for the given milliseconds if the segment was read within the last
+ * WEIR_SEGMENT_WATCHED_NS, otherwise until a process reads it. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
-/* Removes the file, unless this is a child of fork(), whose parent still uses it.  The file stays mapped, since a
+/* Removes the file.  Does nothing in a child of fork(), since its parent uses the file.  The file stays mapped, since a
  * thread may sleep on the mapped page. */
 void weir__segment_remove(struct weir_segment *s);
 

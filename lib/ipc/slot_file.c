@@ -7,10 +7,10 @@
  * to another file, weir opens the slot file again: it claims another slot and then releases the old one.
  *
  * A new file gets its name only when it is complete (O_TMPFILE).  A process that leaves unlocks its slot and tries to
- * lock all slots at once.  If it gets all, no process has a slot or can claim one; it then removes the name of the
- * file, unless another process is still ending.  A process that has opened the file before the removal finds no free
- * slot or no name, and opens the file again.  A killed process leaves its file: the next process uses it, or removes it
- * if it only reads (tests/spin/registry.pml, tests/spin/group.pml).
+ * lock all slots at once.  If this succeeds, no process has a slot or can claim one.  The process then removes the name
+ * of the file, unless another process is still ending.  A process that has opened the file before the removal finds no
+ * free slot or no name, and opens the file again.  If all processes are killed, the file stays; the next process uses
+ * it, or removes it if this process only reads (tests/spin/registry.pml, tests/spin/group.pml).
  *
  * The system may remove the files of a user whose last login session ends (RemoveIPC in logind.conf).  So a process
  * checks from time to time whether its file still has its name, its size and its head.
@@ -31,11 +31,11 @@
 #include "base/runfile.h"
 #include "base/who.h"
 
-/* The least time between two checks of the file, since requests that grow memory come in bursts. */
+/* weir checks the file at most once in this time, since requests that need a check come in bursts. */
 #define FILE_CHECK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
-/* How often a process tries to open a file that another process is removing, and its pauses in ns.  A removal takes
- * three system calls and a check for exiting processes, unless the removing process is stopped. */
+/* While another process is removing the file, weir tries REMOVALS times to open it, with pauses of REMOVAL_PAUSE_NS.  A
+ * removal is much shorter than that, unless the removing process is stopped. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
 /* The lock of byte LIVES_AT + N, far behind the end of the file, shows that the owner of slot N still runs. */
@@ -72,15 +72,15 @@ static int is_slot_file_valid(const struct weir_slot_file *f, int file) {
                                   offsetof(struct weir_slot_head, limit));
 }
 
-/* Returns 1 if open() has failed with `error` because the name belongs to something other than a plain file of this
- * user, such as a link; weir then removes the name.  Returns 0 otherwise, and for EPERM, since weir could not remove
- * the name. */
+/* Returns 1 if open() has failed with `error` because the name belongs to a link, or to anything else that is not a
+ * plain file of this user; else 0.  weir then removes the name.  Returns 0 for EPERM, since weir cannot remove such a
+ * name. */
 static int is_not_plain_file(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
-/* Opens the file, or creates it if it does not exist.  Removes the name of something invalid.  Returns the descriptor,
- * or -1 with errno on failure. */
+/* Opens the file, or creates it if it does not exist.  Removes the name first if it belongs to an invalid file or to a
+ * link.  Returns the descriptor, or -1 with errno on failure. */
 static int find_file(const struct weir_slot_file *f) {
     const struct weir_slot_head head = head_of(f);
     int file, error;
@@ -125,7 +125,7 @@ static int lock_slots(const struct weir_slot_file *f, int file, int first, int c
     return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
-/* Unlocks all slots that this open file has locked, also for a child of fork(), which shares the open file. */
+/* Unlocks all slots that this open file has locked.  A child of fork() shares the open file, and its locks end, too. */
 static void unlock_slots(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -133,7 +133,8 @@ static void unlock_slots(const struct weir_slot_file *f, int file) {
                      weir__slot_offset(f, WEIR_SLOTS), &lock);
 }
 
-/* Returns 1 if another process has locked all slots in order to remove the file, or has just unlocked them; else 0. */
+/* Returns 1 if another process has locked all slots in order to remove the file, else 0.  Returns 1 also if no slot is
+ * locked, since that process may have just unlocked them. */
 static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -196,7 +197,7 @@ int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_
            weir__process_is_ending((pid_t)owner->pid, owner->start);
 }
 
-/* Returns 1 if the slot should not be claimed yet, because its last process still runs, or is ending and its memory may
+/* Returns 1 if no process should claim the slot yet, because the last owner still runs, or is ending and its memory may
  * not be free; else 0. */
 static int is_needed(const struct weir_slot_file *f, int file, int slot) {
     struct weir_slot_owner owner;
@@ -236,9 +237,9 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_offset(f, slot));
 }
 
-/* Claims a free slot for this process; that of an ending process only if no other is free, because other processes
- * still read its memory from the slot.  Returns the number of the slot, or -1 with errno on failure.  errno is EAGAIN
- * if another process is removing the file. */
+/* Claims a free slot for this process.  Claims the slot of an ending process only if no other slot is free, because
+ * other processes still read its memory from the slot.  Returns the number of the slot, or -1 with errno on failure.
+ * errno is EAGAIN if another process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
         for (int slot = 0; slot < WEIR_SLOTS; slot++) {
@@ -269,7 +270,7 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file, at the address of an old mapping if there is one, whose file and slot the kernel then releases.
+/* Maps the file.  If `f` has a mapping, replaces it at its address, and the kernel then releases the old file and slot.
  * Returns 0 on success, -1 with errno on failure. */
 static int map_slot_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
@@ -282,8 +283,8 @@ static int map_slot_file(struct weir_slot_file *f, int file) {
     return 0;
 }
 
-/* Opens or creates the file, claims a slot and maps the file; they replace the old ones.  Replaces the file if another
- * process that removes it is stopped.  Returns 0 on success, -1 with errno on failure. */
+/* Opens or creates the file, claims a slot and maps the file, in place of the old file, slot and mapping.  Creates
+ * another file if the process that removes the file is stopped.  Returns 0 on success, -1 with errno on failure. */
 static int attach_slot_file(struct weir_slot_file *f) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
@@ -366,7 +367,7 @@ struct visit {
     void *context;
 };
 
-/* Calls `visit` for a file, if this is the folder in which weir uses a file of this name. */
+/* Calls `visit` for the file at `path`, unless weir__runfile_path() returns a path in another folder for its name. */
 static void visit_file(const char *path, const char *rest, void *context) {
     const struct visit *of = context;
     char own[WEIR_SLOT_PATH];
@@ -382,8 +383,8 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if the stored descriptor now belongs to another open file of the slot file, else 0: the program may close
- * the descriptor, and another part of the process may then open the slot file and get its number. */
+/* Returns 1 if the stored descriptor belongs to another open file of the slot file, else 0.  After the program has
+ * closed the descriptor, another part of the process may open the slot file and get the same number. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }

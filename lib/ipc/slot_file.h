@@ -26,8 +26,8 @@ enum {
     /* The offset of the first slot, behind a page for the head of the file. */
     WEIR_SLOTS_AT = 4096,
     WEIR_SLOT_OWNER_AT = 8, /* the offset of struct weir_slot_owner in a slot */
-    /* The offset of the word `ends` in a slot of a file that counts bytes of memory.  It is set when the process begins
-     * to exit normally; the file may then be removed before the process has ended. */
+    /* The offset of the word `ends` in a slot that counts bytes of memory.  The process sets the word when it begins to
+     * exit normally; the file may then be removed before the process has ended. */
     WEIR_SLOT_ENDS_AT = 32
 };
 enum { WEIR_SLOT_PATH = 256 };
@@ -48,9 +48,9 @@ struct weir_slot_kind {
     uint32_t version;
     size_t slot_bytes; /* at most 512 */
     size_t map_bytes;  /* the number of bytes that a process maps, from the start of the file */
-    /* Set if a slot counts the memory of a process.  Such bytes stay counted until the process has ended, so
-     * slot_file.c never clears such a slot; a second lock of each slot, the life lock, shows whether the process still
-     * runs.  These files have a limit. */
+    /* Set if a slot counts the memory of a process.  slot_file.c never clears such a slot, since its bytes stay counted
+     * until the process has ended.  A second lock of the slot, the life lock, shows whether the process still runs.
+     * Files with such slots have a limit. */
     int is_counted;
 };
 
@@ -82,8 +82,8 @@ int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *
 void weir__slot_file_each(const char *begins, size_t most,
                           void (*visit)(const char *rest, void *context), void *context);
 
-/* Releases this process's slot for ever.  Removes the file if no other process has a slot, unless one is still ending.
- * A process that only reads also removes a file without owners.  Takes the lock of `f`. */
+/* Releases this process's slot for ever.  Removes the file if no other process has a slot or is ending.  Does so also
+ * if this process only reads the file.  Takes the lock of `f`. */
 void weir__slot_file_leave(struct weir_slot_file *f);
 /* Releases this process's slot, and unmaps the file. */
 void weir__slot_file_close(struct weir_slot_file *f);
@@ -96,10 +96,10 @@ void weir__slot_file_close_in_child(struct weir_slot_file *f);
 /* Returns 1 if the stored file descriptor still belongs to the slot file, else 0: the program may have closed the
  * descriptor and opened another file under its number. */
 int weir__slot_file_has(const struct weir_slot_file *f);
-/* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew it; else 0.  Checks at
- * most once in a millisecond.  The caller holds the lock of `f`. */
+/* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew the file; else 0.  Checks
+ * the file at most once in a millisecond.  The caller holds the lock of `f`. */
 int weir__slot_file_is_lost(struct weir_slot_file *f);
-/* Opens or creates the file that now has the name, and claims a slot.  The address of the mapping does not change.
+/* Opens the file that has the name now, or creates it, and claims a slot.  The address of the mapping does not change.
  * Returns 0 on success.  On failure returns -1 with errno, and the old mapping stays.  The caller holds the lock of
  * `f`. */
 int weir__slot_file_renew(struct weir_slot_file *f);
