@@ -22,7 +22,7 @@
 #include "base/lock.h"
 #include "base/tls.h"
 
-/* The level of a lock.  A zeroed lock belongs to the inner level. */
+/* The level of a lock: a thread that holds an outer lock may take one inner lock.  A zeroed lock is an inner lock. */
 enum { WEIR_BIAS_INNER, WEIR_BIAS_OUTER, WEIR_BIAS_LEVELS };
 
 struct weir_bias {
@@ -35,17 +35,17 @@ struct weir_bias {
     int level;
 };
 
-/* The mark of one thread.  A later thread gets the mark of an ended thread, with the locks that are biased to it. */
+/* The mark of one thread.  After the thread has ended, another thread may get the mark and the bias of its locks. */
 struct weir_bias_mark {
-    /* For each level: nonzero while the thread holds a lock that is biased to the thread, or checks the bias. */
+    /* For each level, nonzero while the thread holds a lock by its bias, or tries to take a lock by its bias. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 
-/* The mark of this thread; until a lock is biased to the thread, a mark to which no lock is biased. */
+/* The mark of this thread.  Threads that never had a bias share one mark, to which no lock is biased. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
-/* Registers the process for membarrier(2), which takes milliseconds once the process has several threads. */
+/* Registers the process for membarrier(2).  The registration takes milliseconds if the process has several threads. */
 void weir__bias_prepare(void);
 
 /* The ways in which a thread takes a lock that is not biased to the thread. */

@@ -61,7 +61,7 @@ struct weir_slab {
     uint32_t slots;
     _Atomic uint64_t asked; /* the bytes requested for a live whole block, else 0 */
 
-    /* Guarded by the cache's lock. */
+    /* The cache's lock guards the next five fields. */
     _Alignas(64) struct weir_slab *next; /* the next span in a list */
     struct weir_slab *prev;
     uint32_t idle;  /* the number of slots in the slab's free list */
@@ -108,8 +108,8 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the slot that starts at `address`, or SLOT_NONE.  An offset that is no multiple of the slot's bytes yields a
- * larger number than any quotient (Granlund, Montgomery: "Division by invariant integers", section 9). */
+/* Returns the slot that starts at `address`, or SLOT_NONE.  If the offset is not a multiple of the slot's bytes, `slot`
+ * is larger than any slot number (Granlund, Montgomery: "Division by invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
     uint64_t slot = product >> s->shift | product
@@ -157,7 +157,7 @@ static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     s->idle++;
 }
 
-/* Returns the inverse of an odd number, modulo 2^64, by Newton's iteration, which starts with 3 right bits. */
+/* Returns the inverse of an odd number modulo 2^64.  Newton's iteration starts with 3 right bits and doubles them. */
 static inline uint64_t weir__slab_inverse(uint64_t odd) {
     uint64_t inverse = odd;
 
@@ -231,7 +231,7 @@ enum {
 
 struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB */
-    /* The first word stays NULL, so that each other word has a word before it. */
+    /* The first word stays NULL, so that every later word has a word before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
     /* One bit for each 4 KiB of `value`: set once a word in these 4 KiB is reserved. */
     uint64_t counted[WEIR__PAGEMAP_LEAF_SLOTS / WEIR__PAGEMAP_HOST_SLOTS / 64];
@@ -260,7 +260,7 @@ struct weir_records {
 
 /* ---- inlined look-ups ---- */
 
-/* The words of an address in its leaf: for its page, and for its 512 KiB. */
+/* The two words of an address in its leaf: the word of its page, and the word of its 512 KiB. */
 struct weir__pagemap_words {
     _Atomic(void *) *page, *large;
 };
@@ -289,7 +289,7 @@ weir__records_words(const struct weir_records *r, uint64_t address,
     return 1;
 }
 
-/* The bits of a word for 512 KiB that hold a slab's tag; zero in the address of a record. */
+/* The bits of a word for 512 KiB that hold a slab's tag.  In the address of a record these bits are 0. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
                "at most one slab of 512 KiB begins in the 512 KiB of a word");
@@ -300,7 +300,7 @@ static inline uintptr_t weir__records_tag(uint64_t address) {
     return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SLAB_SMALL / WEIR_PAGE - 1)) << 1 | 1;
 }
 
-/* Returns the record for any address, or NULL.  Inlined into hits only with always_inline. */
+/* Returns the record for any address, or NULL.  Compilers inline this function into hits only with always_inline. */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_records *r, uint64_t address) {
     struct weir__pagemap_words words;
@@ -315,14 +315,14 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
         /* The word leads to the record of a large whole block, which another thread may change now.  Reads the bytes
-         * first: if they are not 0, the base that is read next belongs to that block or to a later one. */
+         * before the base: if the bytes are not 0, the base is that of this block or of a later one. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
             return s;
     }
     page = weir__records_tag(address);
-    /* `ours`: the word's slab begins at this page or before.  Without a tag, 0 - 1 is the largest number. */
+    /* `ours`: the slab of `word` begins at this page or before it.  Without a tag, 0 - 1 is larger than any page. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* the slab of the word before reaches this page */
     if (__builtin_expect(!(ours | lasts), 0))
@@ -344,7 +344,7 @@ struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, siz
                                       unsigned size_class, uint32_t slots);
 /* Finds the kept record of an earlier whole block, or makes a record.  Returns NULL if there is no host memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
-/* Ends a record before the engine gets its block back and may reuse it at once.  Returns the block's address. */
+/* Ends a block's record before the block returns to the engine, which may reuse it at once.  Returns the address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
 /* Visits the records of all blocks, live or not, under the lock.  For a whole block `visit` may read only atomic fields
  * and `slot_units`, since another thread may write the other fields. */
