@@ -472,7 +472,7 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
 
 /* Returns the cache of a stream whose id was just queried.  Makes a cache if there is none, and detaches the cache of
  * an earlier stream with the handle.  Returns NULL without host memory, or if unbound default streams have too many
- * caches. The caller holds f->lock, which may be released meanwhile. */
+ * caches.  The caller holds f->lock, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);

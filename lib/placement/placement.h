@@ -51,17 +51,17 @@ enum { WEIR_PLACEMENT_INDEXES = 3 };
 struct weir_placement_stream {
     uint64_t id; /* the driver's id, or 0 if it is unknown */
     uint64_t observed; /* the sequence of the stream's last free that is known to have completed */
-    /* Set for at most one stream.  Its frees need no host memory, so that a free can always succeed. */
+    /* Set for at most one stream, whose frees need no host memory, so that its frees always succeed. */
     int is_fallback;
     /* The stream's tagged chunks in the placement with this index, or NULL. */
     struct weir_placement_owner *owner[WEIR_PLACEMENT_INDEXES];
 };
 
 struct weir_placement_rule {
-    /* A power of two that divides all sizes and region starts: a granule.  256 for BFC. */
+    /* The bytes of a granule: a power of two that divides all sizes and region starts.  256 for BFC. */
     size_t granularity;
-    /* A chunk is split if at least this many bytes would be wasted.  128 MiB for BFC; above 0.  If it equals
-     * `granularity`, each block has its rounded size. */
+    /* A chunk is split if a block would otherwise waste at least this many bytes, which must be above 0.  128 MiB for
+     * BFC.  If split_waste equals `granularity`, each block has its rounded size. */
     size_t split_waste;
     int prefer_tagged; /* 1 if chunks of the request's stream are preferred to chunks free for all */
     unsigned index;    /* the index of this placement in the array `owner` of a stream */
@@ -105,7 +105,7 @@ struct weir_placement_span {
     int live;
     int deferred;
     int unmapped;
-    /* The tag of a free chunk that not all streams may use yet, else 0: the stream of the free, and its sequence. */
+    /* For a free chunk that not all streams may use yet, the stream and the sequence of the free; else 0. */
     uint64_t stream;
     uint64_t sequence;
     uint32_t chunk; /* the position of the walk, for weir__placement_next alone */
@@ -141,9 +141,9 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Turns [address, address + bytes), a part of the unmapped range that starts at `within`, into a free chunk, after
- * the caller has mapped memory there.  The chunk is free for all streams if `sequence` is 0; otherwise for
- * `s`, as if `s` had freed it with this sequence.  Returns OK, INVALID or NO_MEMORY. */
+/* Turns [address, address + bytes) into a free chunk, after the caller has mapped memory there.  The range is a part of
+ * the unmapped range that starts at `within`.  The chunk is free for all streams if `sequence` is 0; otherwise for `s`,
+ * as if `s` had freed it with this sequence.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
 /* Turns [address, address + bytes), which must be free for any streams, into an unmapped range, before the caller
@@ -151,13 +151,13 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
-/* Allocates host memory for `chunks` chunks in advance, if there is any, and makes the kernel map it now. */
+/* Allocates host memory for `chunks` chunks in advance, and makes the kernel map it now.  Ignores a failure. */
 void weir__placement_reserve_records(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) for work on `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                           struct weir_placement_block *out);
-/* Places a block at `address`.  Returns NO_FIT unless a chunk that is free for all streams starts there and is large
- * enough.  Otherwise returns OK, NO_MEMORY or INVALID. */
+/* Places a block at `address`.  Returns OK, NO_MEMORY, INVALID, or NO_FIT unless a large enough chunk that is free for
+ * all streams starts there. */
 int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
                              struct weir_placement_stream *s, struct weir_placement_block *out);
 /* Places a block in adjacent free chunks, for a request that fits no single chunk.  The stream may use each chunk at

@@ -38,7 +38,7 @@ struct weir_reserve {
     struct weir_event_sink events;
     struct weir_limit limit;
     struct weir_goal goal;
-    /* The functions of other layers are NULL if there is no such layer. */
+    /* Functions of other layers, which are NULL if the allocator has no such layer. */
     weir__lend_device_fn *lend_device;
     void *lend_context;
     weir__flush_fn *flush;
