@@ -33,12 +33,12 @@
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
 enum {
     LASTING = 2
-}; /* a bias that lasted so long, in units of clock_now(), makes patience small again */
+}; /* a bias that lasted this long (in units of clock_now()) makes patience small again */
 enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
 
-static struct weir_bias_mark nobody; /* the mark of all threads to which no lock was biased yet */
+static struct weir_bias_mark nobody; /* the mark of threads that never had a bias */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
 /* The list of marks that no thread uses.  When a thread ends, the destructor of `key` adds the thread's mark. */
@@ -92,7 +92,7 @@ static __attribute__((constructor)) void prepare_before_threads(void) {
 }
 #endif
 
-/* Puts an ending thread's mark into the list of spares.  If the thread takes a lock again, it may get another mark. */
+/* Puts the mark of an ending thread into the list.  If the thread takes a lock again, it may get another mark. */
 static void release_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 

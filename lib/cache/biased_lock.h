@@ -6,8 +6,8 @@
  * barrier (membarrier(2)), and waits until the owner has released the lock.  The barrier orders the owner's store of
  * `inside` and its second load of `owner` (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
- * The word `inside` belongs to the thread, since a delayed store to a word of the lock could clear the next owner's.
- * So a revocation also waits while the owner holds another lock of the level.
+ * Each thread has its own word `inside`.  If the word were in the lock, a delayed store of one owner could clear the
+ * word of the next owner.  So a revocation also waits while the owner holds another lock of the level.
  *
  * After a revocation the lock is an ordinary lock, until one thread has taken it `patience` times in a row.  The lock
  * is never biased where membarrier is missing (Linux before 4.14).  It is neither fair nor recursive.  A thread that

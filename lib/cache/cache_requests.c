@@ -14,8 +14,7 @@ enum {
     /* has_many_idle() requires at least IDLE_LEAST idle bytes, and 1 / IDLE_PART of the bytes in use. */
     IDLE_PART = 4,
     SLABS_EXAMINED = 4096, /* the most slabs that has_many_idle() examines */
-    RESULT_PART =
-        16 /* after n slabs, has_many_idle() repeats its result in n / RESULT_PART calls */
+    RESULT_PART = 16 /* has_many_idle() repeats a result from n slabs in n / RESULT_PART calls */
 };
 
 #define SLAB_FIRST ((size_t)64 << 10)
@@ -355,7 +354,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
     r->freed = c ? &freed : NULL;
     status = is_slot ? add_slot(f, c, r) : add_whole(f, r);
     r->freed = NULL;
-    if (freed.count > 0) /* a slot came back, so the engine was not called yet */
+    if (freed.count > 0) /* add_slot() found a slot without a call to the engine */
         (void)f->engine->ops->free_batch(f->engine, &freed, r->id);
     taken = weir__bias_take(&counts->lock);
     if (status == WEIR_OK)
@@ -402,7 +401,7 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
     if (!c)
         return alloc_slow(f, r);
     plain = c->is_ready && is_its(c, r->id);
-    if (r->id == 0) /* the program vouches for the stream */
+    if (r->id == 0) /* not queried, since weir trusts the handle */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     weir__bias_give(&c->lock, taken);
     return plain ? alloc_fresh(f, c, r) : alloc_slow(f, r);

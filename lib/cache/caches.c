@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* caches.c: makes, finds, flushes and closes the caches of all streams; finds live blocks; makes the statistics.
  *
- * doc/design.md ("Per-stream caches") says when weir queries a stream's id.  The id finds the cache of a default
- * stream, whose handle means another stream in another context or thread.  A cache flushes in calls on its own stream,
- * except that weir__caches_empty() flushes all caches, behind a wait for the device.
+ * doc/design.md ("Per-stream caches") says when weir queries a stream's id.  weir finds the cache of a default
+ * stream by the id, since the handle means another stream in another context or thread.  A cache is flushed in calls on
+ * its own stream.  Only weir__caches_empty() flushes all caches, after a wait for the device.
  *
  * Locks: a thread that holds the caches' lock may take one cache's lock, or the records' lock.
  */
@@ -594,7 +594,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
         f->default_streams += bindings == 1 && is_default(stream);
         last = bindings == 1 && c->serves;
     }
-    if (last) /* the stream may end now: an event covers the memory of the stream */
+    if (last) /* an event must cover the memory, since the stream may end now */
         flush_cache(f, c, stream, id, 0, 0, 1);
     pthread_mutex_unlock(&f->lock);
     if (last)

@@ -138,7 +138,7 @@ static int add_chunk(struct weir_records *r, size_t size) {
     return 1;
 }
 
-/* Returns a record with room for that many slots, or NULL. */
+/* Returns a record with room for `slots` slots, or NULL if there is no host memory. */
 static struct weir_slab *new_record(struct weir_records *r, uint32_t slots) {
     unsigned order = order_of(slots);
     size_t bytes = bytes_of(order);

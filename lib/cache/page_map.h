@@ -11,14 +11,14 @@
  *   away    the state of a slot that was freed but is not in its slab's free list
  *
  * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  A leaf stays until the map
- * closes.  The words of all pages of a slab lead to its record, and the word of the first page of a whole block.  Slabs
- * of 512 KiB use words for 512 KiB instead, which have the record and a tag: the page, within the 512 KiB, at which the
- * slab begins.  So the word of an address and the word before tell which slab has the address.  Whole blocks that are
- * larger than any slot use words for 512 KiB, too, since no two of them begin in one.
+ * closes.  The words of all pages of a slab lead to the slab's record.  For a whole block, only the word of the first
+ * page leads to the record.  Slabs of 512 KiB use words for 512 KiB instead, which have the record and a tag: the page,
+ * within the 512 KiB, at which the slab begins.  The word of an address and the word before it tell which slab contains
+ * the address.  Whole blocks of more than 512 KiB use words for 512 KiB, too, since no two begin in one range.
  *
- * The record of a freed whole block stays in the map with bytes == 0.  The next block that begins there gets this
- * record, and the thread that has the block writes it without a lock: a large block contains the last page of its first
- * 512 KiB, so no two large blocks with one record are live at once.
+ * The record of a freed whole block stays in the map with bytes == 0.  The next block that begins there gets the
+ * record.  The thread that allocates the block writes the record without a lock: no two live blocks share a record,
+ * since a large block contains the last page of its first 512 KiB.
  *
  * Readers take no lock.  The word of a live block does not change.  Records stay allocated until the map closes, so a
  * reader may read the record that it finds for any address.
@@ -70,7 +70,7 @@ struct weir_slab {
 
     /* The slab's slots in the remote-free queue of its cache, under the queue's lock. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
-    uint32_t posted, posted_first, posted_last; /* linked by their states, as free slots are */
+    uint32_t posted, posted_first, posted_last; /* their number, and their list, linked by states */
     _Atomic uint32_t slot[];
 };
 
@@ -166,7 +166,7 @@ static inline uint64_t weir__slab_inverse(uint64_t odd) {
     return inverse;
 }
 
-/* Puts a slot into the remote-free queue.  Returns 1 if it is the slab's first slot there, else 0. */
+/* Puts a slot into the remote-free queue.  Returns 1 if it is the slab's first slot in the queue, else 0. */
 static inline int weir__slab_post(struct weir_slab *s, uint32_t slot) {
     int first = s->posted++ == 0;
 
@@ -226,7 +226,7 @@ enum {
 enum {
     WEIR_RECORDS_SLOTS = 1024, /* the most slots of a slab: a power of two */
     WEIR_RECORDS_ORDERS = 12,  /* log2 of WEIR_RECORDS_SLOTS, plus 2 */
-    WEIR_RECORDS_ALIGN = 128   /* processors fetch cache lines in pairs */
+    WEIR_RECORDS_ALIGN = 128   /* since processors fetch cache lines in pairs */
 };
 
 struct weir__pagemap_leaf {

@@ -57,8 +57,8 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
 }
 
 enum {
-    WEIR_CACHE_INBOX = 64,   /* the most whole blocks in an inbox */
-    WEIR_CACHE_REMOTES = 64, /* the remote frees of a class that are sent to their slabs together */
+    WEIR_CACHE_INBOX = 64,    /* the most whole blocks in an inbox */
+    WEIR_CACHE_REMOTES = 64,  /* the fewest remote frees of a class that a flush returns */
     WEIR_CACHE_QUEUEFUL = 16, /* a request collects the queue if it has this many slots */
     WEIR_CACHE_SEARCH_HITS =
         4096 /* the hits between two searches for unused memory: a power of two */
@@ -321,7 +321,7 @@ struct weir_caches {
     pthread_mutex_t flushing;  /* held during a flush of all caches */
     pthread_mutex_t lock;      /* guards the fields below */
     struct weir_cache *caches;
-    struct weir_cache *uncached; /* counts the blocks that no stream's cache counts */
+    struct weir_cache *uncached; /* has the counts of blocks that no stream's cache counts */
     size_t default_streams;    /* the number of caches of default streams that are not bound */
     size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
@@ -479,10 +479,10 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
  * record, `uses` the uses on other streams; each may be NULL.  On success restores the thread's last driver result. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
-/* Returns slabs and whole blocks to the engine as freed on the stream `id`.  A call on the stream passes its cache and
- * its handle, and updates the cache's room.  The caller holds no lock of a cache.  Returns 1 if an event is due on that
- * stream, else 0.  With driver_orders the caller holds `lock`, which is released meanwhile, and blocks are stranded
- * that the driver refuses to free, or that have neither a cache nor the id OBSERVED. */
+/* Frees slabs and whole blocks to the engine as freed on the stream `id`.  A call on the stream passes the stream's
+ * cache and handle, and updates the cache's room.  The caller holds no cache's lock.  Returns 1 if an event is due on
+ * the stream, else 0.  With driver_orders, the caller holds `lock`, which is released meanwhile; a block is stranded if
+ * the driver refuses to free it, or if `c` is NULL and `id` is not OBSERVED. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 

@@ -523,9 +523,9 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the chunks that the first stream has freed, and whose frees have not completed, from the chunks that are
- * free for all streams.  Returns them as a list, linked by `newer`; all other free chunks get sequence 0.  A chunk is
- * cut at `used`, since memory above it has a sequence only because it once coalesced with a freed block. */
+/* Removes from the clean set the chunks that the first stream has freed, and whose frees are not observed.  Returns
+ * these chunks as a list, linked by `newer`.  Sets the sequence of all other free chunks to 0.  Cuts a chunk at `used`:
+ * no block was above, so that memory has a sequence only since it coalesced with a freed block. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 

@@ -11,8 +11,8 @@
  * - deferred block: a freed block that keeps its address until the caller frees it a second time.
  * - sequence: the number of a free.  It rises with each free on a stream.
  * - observed: a free is observed if the host knows that the stream's work before the free has completed.
- * - tagged: a tagged chunk has the stream and the sequence of its last free.  The stream may use the chunk at once,
- *   other streams once the free is observed.
+ * - tagged: a tagged chunk has the stream and the sequence of its last free.  The stream may use the chunk at once.
+ *   Other streams may use it once the free is observed.
  * - clean: a clean chunk is free for every stream.
  *
  * Rules
@@ -63,7 +63,7 @@ struct weir_placement_rule {
     /* A chunk is split if a block would otherwise waste at least this many bytes, which must be above 0.  128 MiB for
      * BFC.  If split_waste equals `granularity`, each block has its rounded size. */
     size_t split_waste;
-    int prefer_tagged; /* 1 if chunks of the request's stream are preferred to chunks free for all */
+    int prefer_tagged; /* 1 if a request prefers its stream's chunks to clean chunks */
     unsigned index;    /* the index of this placement in the array `owner` of a stream */
     /* Works like realloc, but frees the memory if `bytes` is 0.  NULL stands for realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);
@@ -129,8 +129,8 @@ void weir__placement_destroy(struct weir_placement *p);
 /* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Returns OK if every chunk of the region at `base` is free for the stream `stream`, or for all streams if `stream`
- * is 0.  Returns FREE if some are free for other streams only, BUSY if the region has a block or an unmapped range,
- * FOREIGN if no region starts there.  Takes linear time in the number of free chunks before the first block. */
+ * is 0.  Returns FREE if some chunks are free only for other streams, BUSY if the region has a block or an unmapped
+ * range, FOREIGN if no region starts there.  Takes linear time in the number of free chunks before the first block. */
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
 /* Finds the first region that ends above `address`.  Returns 1 on success, 0 if there is none. */
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
@@ -169,8 +169,9 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
                                const struct weir_placement_waits *waits,
                                struct weir_placement_block *out);
 /* Frees the live block at `address` on the stream `s` with this sequence.  If `sequence` is 0, the memory is free for
- * all streams, and `s` may be NULL.  Returns OK with the block in *out, unless NULL, FOREIGN, INTERIOR or FREE.
- * Returns NO_MEMORY and changes nothing without host memory, but never if `sequence` is 0 or `s` is the fallback. */
+ * all streams, and `s` may be NULL.  Returns OK, and writes the block to *out unless `out` is NULL.  On an error,
+ * changes nothing and returns FOREIGN, INTERIOR, FREE, or NO_MEMORY (never if `sequence` is 0 or `s` is the
+ * fallback). */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);

@@ -64,14 +64,14 @@ struct chunk_tag {
 };
 
 struct chunk_table {
-    struct chunk *chunk; /* the index of these four arrays is the record's number */
+    struct chunk *chunk; /* a record's number is its index in these four arrays */
     struct chunk_tag *tag;
     uint8_t *kind;
     uint8_t *print; /* 0x80 plus seven bits of the hash, or 0 if the record is unused */
     /* For each bucket, the number of records that lie in a later bucket since this bucket was full.  If the number is
      * above 0, a look-up continues with the next bucket.  At 255 the number no longer changes. */
     uint8_t *passed;
-    unsigned shift; /* a hash shifted by this number is a bucket */
+    unsigned shift; /* the bucket of a hash is hash >> shift */
     size_t buckets; /* a power of two */
     size_t room;    /* the records to add before the table must grow */
     void *memory;   /* the host memory of all arrays */
@@ -104,7 +104,7 @@ struct weir_placement_owner {
 struct weir_placement {
     unsigned shift; /* log2 of the granularity */
     unsigned index; /* the index of this placement in the array `owner` of a stream */
-    int several;    /* set once a second stream, or an unknown one, has called */
+    int several;    /* set after a second or an unknown stream has called */
     int prefer_tagged;
     uint64_t mask;  /* the granularity minus 1 */
     uint64_t waste; /* split_waste of the rule, in granules */

@@ -188,9 +188,9 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
 }
 
 /* Sets the time of the next check whether to release memory, and the bytes that are still to be released.  The last
- * check was due at `due', took place at `now' and released `got' bytes.  The pause doubles, but begins again after a
- * call of weir_low_memory.  With a finite release threshold, growth and releases begin it again, too, and the first
- * check ends a call of weir_low_memory, since it releases all idle memory. */
+ * check was due at `due', took place at `now' and released `got' bytes.  The pause doubles.  It becomes short again
+ * after a call of weir_low_memory, and with a finite release threshold also after growth or a release.  With a finite
+ * threshold, the first check releases all idle memory, and so ends a call of weir_low_memory. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;

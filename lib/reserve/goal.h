@@ -75,7 +75,7 @@ struct weir_ahead {
     /* The time of the next step on the device model, which has no thread of grow-ahead; 0 if none is planned. */
     uint64_t due_ticks;
 
-    pthread_mutex_t lock; /* guards the next two lines */
+    pthread_mutex_t lock; /* guards the next three fields */
     pthread_cond_t woken; /* signalled after `wake_requested' or `stopped' was set */
     int wake_requested, stopped;
 

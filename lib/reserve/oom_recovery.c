@@ -218,10 +218,10 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_subtract(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir should stop asking other processes, since none has released or will release memory, and the
- * missing memory has not become free in another way; else 0.  `before' has the figures from before the round, which
- * began at `began'.  *alone is 0 while another process exists, and then the time until which weir waits for the memory
- * of ended processes. */
+/* Returns 1 if weir should stop asking other processes for memory: none has released or will release memory, and the
+ * missing memory has not become free in another way.  Else returns 0.  `before' has the figures from before this round,
+ * which began at `began'.  Sets *alone to 0 while another process exists, else to the time until which weir waits for
+ * the memory of ended processes. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;

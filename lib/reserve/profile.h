@@ -17,7 +17,7 @@
  * in use if there is no such run.  An expected need that is at most an eighth below the target becomes the target.
  *
  * Blocks have other addresses in preallocated memory, so each run may grow a little above the target, and the target
- * would rise each time.  So growth does not count if the run's peaks are within a 16th of those of the largest run.
+ * would rise each time.  So weir ignores growth if the run's peaks are within a 16th of those of the largest run.
  *
  * This file must not depend on drivers, engines, settings or allocators.
  */
