@@ -112,7 +112,7 @@ static __attribute__((destructor)) void delete_key(void) {
     weir__lock_give(&marks.lock);
 }
 
-/* Gets a mark for this thread if it has none.  Returns 1 on success, 0 if there is no host memory or no key. */
+/* Gets a mark for this thread if it has none.  Returns 1 on success, 0 without host memory or a free pthread key. */
 static int ensure_mark(void) {
     struct weir_bias_mark *mark;
 
@@ -209,7 +209,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         bias->last = me;
         bias->run = 0;
     }
-    /* This thread uses the bias when it takes the lock the next time.  For now it holds `lock`. */
+    /* This thread holds `lock` now.  It uses the bias when it takes the lock the next time. */
     if (++bias->run >= bias->patience && can_revoke() && ensure_mark()) {
         bias->since = clock_now();
         atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);

@@ -35,7 +35,7 @@ struct weir_bias {
     int level;
 };
 
-/* The mark of one thread.  After the thread has ended, another thread may get the mark and the bias of its locks. */
+/* The mark of one thread.  After the thread has ended, another thread may get the mark, and the bias of locks. */
 struct weir_bias_mark {
     /* For each level, nonzero while the thread holds a lock by its bias, or tries to take a lock by its bias. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
@@ -58,7 +58,7 @@ enum weir_bias_manner {
 /* Takes a lock that is not biased to this thread.  Returns 1 on success, 0 if a HASTY caller would have to wait. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
-/* Functions whose names end in _at take the level of the lock; the others are for locks of the inner level. */
+/* A function whose name ends in _at gets the level of the lock.  The other functions are for inner locks. */
 
 /* Releases a lock that weir__bias_try_at() took. */
 static inline void weir__bias_leave_at(int level) {

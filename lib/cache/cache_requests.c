@@ -24,7 +24,7 @@ enum {
 /* The value of `lacked` in struct weir_freed until the engine has written a result there. */
 #define NO_RESULT UINT64_MAX
 
-/* The number of an inbox's newest blocks that may serve a request. */
+/* The number of an inbox's newest blocks that a request examines. */
 enum { REUSED_NEWEST = 8 };
 
 /* With several streams, a stream reuses only blocks up to this size from its inbox, against fragmentation. */
@@ -421,8 +421,8 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Returns 1 if the counting
- * cache has deferred work, else 0.  A guest takes the lock, since a thread that only frees must not get the bias. */
+/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Returns 1 if the cache that
+ * counts the free has deferred work, else 0.  Is a guest, since a thread that only frees must not get the bias. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
     int taken, has_work;

@@ -22,7 +22,7 @@
 
 enum {
     EARLY_CALLS = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
-    /* The most caches of default streams that are not bound: their number grows with the number of threads. */
+    /* The most caches of unbound default streams, whose number grows with the number of threads. */
     DEFAULT_STREAMS = 256
 };
 
@@ -299,7 +299,7 @@ static void unwatch_cache(struct weir_cache *c) {
     atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
 }
 
-/* Flushes a cache and detaches it.  `id` is UNKNOWN if the stream may have ended.  The caller holds f->lock. */
+/* Flushes a cache and detaches its stream.  `id` is UNKNOWN if the stream may have ended.  The caller holds f->lock. */
 static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock);

@@ -34,11 +34,11 @@ int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
 /* Flushes the cache of a stream that exists and is not being captured.  A default stream is the calling thread's.  If
- * `ends` is set, the stream ends now, and the cache is also detached; else does nothing for a busy default stream. */
+ * `ends` is set, the stream ends now, and is also detached.  If not, does nothing for a busy default stream. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);
-/* Quarantines the cached memory of an earlier stream, which had the handle of this new stream and ended unseen. */
+/* Quarantines the cached memory of an earlier stream that had this handle, since weir did not see that stream end. */
 void weir__caches_stream_created(struct weir_caches *f, weir_stream stream);
 /* Makes later calls query all streams, since the preload library no longer reports captures and ends of streams. */
 void weir__caches_unwatch(struct weir_caches *f);

@@ -46,7 +46,7 @@ _Static_assert(WEIR_SLAB_SMALL <= WEIR_SLOT_NONE && WEIR_SLOT_NONE < WEIR_SLOT_I
 
 struct weir_cache;
 
-/* Three parts on separate cache lines: a free into the remote-free queue reads the first and writes only the third. */
+/* Three parts on separate cache lines.  A free into the remote-free queue reads part one and writes part three. */
 struct weir_slab {
     _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
     _Atomic size_t bytes;               /* 0 for a whole block that has gone back to the engine */
@@ -68,7 +68,7 @@ struct weir_slab {
     uint32_t head;  /* the first slot in the free list, or SLOT_NONE */
     uint32_t epoch; /* the cache's epoch when the slab became empty */
 
-    /* The slab's slots in the remote-free queue of its cache, under the queue's lock. */
+    /* The queue's lock guards the next four fields: the slab's slots in the remote-free queue of its cache. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
     uint32_t posted, posted_first, posted_last; /* their number, and their list, linked by states */
     _Atomic uint32_t slot[];
@@ -141,7 +141,7 @@ static inline size_t weir__slab_in_use(const struct weir_slab *s) {
     return s->slot_units ? (size_t)s->slot_units * WEIR_SLAB_UNIT : weir__slab_bytes(s);
 }
 
-/* Allocates the first slot of the slab's free list, which is not empty. */
+/* Allocates the first slot of the slab's free list, which must not be empty. */
 static inline uint32_t weir__slab_take(struct weir_slab *s, uint32_t asked) {
     uint32_t slot = s->head;
 

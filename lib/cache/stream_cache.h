@@ -149,7 +149,7 @@ struct weir_flushed {
     struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* Adds to a sum that one thread at a time changes.  Readers of the sum also see this thread's earlier writes. */
+/* Adds to a sum, which one thread at a time changes.  Readers of the sum also see this thread's earlier writes. */
 static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *sum,
                                                                     uint64_t more) {
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
@@ -364,7 +364,7 @@ weir__cache_find(struct weir_caches *f, uint64_t key) {
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
 
-/* Returns the key of a cache: the handle of a created stream, or the id of a default stream and BY_ID; 0 without id. */
+/* Returns the key of a cache: for a created stream its handle; for a default stream BY_ID | id, or 0 if `id` is 0. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
     uint64_t handle = (uintptr_t)stream;
 
@@ -427,7 +427,7 @@ static inline void count_hit(struct weir_cache *c) {
 }
 
 /* Allocates a block from the cache, its remote-free queue or its inbox, under the cache's lock.  Returns 0 if there is
- * no block, if the cache has deferred work, or if it now serves another stream. */
+ * no block, if the cache has deferred work, or if the cache serves another stream now. */
 static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir_cache *c,
                                                                      uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;

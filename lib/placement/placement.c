@@ -19,7 +19,7 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* If at most this many streams have an owner struct, one without chunks stays for its next free. */
+/* If there are at most this many owner structs, a struct without chunks is kept for the stream's next free. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
@@ -252,7 +252,7 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the struct with the stream's free chunks, a new one if necessary.  Returns NULL without host memory. */
+/* Returns the struct with the stream's free chunks.  Makes a struct if necessary.  Returns NULL without host memory. */
 static struct weir_placement_owner *owner_make(struct weir_placement *p,
                                                struct weir_placement_stream *s) {
     struct weir_placement_owner *owner = s->owner[p->index];
@@ -353,7 +353,7 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     record_remove(&p->all, right);
 }
 
-/* Makes the chunk `id`, which has its sequence and is in no set, a free chunk of `owner`, and coalesces the chunk. */
+/* Makes the chunk `id`, which is in no set and has a sequence, a free chunk of `owner`, and coalesces the chunk. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
                            uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
@@ -525,7 +525,7 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
 
 /* Removes from the clean set the chunks that the first stream has freed, and whose frees are not observed.  Returns
  * these chunks as a list, linked by `newer`.  Sets the sequence of all other free chunks to 0.  Cuts a chunk at `used`:
- * no block was above, so that memory has a sequence only since it coalesced with a freed block. */
+ * no block was above `used`, and memory there has a sequence only because it coalesced with a freed block. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -708,7 +708,7 @@ static void region_unlink(struct weir_placement *p, size_t position) {
     memmove(r, r + 1, (p->regions - position) * sizeof *r);
 }
 
-/* Returns the stream for whose free other streams must wait before they use the free chunk `id`, or NULL. */
+/* Returns the stream that freed the chunk `id`, if other streams may not use the chunk yet; else NULL. */
 static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
     uint64_t sequence = p->all.tag[id].sequence;
 
@@ -762,7 +762,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 
 /* ---- unmapped ranges ---- */
 
-/* Turns the chunk `id`, which must be in no set, into an unmapped range, and joins it with adjacent ones. */
+/* Turns the chunk `id`, which must be in no set, into an unmapped range.  Joins adjacent unmapped ranges. */
 static void chunk_unmap(struct weir_placement *p, uint32_t id) {
     struct chunk *c = &p->all.chunk[id];
 
@@ -945,7 +945,7 @@ int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_pl
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes [first, end), in adjacent free chunks of which `id` is the first, a live block. */
+/* Makes [first, end) a live block.  The range lies in adjacent free chunks, of which `id` is the first. */
 static void alloc_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
                       size_t bytes, struct weir_placement_block *out) {
     block_begin(p, claim_run(p, id, first, end), bytes, out);

@@ -53,7 +53,7 @@ struct weir_placement_stream {
     uint64_t observed; /* the sequence of the stream's last free that is known to have completed */
     /* Set for at most one stream, whose frees need no host memory, so that its frees always succeed. */
     int is_fallback;
-    /* The stream's tagged chunks in the placement with this index, or NULL. */
+    /* For each placement, the stream's tagged chunks, or NULL.  The array's index is the placement's `index`. */
     struct weir_placement_owner *owner[WEIR_PLACEMENT_INDEXES];
 };
 
@@ -121,7 +121,7 @@ struct weir_placement_waits {
     void *context;
 };
 
-/* Returns OK, INVALID if the rule is wrong, or NO_MEMORY.  Sets *out only on OK. */
+/* Creates a placement.  Returns OK, INVALID if the rule is wrong, or NO_MEMORY.  Sets *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
 /* Frees all host memory of a placement, or does nothing for NULL. */
 void weir__placement_destroy(struct weir_placement *p);
@@ -180,7 +180,7 @@ void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Turns a deferred block into a live one, which the caller then frees. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
 /* Keeps memory of the stream's frees up to this sequence from coalescing with memory that the stream frees later, so
- * that other streams can use it as soon as these frees have completed. */
+ * that other streams can use the earlier memory as soon as these frees have completed. */
 void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
                                      uint64_t sequence);
 /* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */

@@ -108,7 +108,7 @@ struct weir_placement {
     int prefer_tagged;
     uint64_t mask;  /* the granularity minus 1 */
     uint64_t waste; /* split_waste of the rule, in granules */
-    /* The only stream so far.  NULL before the first and after the second one. */
+    /* The only stream so far.  NULL before the first and after the second stream has called. */
     struct weir_placement_stream *only;
     /* `only` points here after the caller has freed the record of the only stream. */
     struct weir_placement_stream ended;

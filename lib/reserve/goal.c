@@ -81,7 +81,7 @@ weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, siz
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause) {
     uint64_t last = atomic_exchange_explicit(&g->decay.last, now, memory_order_relaxed);
 
-    /* The result must not be 0, since weir__goal_end_window treats a pause of 0 as a call of weir_decay. */
+    /* *pause must not be 0, since weir__goal_end_window treats a pause of 0 as a call of weir_decay. */
     *pause = now > last ? now - last : 1;
     weir__raise_to(&g->decay.peak, in_use);
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
@@ -621,7 +621,7 @@ static void wake_thread(struct weir_ahead *a) {
 
 /* ---- grow-ahead: device model ------------------------------------------------------------------ */
 
-/* On the device model, the virtual time that a thread of grow-ahead would need to wake. */
+/* The virtual time that a thread of grow-ahead would need to wake on the device model. */
 #define WAKE_NS UINT64_C(200000)
 
 /* Makes all steps of grow-ahead that are due on the device model.  The steps take no virtual time of the caller.  If no

@@ -55,7 +55,7 @@ static uint64_t limit_in_units(const struct weir_reserve *v, uint64_t bytes) {
     return bytes != UINT64_MAX && unit ? weir__size_round_down((size_t)bytes, unit) : bytes;
 }
 
-/* Sets the limit to `bytes', or to the program's limit if it is lower. */
+/* Sets the limit to the smaller of `bytes' and the program's limit. */
 static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_take(&limit->limiting);
     atomic_store_explicit(&limit->bytes, weir__size_smaller(bytes, atomic_load(&limit->by_program)),

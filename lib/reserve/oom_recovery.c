@@ -155,8 +155,8 @@ static void flush_and_trim(struct recovery *c) {
     keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
     if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) != WEIR_OK)
         return;
-    /* Retries even if this trim released nothing, since another thread's trim may have released the memory.  In that
-     * case the statistics do not count the attempt as a retry. */
+    /* Retries even if this trim released nothing, since another thread's trim may have released the memory.  Counts a
+     * retry only if this trim has released memory or waits for the device. */
     c->tries += released > 0 || c->trim_waits;
     c->status = weir__reserve_try(c->v, c->r);
 }
@@ -169,8 +169,8 @@ static void try_with_more(struct recovery *c) {
     retry_request(c);
 }
 
-/* Makes other allocators of this process release idle memory: first as many bytes as the request needs, and, if the
- * request still fails, all. */
+/* Makes other allocators of this process release idle memory: first as many bytes as the request needs, and then all
+ * idle memory, if the request still fails. */
 static void ask_allocators(struct recovery *c) {
     struct weir_reserve *v = c->v;
     weir_failure now;
