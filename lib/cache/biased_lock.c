@@ -33,16 +33,15 @@
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
 enum {
     LASTING = 2
-}; /* a bias that lasted so long, in units of clock_now(), makes patience small again */
-/* The numbers of tries and the pauses are those of lock.c. */
+}; /* a bias that lasted this long (in units of clock_now()) makes patience small again */
 enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
 
-static struct weir_bias_mark nobody; /* the mark of all threads to which no lock was biased yet */
+static struct weir_bias_mark nobody; /* the mark of threads that never had a bias */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
-/* The marks of threads that have ended, which the destructor of `key` adds. */
+/* The list of marks that no thread uses.  When a thread ends, the destructor of `key` adds the thread's mark. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -68,7 +67,7 @@ static int can_revoke(void) {
 }
 
 static void barrier_everywhere(void) {
-    /* A registered process gets an error only while the kernel has no memory. */
+    /* In a registered process, membarrier(2) fails only while the kernel has no memory. */
     while (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
         sched_yield();
 }
@@ -86,14 +85,14 @@ void weir__bias_prepare(void) {
 }
 
 #if defined(BIASED) && defined(KNOWS_THREADS)
-/* Registers the process before CUDA creates threads: later the kernel would wait 5 to 25 ms for all processors. */
+/* Registers the process before CUDA creates threads, since a later registration would take 5 to 25 ms. */
 static __attribute__((constructor)) void prepare_before_threads(void) {
     if (__libc_single_threaded)
         weir__bias_prepare();
 }
 #endif
 
-/* Puts an ending thread's mark into the list of spares.  If the thread takes a lock again, it may get another mark. */
+/* Puts the mark of an ending thread into the list.  If the thread takes a lock again, it may get another mark. */
 static void release_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 
@@ -113,7 +112,7 @@ static __attribute__((destructor)) void delete_key(void) {
     weir__lock_give(&marks.lock);
 }
 
-/* Gets a mark for this thread if it has none.  Returns 1 on success, 0 if there is no host memory or no key. */
+/* Gets a mark for this thread if it has none.  Returns 1 on success, 0 without host memory or a free pthread key. */
 static int ensure_mark(void) {
     struct weir_bias_mark *mark;
 
@@ -148,8 +147,8 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-/* Returns 1 if the owner does not hold a lock of the level, or releases it within some microseconds; else 0.  If the
- * owner's thread has ended, the mark may belong to another thread by now. */
+/* Waits for some microseconds until the owner holds no lock of this level.  Returns 1 on success, 0 if the owner still
+ * holds a lock. */
 static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     const _Atomic uint32_t *inside = &owner->inside[level];
 
@@ -212,7 +211,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         bias->last = me;
         bias->run = 0;
     }
-    /* This thread uses the bias when it next takes the lock.  Until then `lock` keeps other threads out. */
+    /* This thread holds `lock` now.  It uses the bias when it takes the lock the next time. */
     if (++bias->run >= bias->patience && can_revoke() && ensure_mark()) {
         bias->since = clock_now();
         atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);

@@ -6,9 +6,9 @@
  * barrier (membarrier(2)), and waits until the owner has released the lock.  The barrier orders the owner's store of
  * `inside` and its second load of `owner` (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
- * The word `inside` belongs to the thread, since a delayed store to a word of the lock could clear the next owner's.
- * So a revocation also waits while the owner holds another lock of the level.  If locks of a level are held for long,
- * only one of them may be biased.
+ * Each thread has its own word `inside`.  If the word were in the lock, a delayed store of one owner could clear the
+ * word of the next owner.  So a revocation also waits while the owner holds another lock of the level.  If locks of a
+ * level are held for long, only one of them may be biased.
  *
  * After a revocation the lock is an ordinary lock, until one thread has taken it `patience` times in a row.  The lock
  * is never biased where membarrier is missing (Linux before 4.14).  It is neither fair nor recursive.  A thread that
@@ -23,7 +23,7 @@
 #include "base/lock.h"
 #include "base/tls.h"
 
-/* The level of a lock.  A zeroed lock belongs to the inner level. */
+/* The level of a lock: a thread that holds an outer lock may take one inner lock.  A zeroed lock is an inner lock. */
 enum { WEIR_BIAS_INNER, WEIR_BIAS_OUTER, WEIR_BIAS_LEVELS };
 
 struct weir_bias {
@@ -36,17 +36,17 @@ struct weir_bias {
     int level;
 };
 
-/* The mark of one thread.  A later thread gets the mark of an ended thread, with the locks that are biased to it. */
+/* The mark of one thread.  After the thread has ended, another thread may get the mark, and the bias of locks. */
 struct weir_bias_mark {
-    /* For each level: nonzero while the thread holds a lock that is biased to the thread, or checks the bias. */
+    /* For each level, nonzero while the thread holds a lock by its bias, or tries to take a lock by its bias. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 
-/* The mark of this thread; until a lock is biased to the thread, a mark to which no lock is biased. */
+/* The mark of this thread.  Threads that never had a bias share one mark, to which no lock is biased. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
-/* Registers the process for membarrier(2), which takes milliseconds once the process has several threads. */
+/* Registers the process for membarrier(2).  The registration takes milliseconds if the process has several threads. */
 void weir__bias_prepare(void);
 
 /* The ways in which a thread takes a lock that is not biased to the thread. */
@@ -59,7 +59,7 @@ enum weir_bias_manner {
 /* Takes a lock that is not biased to this thread.  Returns 1 on success, 0 if a HASTY caller would have to wait. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
-/* Functions whose names end in _at take the level of the lock; the others are for locks of the inner level. */
+/* A function whose name ends in _at gets the level of the lock.  The other functions are for inner locks. */
 
 /* Releases a lock that weir__bias_try_at() took. */
 static inline void weir__bias_leave_at(int level) {

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_requests.c: requests and frees that the inlined functions of stream_cache.h do not complete.
- *
- * The record of a block shows the block as live until one call has freed it.
- */
+/* cache_requests.c: requests and frees that the inlined functions of stream_cache.h do not complete. */
 #include "cache/stream_cache.h"
 
 #include <stdlib.h>
@@ -14,24 +11,23 @@
 enum {
     /* The slabs of a class double in size, from SLAB_FIRST up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* New slabs are small if partly used slabs have IDLE_LEAST idle bytes and an IDLE_PART-th of the bytes in use. */
+    /* has_many_idle() requires at least IDLE_LEAST idle bytes, and 1 / IDLE_PART of the bytes in use. */
     IDLE_PART = 4,
     SLABS_EXAMINED = 4096, /* the most slabs that has_many_idle() examines */
-    RESULT_PART =
-        16 /* after n slabs, has_many_idle() repeats its result in n / RESULT_PART calls */
+    RESULT_PART = 16 /* has_many_idle() repeats a result from n slabs in n / RESULT_PART calls */
 };
 
 #define SLAB_FIRST ((size_t)64 << 10)
 #define SLAB_LEAST ((size_t)32 << 10)
 #define IDLE_LEAST ((uint64_t)1 << 20)
 
-/* The value of `lacked` in struct weir_freed before the engine has written its results. */
+/* The value of `lacked` in struct weir_freed until the engine has written a result there. */
 #define NO_RESULT UINT64_MAX
 
-/* The number of an inbox's newest blocks that may serve a request. */
+/* The number of an inbox's newest blocks that a request examines. */
 enum { REUSED_NEWEST = 8 };
 
-/* The largest block of an inbox that is reused among several streams: larger ones would fragment the memory. */
+/* With several streams, a stream reuses only blocks up to this size from its inbox, against fragmentation. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -50,7 +46,7 @@ void weir__cache_collect(struct weir_cache *c) {
     queue->slabs = NULL;
     weir__sum_sub(&c->requested, (int64_t)queue->requested);
     weir__sum_sub(&c->in_use, (int64_t)queue->in_use);
-    /* A thread that reads these zeros also reads the sums from which the bytes were subtracted. */
+    /* A thread that reads one of these zeros also reads the reduced sum above. */
     atomic_store_explicit(&queue->requested, 0, memory_order_release);
     atomic_store_explicit(&queue->in_use, 0, memory_order_release);
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);
@@ -119,8 +115,8 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Updates the room of a cache's inbox after a call to the engine.  The caller holds the cache's lock.  The room is 0 if
- * each free must reach the engine: with a release threshold, with decay, and while memory is low. */
+/* Updates the room of a cache's inbox after a call to the engine.  Sets the room to 0 if each free must reach the
+ * engine, because of a release threshold, decay or low memory.  The caller holds the cache's lock. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -135,12 +131,12 @@ static void update_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
-/* Subtracts a freed block from the engine's bytes in use, since an engine with driver_orders does not know its size. */
+/* Subtracts a freed block's bytes from the engine's bytes in use: with driver_orders, the engine does not know them. */
 static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases `lock`, since a free may wait. */
+/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases f->lock meanwhile: it may wait. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -162,7 +158,7 @@ static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks,
             subtract_freed(f, bytes);
             continue;
         }
-        /* `s` is NULL only if there is no host memory for the record that was ended above */
+        /* without host memory for a new record, weir loses the block */
         s = weir__records_whole(&f->records, base, bytes);
         if (s) {
             s->next = refused;
@@ -297,7 +293,7 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
     return r->block ? WEIR_OK : add_slab(f, c, r);
 }
 
-/* Gets a whole block, which may be small for a stream without a cache. */
+/* Allocates a whole block.  For a stream without a cache, small blocks are whole blocks, too. */
 static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     struct weir_slab *s;
     weir_status status;
@@ -333,8 +329,8 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request with memory from the engine, which gets the inbox's blocks in the same call.  If the driver orders
- * reuse, maintain_cache() frees the inbox instead.  `c` is the cache of the stream r->id, or NULL. */
+/* Serves a request from the engine, and frees the inbox's blocks to the engine in the same call.  With driver_orders,
+ * maintain_cache() frees the inbox instead.  `c` is the cache of the stream r->id, or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -358,7 +354,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
     r->freed = c ? &freed : NULL;
     status = is_slot ? add_slot(f, c, r) : add_whole(f, r);
     r->freed = NULL;
-    if (freed.count > 0) /* a slot came back, so the engine was not called yet */
+    if (freed.count > 0) /* add_slot() found a slot without a call to the engine */
         (void)f->engine->ops->free_batch(f->engine, &freed, r->id);
     taken = weir__bias_take(&counts->lock);
     if (status == WEIR_OK)
@@ -375,7 +371,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
     return status;
 }
 
-/* Serves a request after querying the driver for the stream's id and doing the deferred work of its cache. */
+/* Queries the id of the request's stream, does the deferred work of the stream's cache, and serves the request. */
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
     struct weir_cache *c;
@@ -397,7 +393,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     return r->block ? WEIR_OK : alloc_fresh(f, c, r);
 }
 
-/* Queries the driver only if the cache has deferred work, which needs a call on its stream. */
+/* Queries the driver only if no cache is known, or if the cache has deferred work or serves another stream. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r) {
     int plain;
@@ -405,7 +401,7 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
     if (!c)
         return alloc_slow(f, r);
     plain = c->is_ready && is_its(c, r->id);
-    if (r->id == 0) /* the program vouches for the stream */
+    if (r->id == 0) /* not queried, since weir trusts the handle */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     weir__bias_give(&c->lock, taken);
     return plain ? alloc_fresh(f, c, r) : alloc_slow(f, r);
@@ -425,9 +421,8 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Takes the lock as a
- * guest, since a thread that only frees must not get the bias.  Returns 1 if the cache that counts the free has
- * deferred work, else 0. */
+/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Returns 1 if the cache that
+ * counts the free has deferred work, else 0.  Is a guest, since a thread that only frees must not get the bias. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
     int taken, has_work;
@@ -441,7 +436,7 @@ static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint
     return has_work;
 }
 
-/* Does the deferred work of a cache in a free on its stream, if the driver can be queried. */
+/* Does the deferred work of the stream's cache during a free on the stream, if the driver can be queried. */
 static void do_deferred_in_free(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c;
     uint64_t id;
@@ -466,7 +461,7 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Returns a slot to its slab after all work on the slot, or with `captured` after a wait for the device. */
+/* Returns a freed slot to its slab after its uses have completed; if `captured` is set, after a device wait. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -507,7 +502,7 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64
     return status;
 }
 
-/* Frees a block that no cache can keep, and counts the free in the cache `counts` or in f->uncached. */
+/* Frees a block that no cache can keep.  Adds the free to the counts of the cache `counts`, or of f->uncached. */
 static weir_status free_uncached(struct weir_caches *f, struct weir_cache *counts,
                                  struct weir_slab *s, CUdeviceptr block, weir_stream stream,
                                  struct weir_use_list *uses, int captured) {
@@ -543,7 +538,7 @@ static weir_status free_uncached(struct weir_caches *f, struct weir_cache *count
     return WEIR_OK;
 }
 
-/* Frees a block of a graph.  Refuses any other address: a pool of the driver would free a block that is not weir's. */
+/* Frees a block of a graph.  Fails for other addresses, since the driver would free any block of its pools. */
 static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                     struct weir_use_list *uses) {
     weir_status status;
@@ -580,8 +575,8 @@ static void defer_maintenance(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks to the engine, as freed on the stream `freed_on`, and records an event if one is due.  If the
- * handle means another stream now, these frees complete only with a device wait. */
+/* Frees whole blocks to the engine as freed on the stream `freed_on`, and records an event if one is due.  If `stream`
+ * is now the handle of another stream, records no event, and the frees complete only with a device wait. */
 static void release_whole_blocks(struct weir_caches *f, const struct cached_free *p,
                                  struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
     unsigned long long id = p->id;
@@ -598,7 +593,7 @@ static void release_whole_blocks(struct weir_caches *f, const struct cached_free
         defer_maintenance(p->c); /* no event can be recorded on a stream that is being captured */
 }
 
-/* Puts a live slot into the remote-free queue.  Returns FULL if only a free under the cache's lock can succeed. */
+/* Puts a live slot into the remote-free queue.  Returns FULL if the queue cannot accept the slot. */
 static int post_remote(const struct cached_free *p) {
     struct weir_remote_queue *queue = &p->c->queue;
     struct weir_slab *s = p->s;
@@ -625,8 +620,8 @@ static int post_remote(const struct cached_free *p) {
     return result;
 }
 
-/* Frees a whole block to the inbox, or moves the inbox and this block to *out if there is no room.  With driver_orders
- * the inbox has only blocks that were freed during a capture, when the driver frees nothing. */
+/* Frees a whole block into the inbox.  If the inbox has no room, moves its blocks and this block to *out.  With
+ * driver_orders, the inbox keeps only blocks that were freed during a capture, since the driver frees nothing then. */
 static int put_whole(const struct weir_caches *f, const struct cached_free *p,
                      struct weir_slab **out) {
     struct weir_cache *c = p->c;
@@ -655,8 +650,8 @@ static int put_whole(const struct weir_caches *f, const struct cached_free *p,
     return KEPT;
 }
 
-/* Makes room for more remote frees of a class.  If they are many, makes the cache due, so that they return to their
- * slabs.  Returns the list, or NULL if there is no host memory. */
+/* Makes room for more remote frees of a class.  If the class has remote frees already, makes the cache due, so that
+ * they return to their slabs.  Returns the list, or NULL if there is no host memory. */
 static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes = c->remotes[size_class];
     uint32_t room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;
@@ -724,7 +719,7 @@ static int free_into_cache(struct weir_caches *f, struct cached_free *p, weir_st
     return result;
 }
 
-/* Frees a block after a query of the stream's id: into the stream's cache, if there is one that keeps the block. */
+/* Queries the stream's id, and frees a block into the stream's cache, or without a cache if none keeps the block. */
 static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
@@ -749,7 +744,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return WEIR_OK;
 }
 
-/* Frees a block into its stream's cache, or a slot into the remote-free queue if another thread has the lock's bias. */
+/* Frees a block into its stream's cache.  If the lock is biased to another thread, queues a slot as a remote free. */
 static weir_status free_by_cache(struct weir_caches *f, struct cached_free *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
@@ -765,7 +760,7 @@ static weir_status free_by_cache(struct weir_caches *f, struct cached_free *p, w
     return WEIR_OK;
 }
 
-/* Frees a whole block by the driver.  Queries no id if the handle's cache has served a stream: the driver knows it. */
+/* Frees a whole block by the driver.  Queries no id if the handle's cache has served a stream. */
 static weir_status free_by_driver(struct weir_caches *f, const struct cached_free *p,
                                   weir_stream stream) {
     struct weir_slab *s = p->s;

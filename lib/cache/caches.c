@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* caches.c: makes, finds, flushes and closes the caches of all streams; finds live blocks; makes the statistics.
  *
- * doc/design.md ("Per-stream caches") says when weir queries a stream's id.  The id finds the cache of a default
- * stream, whose handle means another stream in another context or thread.  A cache flushes in calls on its own stream,
- * except that weir__caches_empty() flushes all caches, behind a wait for the device.
+ * doc/design.md ("Per-stream caches") says when weir queries a stream's id.  weir finds the cache of a default
+ * stream by the id, since the handle means another stream in another context or thread.  A cache is flushed in calls on
+ * its own stream.  Only weir__caches_empty() flushes all caches, after a wait for the device.
  *
  * Locks: a thread that holds the caches' lock may take one cache's lock, or the records' lock.
  */
@@ -17,22 +17,22 @@
 #include "base/size.h"
 #include "config/amount.h"
 
-/* The least default cap of a cache, however many caches there are. */
+/* The lower bound of a cache's default cap, which falls as the number of caches grows. */
 #define CACHE_LEAST ((uint64_t)1 << 20)
 
 enum {
     EARLY_CALLS = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
-    /* The most caches of default streams that are not bound: their number grows with the number of threads. */
+    /* The most caches of unbound default streams, whose number grows with the number of threads. */
     DEFAULT_STREAMS = 256
 };
 
-/* If streams whose end weir did not see leave more bytes than this to a device wait, new streams get no cache. */
+/* If more bytes than this wait for the device because weir missed ends of streams, new streams get no cache. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
 /* The time after which a cache returns memory that its stream does not use. */
 #define IDLE_NS UINT64_C(1000000000)
 
-/* A miss adds up the counts of all caches once the engine's blocks have grown by a GROWN_PART-th, or by GROWN_LEAST. */
+/* A miss adds up the caches' counts once the bytes in use have grown by 1 / GROWN_PART, and at least GROWN_LEAST. */
 #define GROWN_LEAST ((uint64_t)16 << 20)
 #define GROWN_PART 32
 
@@ -77,8 +77,8 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Moves memory out of the cache: the inbox; empty slabs, until at most `keep` bytes are idle; and the remote frees of
- * each class that has `least` (1 or more).  With `unused`, also all slabs that were empty since the last such call. */
+/* Moves memory out of the cache: the inbox; empty slabs, while more than `keep` bytes are idle; and lists of at least
+ * `least` remote frees (1 or more).  If `unused` is set, also the slabs that were empty since the last such call. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -113,7 +113,7 @@ static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t le
     c->epoch += (uint32_t)unused;
 }
 
-/* Detaches the slabs with live slots: the stream of their free slots is not known any more. */
+/* Detaches slabs with live slots from the cache, which no longer serves the stream of the slabs' free slots. */
 static void detach_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->open[i]) {
@@ -135,9 +135,9 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Sets the cap of one cache to an equal part of what all caches together may keep idle, but to the release threshold at
- * most, and lowers larger caps to this part.  With a limit from the user, the cache gets only what the other caches
- * leave, since they cannot flush without calls on their streams.  The caller holds `lock`. */
+/* Sets the cap of one cache to an equal part of the bytes that all caches may keep idle, at most the release threshold.
+ * Lowers larger caps to this part.  With a limit from the user, the cap is at most what the other caches leave, since
+ * they flush only in calls on their streams.  The caller holds f->lock. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -183,7 +183,7 @@ void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_sl
     }
 }
 
-/* Returns the slots of a batch to their slabs, after all streams have used the slots.  The caller holds `lock`. */
+/* Returns the slots of a batch to their slabs, after all streams have used the slots.  The caller holds f->lock. */
 static void return_batch(void *caches, uintptr_t remotes) {
     struct weir_caches *f = caches;
     struct weir_remote_slots *batch = (struct weir_remote_slots *)remotes;
@@ -237,8 +237,8 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Flushes the memory that take_idle() chooses, in a call on the cache's stream, whose id was just queried.  The caller
- * holds f->lock, so that OOM recovery of another thread finds the memory in the cache or in the engine.  If
+/* Flushes the memory that take_idle() moves out, in a call on the cache's stream, after a query of its id.  The caller
+ * holds f->lock, so that OOM recovery in another thread finds the memory in the cache or in the engine.  If
  * `driver_orders` is set, the lock is released while the driver frees blocks. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
@@ -256,7 +256,7 @@ static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream
     weir__caches_give(f, h.spans, id, c, stream);
 }
 
-/* Adapts the cap of a cache and flushes it, in a call on its stream, whose id was just queried. */
+/* Sets the cap of a cache and flushes the cache, in a call on its stream, after a query of the stream's id. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                            uint64_t id) {
     uint64_t now = f->device->driver->ticks();
@@ -295,12 +295,12 @@ void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_
     weir__engine_maintain(f->engine, stream, id);
 }
 
-/* Records that the adapter no longer sees when the stream is captured or ends. */
+/* Makes later calls query the stream, since the preload library does not report its captures or its end. */
 static void unwatch_cache(struct weir_cache *c) {
     atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
 }
 
-/* Flushes and detaches the cache of a stream, whose `id` is UNKNOWN if it may be gone.  The caller holds `lock`. */
+/* Flushes a cache and detaches its stream.  `id` is UNKNOWN if the stream may have ended.  The caller holds f->lock. */
 static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     struct weir_flushed h = {0};
     int taken = weir__bias_take(&c->lock);
@@ -322,8 +322,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the id with which memory goes to the engine after a device wait: OBSERVED, or the id of the only stream, for
- * which the engine then need not record events. */
+/* Returns the id under which blocks return to the engine after a device wait: OBSERVED, or the id of the only stream,
+ * since the engine needs no events for a single stream. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -338,8 +338,8 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches behind a wait for the device.  Sets *more to 1 if slots have returned to their slabs, which may be
- * empty now, else to 0.  Releases `lock`, which the caller holds, during the wait. */
+/* Flushes all caches, with a device wait.  Sets *more to 1 if slots have returned to slabs, which may be empty now,
+ * else to 0.  The caller holds f->lock, which is released during the wait. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     CUresult result = CUDA_SUCCESS;
@@ -370,8 +370,8 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     return CUDA_SUCCESS;
 }
 
-/* Lets one thread flush at a time: another thread's request would fail while the first has the memory and waits.  Slabs
- * that become empty after the wait need another wait, since later frees of their slots may be on any stream. */
+/* Only one thread at a time flushes, since a request would fail while another thread waits with the memory.  Slabs that
+ * become empty after the wait need a second wait, since their slots may have been freed on any stream. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     CUresult result;
@@ -401,8 +401,8 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
     return weir__device_check_stream(f->device, stream);
 }
 
-/* Returns 1 if weir missed the end of a stream with this handle, and such streams leave much memory to a device wait;
- * else 0.  A program that destroys streams gets old handles again, so streams with new handles still get a cache. */
+/* Returns 1 if weir missed the end of a stream with this handle, and much memory waits for the device because of such
+ * streams; else 0.  A stream with a new handle still gets a cache. */
 static int strands_too_much(const struct weir_caches *f, const struct weir_cache *c) {
     return c->missed_end &&
            atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
@@ -410,7 +410,7 @@ static int strands_too_much(const struct weir_caches *f, const struct weir_cache
                STRANDED_MOST;
 }
 
-/* Makes a cache without a key.  Returns NULL if there is no host memory.  The caller holds `lock`. */
+/* Makes a cache without a key.  Returns NULL if there is no host memory.  The caller holds f->lock. */
 static struct weir_cache *make_cache(struct weir_caches *f) {
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
 
@@ -431,7 +431,7 @@ static void remove_cache(struct weir_caches *f, const struct weir_cache *c) {
     atomic_store_explicit(at, c->after, memory_order_release);
 }
 
-/* Returns a number that changes with each call on the cache's stream.  The caller holds `lock`. */
+/* Returns a number that changes with each call on the cache's stream.  The caller holds f->lock. */
 static uint64_t calls_of(struct weir_cache *c) {
     return atomic_load_explicit(&c->hits, memory_order_relaxed) +
            (uint64_t)weir__sum_now(&c->requested) +
@@ -439,8 +439,8 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Flushes the newest cache of a default stream that is not bound and had no call since the last search, and removes it
- * from its bucket.  Returns NULL if there is none. */
+/* Flushes a cache and removes it from its bucket: the newest cache of an unbound default stream that had no call since
+ * the last search.  Returns NULL if there is no such cache. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
@@ -460,8 +460,8 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees an inbox that was filled during captures.  If its stream `early_id` has ended, the blocks wait for the device.
- * The caller holds `lock`, which is released meanwhile. */
+/* Frees an inbox that was filled during captures.  The blocks wait for the device if they were freed on an earlier
+ * stream with the handle.  The caller holds f->lock, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -471,9 +471,9 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
     weir__caches_give(f, blocks, id, c->early_id == id ? c : NULL, stream);
 }
 
-/* Returns the cache of a stream whose id was just queried, makes it if necessary, and detaches it from an earlier
- * stream with the handle.  Returns NULL without host memory, or if there are too many caches of default streams that
- * are not bound.  The caller holds `lock`, which may be released meanwhile. */
+/* Returns the cache of a stream whose id was just queried.  Makes a cache if there is none, and detaches the cache of
+ * an earlier stream with the handle.  Returns NULL without host memory, or if unbound default streams have too many
+ * caches.  The caller holds f->lock, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
@@ -501,7 +501,7 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     return c;
 }
 
-/* Makes the cache serve the stream, in a call on the stream.  The caller holds `lock`. */
+/* Makes the cache serve the stream, in a call on the stream.  The caller holds f->lock. */
 static void attach_stream(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     int is_first = atomic_load_explicit(&c->id, memory_order_relaxed) == 0;
     int taken = weir__bias_take(&c->lock);
@@ -523,7 +523,7 @@ static int is_watched(const struct weir_caches *f, weir_stream stream) {
     return watches && !is_default(stream) && watches(stream);
 }
 
-/* Returns the cache of a created stream that is being captured, in a call on the stream; NULL for a default stream. */
+/* Records that a created stream is being captured.  Returns the stream's cache, or NULL if there is none. */
 static struct weir_cache *mark_capturing(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c = weir__cache_find(f, key_of(stream, 0));
     int taken;
@@ -595,7 +595,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
         f->default_streams += bindings == 1 && is_default(stream);
         last = bindings == 1 && c->serves;
     }
-    if (last) /* the stream may end now: an event covers the memory of the stream */
+    if (last) /* an event must cover the memory, since the stream may end now */
         flush_cache(f, c, stream, id, 0, 0, 1);
     pthread_mutex_unlock(&f->lock);
     if (last)
@@ -621,12 +621,12 @@ void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int en
     pthread_mutex_unlock(&f->lock);
     if (c && ends)
         weir__engine_maintain(f->engine, stream, id);
-    /* weir cannot query the stream after its end */
+    /* publishes the last frees on the stream, since weir cannot query the stream after its end */
     (void)weir__engine_publish(f->engine, stream, id);
     if (!c || !ends)
         return;
     pthread_mutex_lock(&f->lock);
-    /* weir queries the id of the next stream with this handle, even if the adapter watches streams. */
+    /* A new stream may get this handle, so the cache must not serve the handle any longer. */
     if (c->serves &&
         is_its(c, id)) /* unreached: no test gives the cache to another stream meanwhile */
         retire_cache(f, c, id);
@@ -718,8 +718,8 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
                                         : weir__graphs_has(&f->v->graphs, block);
 }
 
-/* Returns the record of the slab or whole block that contains the address, or NULL.  Only the first page of a whole
- * block leads to its record, so the search goes back page by page, as far as the largest block reaches. */
+/* Returns the record of the slab or whole block that contains the address, or NULL.  In a whole block only the first
+ * page leads to the record, so the search goes back page by page, as far as the largest block reaches. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -753,7 +753,7 @@ int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address) {
     return find_span(f, address) != NULL;
 }
 
-/* The visitors of a walk over live blocks; one of the functions is NULL. */
+/* The functions that a walk over live blocks calls.  One of the two is NULL. */
 struct walk {
     weir__live_fn *visit_span; /* visits each block of the engine in which a block is live */
     weir__engine_visit_fn *visit_block; /* visits each live block */
@@ -800,15 +800,15 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the bytes in blocks of all caches, and raises the peaks, which are exact while only one cache is used.  The
- * caller holds `lock`. */
+/* Adds up the bytes in blocks of all caches, and raises the peaks.  The peaks are exact while only one cache is used.
+ * The caller holds f->lock. */
 static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
     int used = 0;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        /* Reads the queue first: a slot that is collected meanwhile is subtracted twice, so no peak is too high. */
+        /* Reads the queue first.  A slot that is collected now is then subtracted twice, so no peak is too high. */
         requested -= (int64_t)atomic_load_explicit(&c->queue.requested, memory_order_acquire);
         in_use -= (int64_t)atomic_load_explicit(&c->queue.in_use, memory_order_acquire);
         requested += weir__sum_now(&c->requested);
@@ -836,8 +836,8 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the engine's bytes in use above which a miss adds up the counts.  Programs read and reset the peak of a driver's
- * pool, so each growth does so if weir replaces one. */
+/* Sets the bytes in use above which a miss adds up the caches' counts.  If weir replaces a pool of the driver, each
+ * growth adds up the counts, since programs read and reset the peak of the pool. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);

@@ -9,8 +9,8 @@ struct weir_caches;
 
 /* Creates the caches above the open engine of `v`, which outlives the caches.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
-/* Frees the host memory of the caches, and their blocks if the driver orders the reuse of the engine's blocks.  No
- * block is live, and the device has finished all work.  The caller closes the engine next.  `f` may be NULL. */
+/* Frees the host memory of the caches, and if the driver orders reuse, also the caches' blocks.  No block is live, and
+ * the device has finished all work.  The caller closes the engine next.  `f` may be NULL. */
 void weir__caches_close(struct weir_caches *f);
 
 /* Serves a request at the address r->at from the engine, without OOM recovery. */
@@ -30,31 +30,32 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
 /* Returns 1 if the address lies in a slab, or in a whole block that is live or in an inbox; else 0. */
 int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 
-/* Adds a binding if `more` is set, else removes one.  weir need not query the id of a bound created stream. */
+/* Binds a stream if `more` is set, else unbinds it.  weir does not query the id of a bound created stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* Flushes the cache of a stream that exists and is not being captured.  A default stream is the caller's.  Does nothing
- * for a default stream that is not idle, unless the stream `ends` now: then also detaches the cache from the stream. */
+/* Flushes the cache of a stream that exists and is not being captured.  A default stream is the calling thread's.  If
+ * `ends` is set, the stream ends now, and is also detached.  If not, does nothing for a busy default stream. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);
-/* Quarantines the cached memory of an earlier stream with the handle of this new stream, whose end weir did not see. */
+/* Quarantines the cached memory of an earlier stream that had this handle, since weir did not see that stream end. */
 void weir__caches_stream_created(struct weir_caches *f, weir_stream stream);
-/* Records that the adapter no longer sees when streams are captured or end. */
+/* Makes later calls query all streams, since the preload library no longer reports captures and ends of streams. */
 void weir__caches_unwatch(struct weir_caches *f);
 
-/* If the caches have idle memory, waits for the device, since no event covers the memory, and flushes it to the engine.
- * If the wait fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
+/* Flushes the idle memory of all caches to the engine, after a device wait, since no event covers the memory.  If the
+ * wait fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
 weir_status weir__caches_empty(void *caches);
 
 /* Returns 1 if a block of the caches is live, else 0. */
 int weir__caches_has_blocks(struct weir_caches *f);
 
-/* Returns the peak of requested memory since the last call with `renew` set, which restarts the peak. */
+/* Returns the peak of requested memory since the last call with `renew` set.  If `renew` is set, the peak restarts. */
 uint64_t weir__caches_peak_lately(struct weir_caches *f, int renew);
 
-/* Adds the caches' idle memory to a survey of the engine, or visits the live blocks. */
+/* Adds the caches' idle memory to a survey of the engine. */
 void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out);
+/* Visits the live blocks. */
 void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *visit_block, void *context);
 
 /* Visits each block of the engine in which a block of the caches is live, under the records' lock. */

@@ -20,7 +20,7 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Makes a leaf by mmap, since calloc might clear it.  Populates the words for 512 KiB: page faults would cost more. */
+/* Makes a leaf by mmap, since calloc might clear all of it.  Populates `large` at once, to save page faults. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -58,7 +58,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
     return leaf;
 }
 
-/* Gives host memory to the words of these pages, and counts the memory unless it was counted before. */
+/* Makes the kernel map the words of the pages `page` to `last`.  Adds newly mapped memory to host_bytes. */
 static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, uint64_t page,
                            uint64_t last) {
     const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1;
@@ -79,8 +79,8 @@ static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *le
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Reserves the words of the pages of [address, address + bytes), or with `large` those of the 512 KiB around them.
- * Returns 1 on success, 0 without host memory, or if the address is above 2^57 or no multiple of a page. */
+/* Prepares the words of the pages of [address, address + bytes), or if `large` is set, the words for each 512 KiB.
+ * Returns 1 on success, 0 without host memory, or if the address is above 2^57 or not a multiple of a page. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -138,7 +138,7 @@ static int add_chunk(struct weir_records *r, size_t size) {
     return 1;
 }
 
-/* Returns a record with room for that many slots, or NULL. */
+/* Returns a record with room for `slots` slots, or NULL if there is no host memory. */
 static struct weir_slab *new_record(struct weir_records *r, uint32_t slots) {
     unsigned order = order_of(slots);
     size_t bytes = bytes_of(order);
@@ -162,8 +162,8 @@ static void recycle_record(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Returns 1 if a block uses a word for 512 KiB, 0 if it uses words of pages.  A lookup of a large slab also needs the
- * next word, so both words must lie in one leaf. */
+/* Returns 1 if a block uses a word for 512 KiB, 0 if it uses words of pages.  A slab that crosses the end of a leaf
+ * uses words of pages, since a look-up reads two adjacent words of one leaf. */
 static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 
@@ -172,8 +172,8 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value`, a record or NULL, in the words of all pages of a slab, or in the word of a whole block's first page.
- * Drops the kept records of freed whole blocks that it finds there. */
+/* Stores `value`, a record or NULL, in the words of a slab's pages, or in the word of a whole block's first page.
+ * Drops records of freed whole blocks to which these words led. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);
@@ -243,7 +243,7 @@ struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, siz
     if (!kept)
         return weir__records_begin(r, base, bytes, 0, 0);
     atomic_store_explicit(&kept->base, base, memory_order_relaxed);
-    /* A reader that sees the bytes also sees the base. */
+    /* A reader that sees this value of `bytes` also sees the new base. */
     atomic_store_explicit(&kept->bytes, bytes, memory_order_release);
     return kept;
 }

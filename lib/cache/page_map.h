@@ -11,14 +11,14 @@
  *   away    the state of a slot that was freed but is not in its slab's free list
  *
  * The page map is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  A leaf stays until the map
- * closes.  The words of all pages of a slab lead to its record, and the word of the first page of a whole block.  Slabs
- * of 512 KiB use words for 512 KiB instead, which have the record and a tag: the page, within the 512 KiB, at which the
- * slab begins.  So the word of an address and the word before tell which slab has the address.  Whole blocks that are
- * larger than any slot use words for 512 KiB, too, since no two of them begin in one.
+ * closes.  The words of all pages of a slab lead to the slab's record.  For a whole block, only the word of the first
+ * page leads to the record.  Slabs of 512 KiB use words for 512 KiB instead, which have the record and a tag: the page,
+ * within the 512 KiB, at which the slab begins.  The word of an address and the word before it tell which slab contains
+ * the address.  Whole blocks of more than 512 KiB use words for 512 KiB, too, since no two begin in one range.
  *
- * The record of a freed whole block stays in the map with bytes == 0.  The next block that begins there gets this
- * record, and the thread that has the block writes it without a lock: a large block contains the last page of its first
- * 512 KiB, so no two large blocks with one record are live at once.
+ * The record of a freed whole block stays in the map with bytes == 0.  The next block that begins there gets the
+ * record.  The thread that allocates the block writes the record without a lock: no two live blocks share a record,
+ * since a large block contains the last page of its first 512 KiB.
  *
  * Readers take no lock.  The word of a live block does not change.  Records stay allocated until the map closes, so a
  * reader may read the record that it finds for any address.
@@ -46,7 +46,7 @@ _Static_assert(WEIR_SLAB_SMALL <= WEIR_SLOT_NONE && WEIR_SLOT_NONE < WEIR_SLOT_I
 
 struct weir_cache;
 
-/* Three parts on separate cache lines: a free into the remote-free queue reads the first and writes only the third. */
+/* Three parts on separate cache lines.  A free into the remote-free queue reads part one and writes part three. */
 struct weir_slab {
     _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
     _Atomic size_t bytes;               /* 0 for a whole block that has gone back to the engine */
@@ -61,16 +61,16 @@ struct weir_slab {
     uint32_t slots;
     _Atomic uint64_t asked; /* the bytes requested for a live whole block, else 0 */
 
-    /* Guarded by the cache's lock. */
+    /* The cache's lock guards the next five fields. */
     _Alignas(64) struct weir_slab *next; /* the next span in a list */
     struct weir_slab *prev;
     uint32_t idle;  /* the number of slots in the slab's free list */
     uint32_t head;  /* the first slot in the free list, or SLOT_NONE */
     uint32_t epoch; /* the cache's epoch when the slab became empty */
 
-    /* The slab's slots in the remote-free queue of its cache, under the queue's lock. */
+    /* The queue's lock guards the next four fields: the slab's slots in the remote-free queue of its cache. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
-    uint32_t posted, posted_first, posted_last; /* linked by their states, as free slots are */
+    uint32_t posted, posted_first, posted_last; /* their number, and their list, linked by states */
     _Atomic uint32_t slot[];
 };
 
@@ -108,8 +108,8 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the slot that starts at `address`, or SLOT_NONE.  An offset that is no multiple of the slot's bytes yields a
- * larger number than any quotient (Granlund, Montgomery: "Division by invariant integers", section 9). */
+/* Returns the slot that starts at `address`, or SLOT_NONE.  If the offset is not a multiple of the slot's bytes, `slot`
+ * is larger than any slot number (Granlund, Montgomery: "Division by invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
     uint64_t slot = product >> s->shift | product
@@ -141,7 +141,7 @@ static inline size_t weir__slab_in_use(const struct weir_slab *s) {
     return s->slot_units ? (size_t)s->slot_units * WEIR_SLAB_UNIT : weir__slab_bytes(s);
 }
 
-/* Allocates the first slot of the slab's free list, which is not empty. */
+/* Allocates the first slot of the slab's free list, which must not be empty. */
 static inline uint32_t weir__slab_take(struct weir_slab *s, uint32_t asked) {
     uint32_t slot = s->head;
 
@@ -157,7 +157,7 @@ static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     s->idle++;
 }
 
-/* Returns the inverse of an odd number, modulo 2^64, by Newton's iteration, which starts with 3 right bits. */
+/* Returns the inverse of an odd number modulo 2^64.  Newton's iteration starts with 3 right bits and doubles them. */
 static inline uint64_t weir__slab_inverse(uint64_t odd) {
     uint64_t inverse = odd;
 
@@ -166,7 +166,7 @@ static inline uint64_t weir__slab_inverse(uint64_t odd) {
     return inverse;
 }
 
-/* Puts a slot into the remote-free queue.  Returns 1 if it is the slab's first slot there, else 0. */
+/* Puts a slot into the remote-free queue.  Returns 1 if it is the slab's first slot in the queue, else 0. */
 static inline int weir__slab_post(struct weir_slab *s, uint32_t slot) {
     int first = s->posted++ == 0;
 
@@ -226,12 +226,12 @@ enum {
 enum {
     WEIR_RECORDS_SLOTS = 1024, /* the most slots of a slab: a power of two */
     WEIR_RECORDS_ORDERS = 12,  /* log2 of WEIR_RECORDS_SLOTS, plus 2 */
-    WEIR_RECORDS_ALIGN = 128   /* processors fetch cache lines in pairs */
+    WEIR_RECORDS_ALIGN = 128   /* since processors fetch cache lines in pairs */
 };
 
 struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB */
-    /* The first word stays NULL, so that each other word has a word before it. */
+    /* The first word stays NULL, so that every later word has a word before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
     /* One bit for each 4 KiB of `value`: set once a word in these 4 KiB is reserved. */
     uint64_t counted[WEIR__PAGEMAP_LEAF_SLOTS / WEIR__PAGEMAP_HOST_SLOTS / 64];
@@ -260,7 +260,7 @@ struct weir_records {
 
 /* ---- inlined look-ups ---- */
 
-/* The words of an address in its leaf: for its page, and for its 512 KiB. */
+/* The two words of an address in its leaf: the word of its page, and the word of its 512 KiB. */
 struct weir__pagemap_words {
     _Atomic(void *) *page, *large;
 };
@@ -289,7 +289,7 @@ weir__records_words(const struct weir_records *r, uint64_t address,
     return 1;
 }
 
-/* The bits of a word for 512 KiB that hold a slab's tag; zero in the address of a record. */
+/* The bits of a word for 512 KiB that hold a slab's tag.  In the address of a record these bits are 0. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
                "at most one slab of 512 KiB begins in the 512 KiB of a word");
@@ -300,7 +300,7 @@ static inline uintptr_t weir__records_tag(uint64_t address) {
     return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SLAB_SMALL / WEIR_PAGE - 1)) << 1 | 1;
 }
 
-/* Returns the record for any address, or NULL.  Inlined into hits only with always_inline. */
+/* Returns the record for any address, or NULL.  Compilers inline this function into hits only with always_inline. */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_records *r, uint64_t address) {
     struct weir__pagemap_words words;
@@ -315,14 +315,14 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
         /* The word leads to the record of a large whole block, which another thread may change now.  Reads the bytes
-         * first: if they are not 0, the base that is read next belongs to that block or to a later one. */
+         * before the base: if the bytes are not 0, the base is that of this block or of a later one. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
             return s;
     }
     page = weir__records_tag(address);
-    /* `ours`: the word's slab begins at this page or before.  Without a tag, 0 - 1 is the largest number. */
+    /* `ours`: the slab of `word` begins at this page or before it.  Without a tag, 0 - 1 is larger than any page. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* the slab of the word before reaches this page */
     if (__builtin_expect(!(ours | lasts), 0))
@@ -344,7 +344,7 @@ struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, siz
                                       unsigned size_class, uint32_t slots);
 /* Finds the kept record of an earlier whole block, or makes a record.  Returns NULL if there is no host memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
-/* Ends a record before the engine gets its block back and may reuse it at once.  Returns the block's address. */
+/* Ends a block's record before the block returns to the engine, which may reuse it at once.  Returns the address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
 /* Visits the records of all blocks, live or not, under the lock.  For a whole block `visit` may read only atomic fields
  * and `slot_units`, since another thread may write the other fields. */

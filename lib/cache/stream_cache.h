@@ -57,14 +57,14 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
 }
 
 enum {
-    WEIR_CACHE_INBOX = 64,   /* the most whole blocks in an inbox */
-    WEIR_CACHE_REMOTES = 64, /* the remote frees of a class that are sent to their slabs together */
+    WEIR_CACHE_INBOX = 64,    /* the most whole blocks in an inbox */
+    WEIR_CACHE_REMOTES = 64,  /* the fewest remote frees of a class that a flush returns */
     WEIR_CACHE_QUEUEFUL = 16, /* a request collects the queue if it has this many slots */
     WEIR_CACHE_SEARCH_HITS =
         4096 /* the hits between two searches for unused memory: a power of two */
 };
 
-/* The bytes that a remote-free queue may hold: the thread that collects the queue may not allocate any more. */
+/* The most bytes in a remote-free queue, since the thread that collects the queue may stop allocating. */
 #define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20)
 
 struct weir_remote_slot {
@@ -72,7 +72,7 @@ struct weir_remote_slot {
     uint32_t slot;
 };
 
-/* Remote frees in one piece of host memory, which a flush moves out of the cache, so that a flush cannot fail. */
+/* Remote frees in one piece of host memory.  A flush moves the piece out of the cache, so that a flush cannot fail. */
 struct weir_remote_slots {
     struct weir_remote_slots *more; /* the next piece of the batch */
     uint32_t count, room;
@@ -84,15 +84,15 @@ struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     uint64_t id;             /* the id of the stream that the cache serves, or 0 */
     struct weir_slab *slabs; /* linked by posted_next */
-    /* The number of the queue's slots, and their bytes, which the cache's counts still include. */
+    /* The number and the bytes of the queue's slots.  The cache's sums still include these bytes. */
     _Atomic uint64_t count, requested, in_use;
 };
 
-/* A bit of `trusted`, set while the preload library reports captures and ends of streams: then weir queries nothing. */
+/* A bit of `trusted`: the preload library reports captures and ends of the stream, so weir need not query it. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
-    /* Guarded by the caches' lock.  Hits do not write to the cache line of these fields, nor beside it. */
+    /* The caches' lock guards these fields.  Hits do not write to this cache line or to the one beside it. */
     _Alignas(128) uint64_t early_id; /* the id of the stream whose calls `early_calls` counts */
     uint32_t early_calls;            /* calls on a stream that has no cache yet */
     int missed_end;                  /* set if weir missed the end of a stream of this cache */
@@ -105,7 +105,7 @@ struct weir_cache {
     _Atomic uint64_t key;     /* the key by which the cache is found, or 0 */
     _Atomic uint64_t id;      /* the stream's id, or 0 before the cache has served a stream */
     _Atomic size_t most;      /* the cap of idle memory */
-    /* The number of bindings, and the bit WATCHED.  If the word is not 0, weir does not query the driver. */
+    /* The number of bindings, and the bit WATCHED.  If `trusted` is not 0, weir does not query the driver. */
     _Atomic uint32_t trusted;
     _Atomic(struct weir_cache *) after; /* the next cache in its bucket */
 
@@ -125,7 +125,7 @@ struct weir_cache {
     /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* The inbox, linked by next.  `room` is valid while the engine's `lacked` is equal to this `lacked`. */
+    /* The inbox, linked by next.  `room` is out of date if the engine's `lacked` differs from this `lacked`. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
@@ -149,7 +149,7 @@ struct weir_flushed {
     struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* Adds to a sum that one thread at a time changes.  Readers of the sum also see this thread's earlier writes. */
+/* Adds to a sum, which one thread at a time changes.  Readers of the sum also see this thread's earlier writes. */
 static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *sum,
                                                                     uint64_t more) {
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
@@ -205,7 +205,7 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* Returns 1 if the remote-free queue has slots enough for a collection during a request of `bytes`, else 0. */
+/* Returns 1 if the remote-free queue has enough slots, so that a request of `bytes` should collect them; else 0. */
 static inline int weir__cache_should_collect(const struct weir_cache *c, size_t bytes) {
     uint64_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
@@ -228,8 +228,8 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     return blocks;
 }
 
-/* Allocates a whole block from the newest blocks of the inbox, or returns 0.  Reuses no large block among several
- * streams: such a block would keep the free memory beside it from merging, which other streams need in one piece. */
+/* Allocates a whole block from the newest blocks of the inbox, or returns 0.  With several streams, reuses no large
+ * block: the free memory beside the block could not merge, and other streams need large pieces. */
 uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
 
 /* ---- inlined hits ----------------------------------------------- */
@@ -271,7 +271,7 @@ weir__cache_relist_slab(struct weir_cache *c, struct weir_slab *slab, uint32_t b
     }
 }
 
-/* Frees a live slot of the cache's own slabs on its stream.  Returns 1 on success, 0 if nothing has changed. */
+/* Frees a live slot of one of this cache's slabs.  Returns 1 on success.  Returns 0 for any other address. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     uint32_t slot, asked, before;
@@ -302,9 +302,9 @@ struct weir_caches {
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* hits read only the first field */
-    /* Lists of caches by the hash of their key, linked by `after`: created streams, then default streams.  Written
-     * under `lock`, read without one.  A reader that finds no cache of a default stream searches again under `lock`,
-     * since a removal may have led it into another list. */
+    /* A hash table of caches by key, in two halves: created streams and default streams.  `after` links a bucket.
+     * Written under `lock`, read without a lock.  A reader that finds no cache of a default stream searches again under
+     * `lock`, since an eviction may have led the reader into another bucket. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
@@ -321,11 +321,11 @@ struct weir_caches {
     pthread_mutex_t flushing;  /* held during a flush of all caches */
     pthread_mutex_t lock;      /* guards the fields below */
     struct weir_cache *caches;
-    struct weir_cache *uncached; /* counts the blocks that no stream's cache counts */
+    struct weir_cache *uncached; /* has the counts of blocks that no stream's cache counts */
     size_t default_streams;    /* the number of caches of default streams that are not bound */
     size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
-    /* Memory that only a wait for the device completes: remote frees, and with driver_orders freed blocks. */
+    /* Memory that is reused only after a device wait: remote frees, and with driver_orders also freed blocks. */
     struct weir_flushed stranded;
     _Atomic size_t stranded_bytes;
     size_t host_bytes;
@@ -350,7 +350,7 @@ static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_cache
     return &f->bucket[hash + (key & WEIR_CACHE_BY_ID ? WEIR_CACHE_BUCKETS : 0)];
 }
 
-/* Returns the cache with this key, or NULL.  Another thread may have changed a default stream's key: see is_its(). */
+/* Returns the cache with this key, or NULL.  Callers check is_its(): a default stream's cache may get another key. */
 static inline __attribute__((always_inline)) struct weir_cache *
 weir__cache_find(struct weir_caches *f, uint64_t key) {
     struct weir_cache *c = NULL;
@@ -364,7 +364,7 @@ weir__cache_find(struct weir_caches *f, uint64_t key) {
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
 
-/* Returns the handle of a created stream, or the id of a default stream with the bit BY_ID, or 0 without an id. */
+/* Returns the key of a cache: for a created stream its handle; for a default stream BY_ID | id, or 0 if `id` is 0. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
     uint64_t handle = (uintptr_t)stream;
 
@@ -377,7 +377,7 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns 1 if weir may trust that the handle still means the cache's stream, without a query of the id; else 0. */
+/* Returns 1 if weir may assume that the handle still means the cache's stream, without a query; else 0. */
 static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
@@ -394,8 +394,8 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns the cache of a stream, or NULL.  For a default stream sets *id, and queries it if necessary.  If the thread
- * has no context, makes the device's current and sets *lent, for weir__device_restore_context(). */
+/* Returns the cache of a stream, or NULL.  For a default stream sets *id, by a query if necessary.  If the thread has
+ * no context, makes the device's context current, and sets *lent for weir__device_restore_context(). */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
     uint64_t handle = (uintptr_t)stream;
@@ -412,8 +412,8 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, *id | WEIR_CACHE_BY_ID);
 }
 
-/* Returns 1 if a cache serves the stream with this id, or if `id` is 0 (not queried); else 0.  Each call that takes the
- * cache's lock checks this, since another thread may have given the cache to another stream. */
+/* Returns 1 if the cache serves the stream with this id, or if `id` is 0 (not queried); else 0.  Checked
+ * again under the cache's lock, since another thread may have given the cache to another stream. */
 static inline int is_its(const struct weir_cache *c, uint64_t id) {
     return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -427,7 +427,7 @@ static inline void count_hit(struct weir_cache *c) {
 }
 
 /* Allocates a block from the cache, its remote-free queue or its inbox, under the cache's lock.  Returns 0 if there is
- * no block, if the cache has deferred work, or if it now serves another stream. */
+ * no block, if the cache has deferred work, or if the cache serves another stream now. */
 static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir_cache *c,
                                                                      uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
@@ -475,23 +475,23 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block as weir_free does, without checks of the call.  `c` is the handle's cache, `s` the block's record, and
- * `uses` the uses on other streams; each may be NULL.  On success restores the thread's last driver result. */
+/* Frees a block as weir_free does, but does not check the arguments.  `c` is the handle's cache, `s` the block's
+ * record, `uses` the uses on other streams; each may be NULL.  On success restores the thread's last driver result. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
-/* Returns slabs and whole blocks to the engine as freed on the stream `id`.  A call on the stream passes its cache and
- * its handle, and updates the cache's room.  The caller holds no lock of a cache.  Returns 1 if an event is due on that
- * stream, else 0.  With driver_orders the caller holds `lock`, which is released meanwhile, and blocks are stranded
- * that the driver refuses to free, or that have neither a cache nor the id OBSERVED. */
+/* Frees slabs and whole blocks to the engine as freed on the stream `id`.  A call on the stream passes the stream's
+ * cache and handle, and updates the cache's room.  The caller holds no cache's lock.  Returns 1 if an event is due on
+ * the stream, else 0.  With driver_orders, the caller holds `lock`, which is released meanwhile; a block is stranded if
+ * the driver refuses to free it, or if `c` is NULL and `id` is not OBSERVED. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 
 /* ---- caches.c ---- */
 
-/* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
+/* Queries a stream's id.  Checks that the stream belongs to this device, unless a cache has this id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Queries the capture status and the id of a stream, in a call on the stream, and finds its cache.  Sets *c to NULL if
- * no cache serves the stream yet.  Returns E_CAPTURE during a capture; *c is then the cache with that handle. */
+/* Queries the capture status and the id of a stream in a call on the stream, and finds its cache.  Sets *c to NULL if
+ * no cache serves the stream.  During a capture returns E_CAPTURE, and finds the cache by the handle alone. */
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
                                       struct weir_cache **c);
 /* Does the deferred work of the cache in a call on the stream, whose id is `id`. */
@@ -499,7 +499,7 @@ void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_
                               uint64_t id);
 /* Puts a slot into the free list of its slab, after its last use on every stream.  The caller holds `lock`. */
 void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_slot *remote);
-/* Keeps memory until the next wait for the device, since no event covers it.  The caller holds `lock`. */
+/* Keeps memory that no event covers until the next device wait.  The caller holds `lock`. */
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes);
 /* Queries the next few deferred batches, so that no call queries all of them.  The caller holds `lock`. */

@@ -19,7 +19,7 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* With at most this many owners, a stream keeps its struct even without chunks, ready for the next free. */
+/* If there are at most this many owner structs, a struct without chunks is kept for the stream's next free. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
@@ -252,7 +252,7 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the struct with the stream's free chunks, a new one if necessary.  Returns NULL without host memory. */
+/* Returns the struct with the stream's free chunks.  Makes a struct if necessary.  Returns NULL without host memory. */
 static struct weir_placement_owner *owner_make(struct weir_placement *p,
                                                struct weir_placement_stream *s) {
     struct weir_placement_owner *owner = s->owner[p->index];
@@ -292,8 +292,8 @@ void weir__placement_remove_stream(struct weir_placement *p, struct weir_placeme
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a tagged chunk into its stream's list, sorted by sequence.  Usually it is the last.  Only a part of a chunk
- * that was cut can have an earlier place. */
+/* Inserts a tagged chunk into its stream's list, which is sorted by sequence.  Most chunks become the last one.  Only
+ * the rest of a chunk that was cut can have an earlier place. */
 static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
     uint32_t older = owner->newest;
     uint32_t newer = 0;
@@ -316,7 +316,7 @@ static void list_remove(struct weir_placement *p, struct weir_placement_owner *o
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = t->older;
 }
 
-/* Replaces the chunk `old` in its stream's list by `id`, which is a part of it and so has the same sequence. */
+/* Replaces the chunk `old` in its stream's list by `id`, a part of `old` that has the sequence of `old`. */
 static void list_replace(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t old,
                          uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
@@ -353,7 +353,7 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     record_remove(&p->all, right);
 }
 
-/* Makes the chunk `id`, which must be in no set, a free chunk of `owner`, and coalesces it.  Its sequence is set. */
+/* Makes the chunk `id`, which is in no set and has a sequence, a free chunk of `owner`, and coalesces the chunk. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
                            uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
@@ -408,8 +408,8 @@ static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first
     return id;
 }
 
-/* Joins [first, end), in adjacent free chunks of which `id` is the first, into one chunk that is in no set, and
- * returns its record.  The table must have room for two records, since the rest of these chunks stays free. */
+/* Joins [first, end) into one chunk that is in no set, and returns its record.  The range lies in adjacent free chunks,
+ * of which `id` is the first.  Their rest stays free, so the table must have room for two records. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -419,7 +419,7 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Replaces old record numbers by new ones, which the old records have in `address`, and builds all sets again. */
+/* Replaces all old record numbers, and builds all sets again.  An old record has its new number in `address`. */
 static void renumber_records(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++)
@@ -447,7 +447,7 @@ static void renumber_records(struct weir_placement *p, const struct chunk_table 
 #undef MOVED
 }
 
-/* Moves all records to a table with room for `room` more; their numbers change.  Returns 0 without host memory. */
+/* Moves all records to a table with room for `room` more, and changes their numbers.  Returns 0 without host memory. */
 static int table_grow(struct weir_placement *p, size_t room) {
     struct chunk_table old = p->all;
 
@@ -471,7 +471,7 @@ static int table_grow(struct weir_placement *p, size_t room) {
     return 1;
 }
 
-/* Returns 1 on success, 0 if there is no host memory. */
+/* Makes room for `room` more records.  Returns 1 on success, 0 if there is no host memory. */
 static int records_reserve(struct weir_placement *p, size_t room) {
     return p->all.room >= room || table_grow(p, room);
 }
@@ -523,9 +523,9 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the chunks that the first stream has freed, and whose frees have not completed, from the chunks that are
- * free for all streams.  Returns them as a list, linked by `newer`; all other free chunks get sequence 0.  A chunk is
- * cut at `used`, since memory above it has a sequence only because it once coalesced with a freed block. */
+/* Removes from the clean set the chunks that the first stream has freed, and whose frees are not observed.  Returns
+ * these chunks as a list, linked by `newer`.  Sets the sequence of all other free chunks to 0.  Cuts a chunk at `used`:
+ * no block was above `used`, and memory there has a sequence only because it coalesced with a freed block. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -561,7 +561,7 @@ static void second_stream(struct weir_placement *p) {
     if (p->only == NULL)
         return;
     chain = list_sort(p, unlink_first_stream(p));
-    /* needs no host memory while p->only is set */
+    /* owner_make() needs no host memory here, since p->only is still set */
     owner = owner_make(p, p->only);
     p->only = NULL;
     while ((id = chain) != 0) {
@@ -570,7 +570,7 @@ static void second_stream(struct weir_placement *p) {
     }
 }
 
-/* Records which stream calls, while only one stream has used the placement.  `s` is NULL if the stream is unknown. */
+/* Records `s` as the only stream, or the appearance of a second stream.  `s` is NULL if the stream is unknown. */
 static void update_only_stream(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
@@ -616,7 +616,7 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return first;
 }
 
-/* Raises the highest used address of a region after a block or new memory was placed up to `end`. */
+/* Raises the highest used address of a region to `end`, the end of a new block or of newly mapped memory. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
     struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
@@ -708,7 +708,7 @@ static void region_unlink(struct weir_placement *p, size_t position) {
     memmove(r, r + 1, (p->regions - position) * sizeof *r);
 }
 
-/* Returns the stream for whose free other streams must wait before they use the free chunk `id`, or NULL. */
+/* Returns the stream that freed the chunk `id`, if other streams may not use the chunk yet; else NULL. */
 static const struct weir_placement_stream *waits_for(const struct weir_placement *p, uint32_t id) {
     uint64_t sequence = p->all.tag[id].sequence;
 
@@ -730,7 +730,7 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
     for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
         unsigned kind = p->all.kind[id];
 
-        /* The loop often ends at the first chunk, since best fit prefers low addresses for blocks. */
+        /* Often returns at the first chunk, since best fit prefers low addresses for blocks. */
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (waits_for(p, id) != NULL)
@@ -762,7 +762,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 
 /* ---- unmapped ranges ---- */
 
-/* Turns the chunk `id`, which must be in no set, into an unmapped range, and joins it with adjacent ones. */
+/* Turns the chunk `id`, which must be in no set, into an unmapped range.  Joins adjacent unmapped ranges. */
 static void chunk_unmap(struct weir_placement *p, uint32_t id) {
     struct chunk *c = &p->all.chunk[id];
 
@@ -787,7 +787,7 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
     return status;
 }
 
-/* Returns the chunk of this kind that starts at `within`, or 0 if [address, address + bytes) does not lie inside it. */
+/* Returns the chunk of this kind that starts at `within`, or 0 if it does not contain [address, address + bytes). */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                              uint64_t address, size_t bytes) {
     uint64_t before = (address - within) >> p->shift;
@@ -899,7 +899,7 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit among the chunks of `owner`, which may be NULL, and those free for all streams, or 0. */
+/* Returns the best fit among the clean chunks and the chunks of `owner`, which may be NULL; or 0 if none fits. */
 static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_owner *owner,
                          uint64_t want) {
     uint32_t first = owner == NULL ? 0 : set_find(p, &owner->set, want), clean;
@@ -945,7 +945,7 @@ int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_pl
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes [first, end), in adjacent free chunks of which `id` is the first, a live block. */
+/* Makes [first, end) a live block.  The range lies in adjacent free chunks, of which `id` is the first. */
 static void alloc_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
                       size_t bytes, struct weir_placement_block *out) {
     block_begin(p, claim_run(p, id, first, end), bytes, out);
@@ -991,7 +991,7 @@ static int may_use_chunk(const struct weir_placement *p, uint32_t id,
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
-/* Replaces *best by the smallest run in a region that has at least `want` granules, if it is smaller. */
+/* Searches a region for the smallest run of at least `want` granules.  Replaces *best if that run is smaller. */
 static void run_search(const struct weir_placement *p, const struct weir_placement_region *r,
                        uint64_t want, const struct weir_placement_stream *s,
                        const struct weir_placement_waits *waits, struct run *best) {
@@ -1049,8 +1049,8 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
 
 /* ---- freeing blocks ---- */
 
-/* Returns why no live block starts at `address`: FOREIGN, FREE, or INTERIOR with the block around the address in
- * *out, unless NULL. */
+/* Returns the reason why no live block starts at `address`: FOREIGN, FREE or INTERIOR.  For INTERIOR, writes the block
+ * around the address to *out, unless `out` is NULL. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;

@@ -11,8 +11,8 @@
  * - deferred block: a freed block that keeps its address until the caller frees it a second time.
  * - sequence: the number of a free.  It rises with each free on a stream.
  * - observed: a free is observed if the host knows that the stream's work before the free has completed.
- * - tagged: a tagged chunk has the stream and the sequence of its last free.  The stream may use the chunk at once,
- *   other streams once the free is observed.
+ * - tagged: a tagged chunk has the stream and the sequence of its last free.  The stream may use the chunk at once.
+ *   Other streams may use it once the free is observed.
  * - clean: a clean chunk is free for every stream.
  *
  * Rules
@@ -51,19 +51,19 @@ enum { WEIR_PLACEMENT_INDEXES = 3 };
 struct weir_placement_stream {
     uint64_t id;       /* the driver's id, or 0 if it is unknown */
     uint64_t observed; /* the sequence of the stream's last free that is known to have completed */
-    /* Set for at most one stream.  Its frees need no host memory, so that a free can always succeed. */
+    /* Set for at most one stream, whose frees need no host memory, so that its frees always succeed. */
     int is_fallback;
-    /* The stream's tagged chunks in the placement with this index, or NULL. */
+    /* For each placement, the stream's tagged chunks, or NULL.  The array's index is the placement's `index`. */
     struct weir_placement_owner *owner[WEIR_PLACEMENT_INDEXES];
 };
 
 struct weir_placement_rule {
-    /* A power of two that divides all sizes and region starts: a granule.  256 for BFC. */
+    /* The bytes of a granule: a power of two that divides all sizes and region starts.  256 for BFC. */
     size_t granularity;
-    /* A chunk is split if at least this many bytes would be wasted.  128 MiB for BFC; above 0.  If it equals
-     * `granularity`, each block has its rounded size. */
+    /* A chunk is split if a block would otherwise waste at least this many bytes, which must be above 0.  128 MiB for
+     * BFC.  If split_waste equals `granularity`, each block has its rounded size. */
     size_t split_waste;
-    int prefer_tagged; /* 1 if chunks of the request's stream are preferred to chunks free for all */
+    int prefer_tagged; /* 1 if a request prefers its stream's chunks to clean chunks */
     unsigned index;    /* the index of this placement in the array `owner` of a stream */
     /* Works like realloc, but frees the memory if `bytes` is 0.  NULL stands for realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);
@@ -105,7 +105,7 @@ struct weir_placement_span {
     int live;
     int deferred;
     int unmapped;
-    /* The tag of a free chunk that not all streams may use yet, else 0: the stream of the free, and its sequence. */
+    /* For a free chunk that not all streams may use yet, the stream and the sequence of the free; else 0. */
     uint64_t stream;
     uint64_t sequence;
     uint32_t chunk; /* the position of the walk, for weir__placement_next alone */
@@ -121,7 +121,7 @@ struct weir_placement_waits {
     void *context;
 };
 
-/* Returns OK, INVALID if the rule is wrong, or NO_MEMORY.  Sets *out only on OK. */
+/* Creates a placement.  Returns OK, INVALID if the rule is wrong, or NO_MEMORY.  Sets *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
 /* Frees all host memory of a placement, or does nothing for NULL. */
 void weir__placement_destroy(struct weir_placement *p);
@@ -129,8 +129,8 @@ void weir__placement_destroy(struct weir_placement *p);
 /* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Returns OK if every chunk of the region at `base` is free for the stream `stream`, or for all streams if `stream`
- * is 0.  Returns FREE if some are free for other streams only, BUSY if the region has a block or an unmapped range,
- * FOREIGN if no region starts there.  Takes linear time in the number of free chunks before the first block. */
+ * is 0.  Returns FREE if some chunks are free only for other streams, BUSY if the region has a block or an unmapped
+ * range, FOREIGN if no region starts there.  Takes linear time in the number of free chunks before the first block. */
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
 /* Finds the first region that ends above `address`.  Returns 1 on success, 0 if there is none. */
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
@@ -141,9 +141,9 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Turns [address, address + bytes), a part of the unmapped range that starts at `within`, into a free chunk, after
- * the caller has mapped memory there.  The chunk is free for all streams if `sequence` is 0; otherwise for
- * `s`, as if `s` had freed it with this sequence.  Returns OK, INVALID or NO_MEMORY. */
+/* Turns [address, address + bytes) into a free chunk, after the caller has mapped memory there.  The range is a part of
+ * the unmapped range that starts at `within`.  The chunk is free for all streams if `sequence` is 0; otherwise for `s`,
+ * as if `s` had freed it with this sequence.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
 /* Turns [address, address + bytes), which must be free for any streams, into an unmapped range, before the caller
@@ -151,13 +151,13 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
-/* Allocates host memory for `chunks` chunks in advance, if there is any, and makes the kernel map it now. */
+/* Allocates host memory for `chunks` chunks in advance, and makes the kernel map it now.  Ignores a failure. */
 void weir__placement_reserve_records(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) for work on `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                           struct weir_placement_block *out);
-/* Places a block at `address`.  Returns NO_FIT unless a chunk that is free for all streams starts there and is large
- * enough.  Otherwise returns OK, NO_MEMORY or INVALID. */
+/* Places a block at `address`.  Returns OK, NO_MEMORY, INVALID, or NO_FIT unless a large enough chunk that is free for
+ * all streams starts there. */
 int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
                              struct weir_placement_stream *s, struct weir_placement_block *out);
 /* Places a block in adjacent free chunks, for a request that fits no single chunk.  The stream may use each chunk at
@@ -169,8 +169,9 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
                                const struct weir_placement_waits *waits,
                                struct weir_placement_block *out);
 /* Frees the live block at `address` on the stream `s` with this sequence.  If `sequence` is 0, the memory is free for
- * all streams, and `s` may be NULL.  Returns OK with the block in *out, unless NULL, FOREIGN, INTERIOR or FREE.
- * Returns NO_MEMORY and changes nothing without host memory, but never if `sequence` is 0 or `s` is the fallback. */
+ * all streams, and `s` may be NULL.  Returns OK, and writes the block to *out unless `out` is NULL.  On an error,
+ * changes nothing and returns FOREIGN, INTERIOR, FREE, or NO_MEMORY (never if `sequence` is 0 or `s` is the
+ * fallback). */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
@@ -179,7 +180,7 @@ void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Turns a deferred block into a live one, which the caller then frees. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
 /* Keeps memory of the stream's frees up to this sequence from coalescing with memory that the stream frees later, so
- * that other streams can use it as soon as these frees have completed. */
+ * that other streams can use the earlier memory as soon as these frees have completed. */
 void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
                                      uint64_t sequence);
 /* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */

@@ -32,7 +32,7 @@
 #define EACH_PRINT UINT64_C(0x0101010101010101)
 /* All sizes and addresses are below 2^SIZE_BITS granules. */
 #define SIZE_BITS 58u
-/* Size classes for each power of two; a 32-bit word has a bit for each. */
+/* The number of size classes for each power of two.  A 32-bit word has one bit for each class. */
 #define CLASSES 32u
 /* The sequence in the tag of a live block that weir__placement_age has marked. */
 #define OLD UINT64_MAX
@@ -41,20 +41,20 @@ enum kind { UNUSED = 0, BORDER, LIVE, CLEAN, TAGGED, UNMAPPED, DEFERRED };
 
 /* A chunk's record has 32 bytes, so that it never crosses the end of a cache line. */
 struct chunk {
-    /* In granules.  While the table grows, an old record has the number of the new record here. */
+    /* The address in granules.  While the table grows, an old record has the number of its new record here. */
     uint64_t address;
     uint64_t size; /* in granules; 0 for a region's border record */
     uint32_t prev; /* the adjacent chunks */
     uint32_t next;
     union {
         uint64_t requested; /* the bytes that the caller requested for a live block */
-        /* For a free chunk, its subtrees in the treap of its size class.  The first chunk of a class is not in the
-         * treap, and has its root as second child. */
+        /* For a free chunk, its two subtrees in the treap of its size class.  The first chunk of a class is not in the
+         * treap; its child[1] is the root of the treap. */
         uint32_t child[2];
     };
 };
 
-/* The tag of a free chunk.  A clean chunk has only `sequence`, and a live block only the sequence OLD or none. */
+/* The tag of a free chunk.  A clean chunk uses only `sequence`.  A live block that is old has the sequence OLD. */
 struct chunk_tag {
     /* the sequence number of the latest free in the chunk; 0 if every stream may use the chunk */
     uint64_t sequence;
@@ -64,14 +64,14 @@ struct chunk_tag {
 };
 
 struct chunk_table {
-    struct chunk *chunk; /* the index of these four arrays is the record's number */
+    struct chunk *chunk; /* a record's number is its index in these four arrays */
     struct chunk_tag *tag;
     uint8_t *kind;
     uint8_t *print; /* 0x80 plus seven bits of the hash, or 0 if the record is unused */
-    /* For each bucket, the number of records that lie in a later bucket since this one was full.  A look-up continues
-     * while the number is above 0.  255 never changes again. */
+    /* For each bucket, the number of records that lie in a later bucket since this bucket was full.  If the number is
+     * above 0, a look-up continues with the next bucket.  At 255 the number no longer changes. */
     uint8_t *passed;
-    unsigned shift; /* a hash shifted by this number is a bucket */
+    unsigned shift; /* the bucket of a hash is hash >> shift */
     size_t buckets; /* a power of two */
     size_t room;    /* the records to add before the table must grow */
     void *memory;   /* the host memory of all arrays */
@@ -92,7 +92,7 @@ struct weir_placement_region {
     uint32_t border;
 };
 
-/* Who may use some free chunks: one stream, which has a list of them, or all streams (`clean`), without a list. */
+/* The free chunks that one stream may use, with a list; or (`clean`) that all streams may use, without a list. */
 struct weir_placement_owner {
     struct weir_placement_stream *stream;
     uint64_t merge_floor; /* Chunks freed up to this sequence do not coalesce with later ones. */
@@ -104,13 +104,13 @@ struct weir_placement_owner {
 struct weir_placement {
     unsigned shift; /* log2 of the granularity */
     unsigned index; /* the index of this placement in the array `owner` of a stream */
-    int several;    /* set once a second stream, or an unknown one, has called */
+    int several;    /* set after a second or an unknown stream has called */
     int prefer_tagged;
     uint64_t mask;  /* the granularity minus 1 */
     uint64_t waste; /* split_waste of the rule, in granules */
-    /* The only stream so far.  NULL before the first and after the second one. */
+    /* The only stream so far.  NULL before the first and after the second stream has called. */
     struct weir_placement_stream *only;
-    /* Takes the place of `only` after the caller has freed that record. */
+    /* `only` points here after the caller has freed the record of the only stream. */
     struct weir_placement_stream ended;
     struct chunk_table all;
     size_t blocks;
@@ -136,7 +136,7 @@ static inline unsigned chunk_class(uint64_t size) {
     return octave * CLASSES + (unsigned)(size * CLASSES >> octave & (CLASSES - 1));
 }
 
-/* Returns a hash of the address.  Ranks are spread evenly, even if the addresses are multiples of one size. */
+/* Returns a rank, the hash of the chunk's address.  Ranks are spread evenly even for multiples of one size. */
 static inline uint64_t chunk_rank(const struct chunk *c) {
     uint64_t hash = c->address * CHUNK_FACTOR;
 
@@ -148,7 +148,7 @@ static inline int chunk_is_before(const struct chunk *c, const struct chunk *oth
     return c->size != other->size ? c->size < other->size : c->address < other->address;
 }
 
-/* Returns the prints of a bucket as one word, with the first print in the lowest byte. */
+/* Returns the eight prints of a bucket (one byte of each record's hash) as one word, the first in the lowest byte. */
 static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket) {
     uint64_t word;
 
@@ -159,8 +159,8 @@ static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket)
     return word;
 }
 
-/* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0.  `same` has the top bit of
- * each equal print's byte, and rarely of the next byte, which the comparison of addresses rejects. */
+/* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0.  `same` has a bit for each
+ * record with an equal print, and rarely for the record after it, which the comparison of addresses rejects. */
 static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
     const struct chunk_table *t = &p->all;
     uint64_t granule = address >> p->shift, hash = granule * CHUNK_FACTOR;

@@ -37,16 +37,16 @@
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
 
-/* Decay releases half of the memory that is not needed, or all of it if it is at most LEAST. */
+/* Decay releases half of the memory that is not needed.  It releases all if at most LEAST bytes are not needed. */
 #define LEAST ((uint64_t)64 << 20)
 /* After 64 halvings nothing is left, so the loop over windows without requests can stop. */
 enum { MOST_WINDOWS = 64 };
 
-/* The pauses between two checks whether to release memory double.  A call of weir_low_memory ends after the longest
- * pause, about a second after the first check. */
+/* The pause between two checks whether to release memory doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS.  After the
+ * longest pause, about a second after the first check, weir forgets what weir_low_memory wanted. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a finite release threshold, requests keep memory for 16 times as long as its growth took, so that a program that
+/* With a finite release threshold, memory stays reserved for 16 times as long as its growth took.  So a program that
  * needs the memory again and again spends at most a 16th of its time on growth. */
 #define GROWTH_PART 16
 
@@ -81,14 +81,14 @@ weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, siz
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause) {
     uint64_t last = atomic_exchange_explicit(&g->decay.last, now, memory_order_relaxed);
 
-    /* The result must not be 0, since weir__goal_end_window treats a pause of 0 as a call of weir_decay. */
+    /* *pause must not be 0, since weir__goal_end_window treats a pause of 0 as a call of weir_decay. */
     *pause = now > last ? now - last : 1;
     weir__raise_to(&g->decay.peak, in_use);
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
 /* Updates g->decay.reserved_per_used at the end of a window with at most `peak' bytes in use.  If reserved memory grew
- * in the window, the program needed all of it.  Otherwise the smallest ratio so far is the need. */
+ * in the window, the program needed all of it, and the ratio may rise.  Otherwise the ratio only falls. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -98,8 +98,8 @@ static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, in
         *ratio = now;
 }
 
-/* Lowers g->decay.target at the end of a window in which at most `peak' bytes were in use.  If physical allocations are
- * larger than the amount to release, the amount grows with the next windows.  The caller holds the lock of decay. */
+/* Lowers g->decay.target at the end of a window with at most `peak' bytes in use.  The target falls even if too little
+ * is released for a whole physical allocation; a later window then releases it.  The caller holds decay.lock. */
 static void lower_decay_target(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     double needed =
         (double)peak * (g->decay.reserved_per_used > 0 ? g->decay.reserved_per_used : 1);
@@ -160,8 +160,8 @@ size_t weir__goal_release_surplus(struct weir_reserve *v) {
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(&v->goal, figures.reserved, figures.in_use, UINT64_MAX);
-    /* Above a lowered limit nothing is released, since weir could not reserve the memory again, and an OOM report may
-     * have promised the memory to the next request. */
+    /* If the limit was lowered below the reserved memory, releases nothing: weir could not reserve the memory again,
+     * and an OOM report may have promised the memory to the next request. */
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
@@ -188,9 +188,9 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
 }
 
 /* Sets the time of the next check whether to release memory, and the bytes that are still to be released.  The last
- * check was due at `due', took place at `now' and released `got' bytes.  The pause doubles, but begins again after a
- * call of weir_low_memory.  With a finite release threshold, growth and releases begin it again, too, and the first
- * check ends a call of weir_low_memory, since it releases all idle memory. */
+ * check was due at `due', took place at `now' and released `got' bytes.  The pause doubles.  It becomes short again
+ * after a call of weir_low_memory, and with a finite release threshold also after growth or a release.  With a finite
+ * threshold, the first check releases all idle memory, and so ends a call of weir_low_memory. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -200,7 +200,7 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     if (due == 0 || (g->has_threshold && atomic_load(&p->old_growth) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
     atomic_store_explicit(&p->old_growth, growth_ns(v), memory_order_relaxed);
-    /* Fails if the program has called weir_low_memory since the check; the next check then takes place at once. */
+    /* Changes nothing if the program has called weir_low_memory meanwhile.  The next request then checks at once. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
     if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
@@ -209,9 +209,9 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory without a wait: because a window of decay is over, if `is_over' is set, and because of
- * weir_low_memory and the release threshold.  `pause' is the time between the last two requests.  Not inlined, since
- * setting the public statistics to zero takes as long as the rest of a request. */
+/* Lowers reserved memory without a wait, for three reasons: a window of decay is over (`is_over'), weir_low_memory, or
+ * the release threshold.  `pause' is the time between the last two requests.  Not inlined, since clearing the public
+ * statistics takes as long as the rest of a request. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -271,18 +271,18 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The longest time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* SHARE_NS is the time in which other processes should reply to a request for memory.  weir stops waiting if the free
- * memory has not grown for STILL_NS, since a process needs 0.2 s to release all memory of an H200. */
+/* SHARE_NS is the time that other processes have to reply to a request for memory.  If the free memory has not grown
+ * for STILL_NS, weir stops waiting; a process needs 0.2 s to release all memory of an H200. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
-/* Returns the bytes that shares of the device leave free, or 0 if the preallocation is no share. */
+/* Returns the bytes of the device that shares leave free.  Returns 0 if the preallocation is not a share. */
 static uint64_t share_margin_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.share_margin : 0;
 }
 
-/* Computes the target of the preallocation again, since other processes may have changed the free memory.  This
- * allocator's reserved memory counts as free.  A share of the device uses no memory of other processes' shares. */
+/* Computes the target of the preallocation again, since other processes may have changed the free memory.  Memory that
+ * this allocator has reserved counts as free.  A share is lowered to the free memory, but not below `least' bytes. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -336,8 +336,8 @@ static void lock_preallocation(struct weir_reserve *v) {
     atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
 }
 
-/* Waits until other processes have released memory above their shares of the device, until all have replied, or until
- * the free memory no longer grows. */
+/* Asks other processes to release memory above their shares of the device.  Waits until enough memory is free, until
+ * all processes have replied, or until the free memory no longer grows. */
 static void wait_for_other_shares(struct weir_reserve *v) {
     uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
     uint64_t lacks =
@@ -365,8 +365,8 @@ static void wait_for_other_shares(struct weir_reserve *v) {
 
 enum { CAUSE_BYTES = 80 };
 
-/* Writes the reason why a preallocation has reserved only `reserved' bytes.  Shares of the device leave `share_margin'
- * bytes free. */
+/* Writes the reason why a preallocation has reserved only `reserved' bytes.  `share_margin' is the number of bytes that
+ * shares of the device leave free. */
 static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_t share_margin,
                         char text[CAUSE_BYTES]) {
     size_t least = v->engine->least_limit;
@@ -401,12 +401,12 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
               WEIR_SHOWN(asked), WEIR_SHOWN(reserved), cause);
 }
 
-/* Fails a preallocation that has reserved fewer bytes than prealloc_min: releases its memory, writes the reason to
- * `text' and reads the engine's figures again. */
+/* Makes a preallocation fail that has reserved fewer than prealloc_min bytes.  Releases the memory, writes the reason
+ * to `text', and reads the engine's figures again. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
     struct weir_preallocation *p = &v->goal.preallocation;
-    /* the cause if the preallocation is smaller than prealloc_min, although the device had enough memory */
+    /* the reason if the device had enough memory, but the target is below prealloc_min */
     char cause[CAUSE_BYTES] = "no more was asked";
     size_t released;
 
@@ -455,7 +455,7 @@ weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t te
     if (lacks || !weir__is_failure(status))
         return status;
     weir__goal_log_preallocation(v, p->target, after.reserved, share_margin_of(v));
-    /* Less than the target is a success, if it is at least prealloc_min. */
+    /* Fewer bytes than the target are a success, if they are at least prealloc_min. */
     return after.reserved == 0 ? status : WEIR_OK;
 }
 
@@ -556,8 +556,8 @@ static uint64_t grow_if_low(struct weir_reserve *v) {
 
 /* ---- grow-ahead: the thread -------------------------------------------------------------------- */
 
-/* A thread holds process_step_lock during each step, so that exit() can wait up to a second for the step: the driver is
- * unloaded afterwards. */
+/* A thread of grow-ahead holds process_step_lock during each step.  exit() waits for the lock, but at most a second,
+ * since the driver is unloaded afterwards. */
 static pthread_mutex_t process_step_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* set when the process exits; no step begins afterwards */
@@ -621,11 +621,11 @@ static void wake_thread(struct weir_ahead *a) {
 
 /* ---- grow-ahead: device model ------------------------------------------------------------------ */
 
-/* On the device model, the virtual time that a thread of grow-ahead would need to wake. */
+/* The virtual time that a thread of grow-ahead would need to wake on the device model. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Makes all steps of grow-ahead that are due on the device model, in no virtual time of the caller.  If none is planned
- * and `begins' is set, plans one. */
+/* Makes all steps of grow-ahead that are due on the device model.  The steps take no virtual time of the caller.  If no
+ * step is planned and `begins' is set, plans one. */
 static void run_model_steps(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;

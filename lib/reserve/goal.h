@@ -46,7 +46,7 @@ struct weir_pressure {
     /* The time of the next check whether to release memory, or 0 for at once. */
     _Atomic uint64_t due;
     _Atomic uint64_t old_growth; /* the nanoseconds that all growth before the last release took */
-    /* Set by the request that checks; other requests then skip the check.  Guards `pause'. */
+    /* Set while one request makes a check.  Other requests then make none.  Guards `pause'. */
     atomic_int is_release_running;
     uint64_t pause; /* the time between two checks, which doubles */
 };
@@ -68,14 +68,14 @@ struct weir_ahead {
     /* A thread holds `step_lock' while it checks the idle bytes and grows by at most one step.  The lock guards the
      * next four fields. */
     pthread_mutex_t step_lock;
-    /* Growth begins if fewer bytes than `low' are idle.  0 after grow-ahead has stopped for good. */
+    /* Growth begins if fewer than `low' bytes are idle.  `low' is 0 after grow-ahead has stopped for good. */
     uint64_t low;
     int raising;          /* set from the beginning of growth until goal.idle bytes are idle */
     uint64_t back_off_ns; /* the pause after the next step that fails */
     /* The time of the next step on the device model, which has no thread of grow-ahead; 0 if none is planned. */
     uint64_t due_ticks;
 
-    pthread_mutex_t lock; /* guards the next two lines */
+    pthread_mutex_t lock; /* guards the next three fields */
     pthread_cond_t woken; /* signalled after `wake_requested' or `stopped' was set */
     int wake_requested, stopped;
 
@@ -101,8 +101,8 @@ struct weir_goal {
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
                      uint64_t idle);
-/* Returns the reserved bytes to keep if weir should release `wanted' bytes.  Never returns less than the floor, or than
- * the memory in use plus the idle memory of grow-ahead. */
+/* Returns the reserved bytes to keep if weir should release `wanted' bytes.  weir always keeps the floor, and the
+ * memory in use plus the idle memory of grow-ahead. */
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
 /* Flushes the per-stream caches and the guard to the engine, and releases idle memory until at most `keep` bytes are
@@ -119,9 +119,9 @@ size_t weir__goal_release_surplus(struct weir_reserve *v);
 /* Records the bytes in use after a request at the time `now', and sets *pause to the time between this request and the
  * request before it.  Returns 1 if the current window is over, else 0. */
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
-/* Ends the windows of decay that are over at the time `now'.  Returns the number of reserved bytes to keep.  `pause'
- * is the time between the last two requests, or 0 for a call of weir_decay.  After a pause of more than a half-life
- * nothing is released, since the program is about to use the memory again. */
+/* Ends the windows of decay that are over at the time `now', and returns the reserved bytes to keep.  `pause' is the
+ * time between the last two requests, or 0 for a call of weir_decay.  After a pause of more than a half-life weir keeps
+ * all memory, since the program is about to use the memory again. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 
@@ -132,11 +132,11 @@ void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest
 
 /* ---- raising ---- */
 
-/* Reserves the preallocated memory when an allocator is created, as far as the device has enough.  Returns OK if at
- * least prealloc_min bytes, and more than 0, are reserved.  On an error, writes the reason to `text'. */
+/* Reserves the preallocated memory when an allocator is created, or as much of it as the device has.  Returns OK if at
+ * least prealloc_min bytes are reserved, and not 0.  On an error, writes the reason to `text'. */
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
-/* Logs that the preallocation has reserved only `reserved' of `asked' bytes, and why.  `share_margin' is the number of
- * bytes that shares of the device leave free, or 0 if the preallocation is no share.  Any thread may call this. */
+/* Logs that the preallocation has reserved only `reserved' of `asked' bytes, and why.  `share_margin': the bytes that
+ * shares of the device leave free, or 0 if the preallocation is not a share.  Any thread may call this function. */
 void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
                                   uint64_t share_margin);
 

@@ -21,13 +21,13 @@ struct weir_limit {
     /* The largest number of bytes that engines may reserve, or UINT64_MAX for no limit. */
     _Atomic uint64_t bytes;
     uint64_t keep_free; /* the bytes of the device that growth must leave free; constant */
-    /* The bytes of the device that shares (--limit share) leave free; constant. */
+    /* The bytes of the device that all shares together (--limit share) leave free; constant. */
     uint64_t share_margin;
     int is_dynamic; /* 1 if the limit depends on the memory of other processes; constant */
     /* The limit that the program has set, at most `by_settings'. */
     _Atomic uint64_t by_program;
     uint64_t by_settings; /* the limit from the settings; constant */
-    /* The limit before `keep_free' lowers it; unused if not is_dynamic. */
+    /* The limit before it is lowered because of `keep_free'.  Unused if is_dynamic is 0. */
     _Atomic uint64_t before_keep_free;
     /* The preallocated bytes that the process keeps even if its share of the device becomes smaller. */
     _Atomic uint64_t least_floor;
@@ -59,10 +59,10 @@ int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use);
 /* Computes the limit again if it depends on the memory of other processes.  Returns 1 if the limit has risen, else 0.
  * The caller holds no lock. */
 int weir__limit_refresh(struct weir_reserve *v);
-/* Sets the limit for the program.  The bytes replace a share of the device. */
+/* Sets a limit of `bytes' for the program.  It replaces a limit that was a share of the device. */
 void weir__limit_set(struct weir_reserve *v, uint64_t bytes);
-/* Lowers the floor, below which weir releases no memory, to the process's share of the device, but not below
- * `least_floor'.  `weights' is the sum of the weights of all processes. */
+/* Lowers the floor of reserved memory (goal.h) to the process's share of the device, but not below `least_floor'.
+ * `weights' is the sum of the weights of all processes. */
 void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights);
 
 #endif

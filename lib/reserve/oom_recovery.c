@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_recovery.c: the steps (the table `steps') that free memory for a request before the request fails.
+/* oom_recovery.c: frees memory in several steps (the table `steps') for a request that would otherwise fail.
  *
  * weir retries the request after each step that may have freed memory, and stops at the first success.  This file has
  * no lock, and must not depend on a particular engine.
@@ -15,7 +15,7 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The longest time to poll for frees that have no event, if a trim will wait for the device anyway. */
+/* The longest time to poll frees without an event before a trim, which waits for the device anyway. */
 #define SILENT_NS UINT64_C(4000000)
 /* The pause between two retries while another process is ending, for which the driver needs a tenth of a second. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
@@ -26,7 +26,7 @@
 /* If no other process is left, weir still waits for this time, since the driver may be freeing the memory of processes
  * that have just ended. */
 #define ALONE_NS UINT64_C(10000000)
-/* weir asks other processes for at least a 64th of the device, since they trim for each such request. */
+/* weir asks other processes for at least 1 / ASKED_PART of the device at once, since each request makes them trim. */
 #define ASKED_PART 64
 
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
@@ -50,8 +50,8 @@ static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) 
     return device_free == UINT64_MAX ? 0 : weir__size_subtract(device_free, v->limit.keep_free);
 }
 
-/* Returns 1 if the device lacks memory, so that other processes can help.  `why' is the status of the failed request;
- * a limit with --keep-free also depends on the device's free memory. */
+/* Returns 1 if the device lacks memory, so that other processes can help.  `why' is the status of the failed request.
+ * With --keep-free, a limit also depends on the device's free memory. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
@@ -86,8 +86,8 @@ static int could_fit(const struct recovery *c) {
            idle + weir__size_smaller(device, weir__size_subtract(now.limit, now.reserved));
 }
 
-/* Flushes the per-stream caches and the guard to the engine, after a wait for the device, unless the request must not
- * wait or is larger than the device.  Returns 1 on success, else 0. */
+/* Flushes the per-stream caches and the guard to the engine, after a wait for the device.  Does nothing if the request
+ * must not wait, or is larger than the device.  Returns 1 if the flush succeeded, else 0. */
 static int flush_above(struct recovery *c) {
     return c->v->flush && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
            c->v->flush(c->v->flush_context) == WEIR_OK;
@@ -103,8 +103,8 @@ static int reclaim_above(struct recovery *c, int may_wait) {
 }
 
 /* Returns the nanoseconds for which weir should poll pending frees.  `is_pending' is set if frees with an event are
- * pending.  `silent' is the number of streams with frees that have no event; for these alone, weir polls for SILENT_NS
- * if a trim will wait for the device afterwards. */
+ * pending.  `silent' is the number of streams with frees without an event.  If only such frees are pending and a trim
+ * will wait for the device anyway, returns at most SILENT_NS. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || c->v->engine->driver_pool)
         return c->deadline_ns;
@@ -139,15 +139,15 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the per-stream caches and the guard, and trims all idle memory, unless the trim would wait and the request
- * must not.  If the request exceeds the limit, the trim only waits for pending frees, since the request could not
- * allocate the released memory again. */
+/* Flushes the per-stream caches and the guard, and trims all idle memory.  Trims nothing if the trim would wait for the
+ * device and the request must not wait.  If the request exceeds the limit, the trim only waits for pending frees, since
+ * the request could not allocate released memory again. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
     uint64_t keep;
 
-    /* The first attempt with all idle memory is no retry for the statistics. */
+    /* The statistics do not count this attempt as a retry: it is the first with all idle memory in the engine. */
     if (flush_above(c))
         c->status = weir__reserve_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
@@ -155,22 +155,22 @@ static void flush_and_trim(struct recovery *c) {
     keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
     if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) != WEIR_OK)
         return;
-    /* Retries even if this trim has released nothing, since another thread's trim may have released the memory.  If the
-     * attempt then fails, it is no retry for the statistics. */
+    /* Retries even if this trim released nothing, since another thread's trim may have released the memory.  If the
+     * attempt then fails, the statistics do not count it as a retry. */
     c->status = weir__reserve_try(c->v, c->r);
     c->tries += released > 0 || c->trim_waits || !weir__is_failure(c->status);
 }
 
 /* ---- steps outside the allocator ---------------------------------------------------------------- */
 
-/* Retries the request after others have released memory, which may have raised the limit, too. */
+/* Retries the request after other allocators or processes have released memory.  The limit may have risen, too. */
 static void try_with_more(struct recovery *c) {
     (void)weir__limit_refresh(c->v);
     retry_request(c);
 }
 
-/* Makes other allocators of this process release idle memory: first as many bytes as the request needs, and, if the
- * request still fails, all. */
+/* Makes other allocators of this process release idle memory: first as many bytes as the request needs, and then all
+ * idle memory, if the request still fails. */
 static void ask_allocators(struct recovery *c) {
     struct weir_reserve *v = c->v;
     weir_failure now;
@@ -200,8 +200,8 @@ static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *
                                now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns the figures of a failed request, with the sum of live blocks as memory in use: the engine's own figure may
- * include internal blocks, and memory that another thread is releasing. */
+/* Returns the figures of a failed request, with the bytes of live blocks as memory in use.  The engine's figure may be
+ * larger, by internal blocks and by memory that another thread is releasing. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -218,10 +218,10 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_subtract(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir should stop asking other processes, since none has released or will release memory, and the
- * missing memory has not become free in another way; else 0.  `before' has the figures from before the round, which
- * began at `began'.  *alone is 0 while another process exists, and then the time until which weir waits for the memory
- * of ended processes. */
+/* Returns 1 if weir should stop asking other processes for memory: none has released or will release memory, and the
+ * missing memory has not become free in another way.  Else returns 0.  `before' has the figures from before this round,
+ * which began at `began'.  Sets *alone to 0 while another process exists, else to the time until which weir waits for
+ * the memory of ended processes. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -231,7 +231,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->unavailable != UINT64_MAX) {
         *alone = 0;
-        /* The request fits if other processes release all memory except the `kept' bytes in use. */
+        /* The request may fit after other processes have released all but the `unavailable' bytes. */
         if (weir__size_subtract(most, before->in_use + bytes) >= answers->unavailable)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
@@ -287,8 +287,8 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
     }
 }
 
-/* Asks other processes for memory, for a tenth of the time that OOM recovery may take, or for all of it while a killed
- * process is ending.  A group with a common limit comes first. */
+/* Asks other processes for memory, first those of the group with a common limit.  Stops after a tenth of the time that
+ * OOM recovery may take.  While a killed process is ending, uses all of this time. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -330,7 +330,7 @@ static void ask_processes(struct recovery *c) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        /* The released memory was too little, fragmented, or used by another process. */
+        /* The memory that was released did not suffice, or another process took it: asks for twice as much. */
         if (answers.freed > 0)
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
@@ -346,7 +346,7 @@ static void insist(struct recovery *c) {
     if (!c->r->is_predicted)
         return;
     c->r->flags |= WEIR_REQUEST_FORCED;
-    /* The first driver call for the request is no retry for the statistics. */
+    /* The statistics do not count this attempt as a retry: it is the first driver call for the request. */
     c->status = weir__reserve_try(c->v, c->r);
 }
 
@@ -392,7 +392,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_elapsed_ns(v->device, started);
-    /* Growth during the wait has already added its time to stall_ns. */
+    /* Adds only the rest of the wait, since growth has already added its part to stall_ns. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_subtract(waited, counted),
                               memory_order_relaxed);

@@ -48,8 +48,8 @@ static int is_within_a_16th(uint64_t a, uint64_t b) {
     return (a > b ? a - b : b - a) <= b / 16;
 }
 
-/* Sets the need of a run without growth to what weir expects, since preallocated memory may be larger than the need.
- * `target' is the run with the largest need. */
+/* Sets the need of a run without growth to the expected need (profile.h), since the run may not have needed all of the
+ * preallocated memory.  `target' is the run with the largest need. */
 static void set_expected(struct weir_profile_run *run, const struct weir_profile_run *target) {
     double each = target->in_use > 0 ? (double)target->reserved / (double)target->in_use : 1.125;
 
@@ -106,8 +106,8 @@ static uint64_t next_number(const char **at) {
     return number;
 }
 
-/* Reads the lines of a profile after the line `settings', without checks: weir writes the result as text again, and
- * accepts the profile only if both texts are equal. */
+/* Reads the lines of a profile after the line `settings', without checks.  The caller writes the result as text again,
+ * and accepts the profile only if both texts are equal. */
 static struct weir_profile read_lines(const char *at) {
     struct weir_profile profile = {0};
 

@@ -17,7 +17,7 @@
  * in use if there is no such run.  An expected need that is at most an eighth below the target becomes the target.
  *
  * Blocks have other addresses in preallocated memory, so each run may grow a little above the target, and the target
- * would rise each time.  So growth does not count if the run's peaks are within a 16th of those of the largest run.
+ * would rise each time.  So weir ignores growth if the run's peaks are within a 16th of those of the largest run.
  *
  * This file must not depend on drivers, engines, settings or allocators.
  */
@@ -50,7 +50,7 @@ struct weir_profile {
 
 /* Returns the FNV-1a hash of `count' bytes. */
 uint64_t weir__profile_hash(const void *bytes, size_t count);
-/* Adds a run, or replaces the run that has its id.  `grew' is 1 if the run needed more than was preallocated. */
+/* Adds a run, or replaces the entry with the run's id.  `grew' is 1 if the run needed more than was preallocated. */
 void weir__profile_add(struct weir_profile *profile, struct weir_profile_run run, int grew);
 /* Returns the number of bytes to preallocate in the next run, or 0 if the profile has no run. */
 uint64_t weir__profile_target(const struct weir_profile *profile);

@@ -54,7 +54,7 @@ static weir_status record_node(struct weir_reserve *v, const struct weir_request
 }
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) {
-    /* Read first, since the engine sets the flag if it finds out that the stream is captured. */
+    /* Reads the flag first, since the engine sets the flag if it finds out that the stream is captured. */
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 

@@ -19,10 +19,9 @@ typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t mo
  * the device.  The caller must hold no lock. */
 typedef weir_status weir__flush_fn(void *context);
 
-/* Frees memory that the layer above the allocator, such as a framework's pool, no longer needs.  All work on this
- * memory must have completed; if `may_wait' is set, the function waits for the device first.  Sets *pending to an
- * upper bound of the bytes of frees that are still pending.  Returns 1 if memory was freed, else 0.  The caller must
- * hold no lock. */
+/* Frees memory that the layer above the allocator, such as a framework's pool, no longer needs, if all work on the
+ * memory has completed.  If `may_wait' is set, waits for the device first.  Sets *pending to an upper bound of the
+ * bytes of frees that are still pending.  Returns 1 if memory was freed, else 0.  The caller must hold no lock. */
 typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
 /* Returns the number of bytes that the layer above the allocator could free after a wait for the device.  The caller
  * must hold no lock. */
@@ -38,7 +37,7 @@ struct weir_reserve {
     struct weir_event_sink events;
     struct weir_limit limit;
     struct weir_goal goal;
-    /* The functions of other layers are NULL if there is no such layer. */
+    /* Functions of other layers, which are NULL if the allocator has no such layer. */
     weir__lend_device_fn *lend_device;
     void *lend_context;
     weir__flush_fn *flush;
