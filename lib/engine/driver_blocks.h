@@ -27,15 +27,15 @@ struct weir_async {
 };
 
 void weir__async_open(struct weir_async *async, struct weir_device *device);
-/* If the caller then destroys the blocks' pool, all frees on `joined` must have completed. */
+/* Destroys `joined`.  If the caller destroys the pool of the blocks next, all frees on `joined` must have completed. */
 void weir__async_close(struct weir_async *async);
 
 /* Creates a pool of the driver with at most `most` bytes (0 means no limit), for the devices in `access`.  `usage` is
  * the driver's pool property.  The caller has entered the device's context. */
 CUresult weir__async_make_pool(const struct weir_device *device, const struct weir_access *access,
                                size_t most, unsigned short usage, CUmemoryPool *pool);
-/* Frees a block of a driver's pool; on a captured stream, by a node of the graph.  If the thread has no context, a
- * default stream is that of the device's context. */
+/* Frees a block of a driver's pool.  On a captured stream, the free becomes a node of the graph.  If the thread has no
+ * context, the handle of a default stream means the one in the device's context. */
 CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
 /* Checks that neither `stream` nor a stream in `uses`, which may be NULL, is captured, since a stream that waits for
@@ -107,13 +107,13 @@ struct weir_nodes {
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
-/* Allocates a block as a memory node of the graph into which the request's stream is captured, and sets
- * WEIR_REQUEST_CAPTURED.  Returns E_CAPTURE if the driver has no memory nodes (before 11.4), if the device has no
- * pools, or if the driver itself serves such requests (drop_in.h).  The capture stays valid in each case. */
+/* Allocates a block as a memory node of the graph that the request's stream captures, and sets WEIR_REQUEST_CAPTURED.
+ * Returns E_CAPTURE if the driver (before 11.4) or the device cannot create memory nodes, or under `weir run`, where
+ * the driver itself allocates on captured streams.  After an error, the capture is still valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Changes a device's access to memory nodes that are created later.  A pool's list is fixed, so the next node gets a
- * new pool; the old pool is destroyed now, outside of a capture, if possible. */
+/* Changes a device's access to memory nodes that are created later.  The list of devices of a pool is fixed, so the old
+ * pool is destroyed now, if possible, and the next node gets a new one. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/size.h"
 
-/* The size of the largest superblock, and of an allocator's first one.  Other sizes reserved more memory. */
+/* The size of the largest superblock, and of an allocator's first one.  With other sizes, more memory was reserved. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
 /* The size of the first superblock of each further stream, which often has few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
