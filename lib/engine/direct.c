@@ -48,7 +48,7 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     if (!weir__sizes_remove(&p->live, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
-    /* Without host memory for its record, the block is not recorded, and a later free returns E_NOT_OWNED. */
+    /* Without host memory for the record, a later free of this block returns E_NOT_OWNED. */
     (void)weir__sizes_record(&p->live, block, bytes, result != CUDA_SUCCESS);
     return weir__device_status(p->e.device, result);
 }
@@ -87,8 +87,8 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* unused, since cuMemFree waits for every stream */
-    /* Returns an error for an unknown stream, as the driver does.  On a captured stream, returns an error only to
-     * caches, which free the block later. */
+    /* Returns an error for an unknown stream, as the driver does.  Also returns an error for a captured stream if the
+     * allocator has caches, which then free the block later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);

@@ -107,9 +107,9 @@ struct weir_nodes {
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
-/* Allocates a block as a memory node of the graph that the request's stream captures, and sets WEIR_REQUEST_CAPTURED.
- * Returns E_CAPTURE if the driver (before 11.4) or the device cannot create memory nodes, or under `weir run`, where
- * the driver itself allocates on captured streams.  After an error, the capture is still valid. */
+/* Allocates a block as a memory node of the graph into which the request's stream is captured, and sets
+ * WEIR_REQUEST_CAPTURED.  Returns E_CAPTURE if the driver (before 11.4) or the device cannot create memory nodes, or
+ * under `weir run`, where the driver itself allocates such blocks.  After an error, the capture is still valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
 /* Changes a device's access to memory nodes that are created later.  The list of devices of a pool is fixed, so the old

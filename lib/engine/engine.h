@@ -57,8 +57,8 @@ enum {
 struct weir_freed {
     const CUdeviceptr *block;
     size_t count;
-    /* Results of `free_batch`: the bytes that the stream may still free before it should record an event, and the
-     * number of requests so far that found no free memory. */
+    /* Results of `free_batch`.  `room`: the bytes that the stream may still free before it should record an event.
+     * `lacked`: the number of requests so far that found no free memory. */
     uint64_t room, lacked;
 };
 
@@ -102,7 +102,7 @@ struct weir_extent {
 
 /* What an engine's `visit` can list. */
 enum weir_visited {
-    /* Pieces of reserved memory that can only be released as a whole, by address. */
+    /* pieces of reserved memory, sorted by address, each of which can only be released as a whole */
     WEIR_VISIT_UNITS,
     WEIR_VISIT_BLOCKS,
     WEIR_VISIT_BLOCK_AT,  /* the live block that contains an address */
@@ -152,7 +152,7 @@ struct weir_survey {
     uint64_t back;
     /* The largest free piece that the stream `id` may use, or UINT64_MAX if the engine cannot compute it. */
     uint64_t largest_free;
-    /* The value of `largest_free` if all streams were idle.  A larger one means that the request may succeed later. */
+    /* The value of `largest_free` if all streams were idle.  If it is larger, a request may succeed after a wait. */
     uint64_t largest_free_at_rest;
     /* Free bytes that wait for work of other streams; `by` lists the bytes for each such stream. */
     uint64_t pending;
@@ -270,7 +270,7 @@ struct weir_engine {
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;
-        /* The bytes in live blocks, and their peak.  Without the trait SUBALLOCATES, caches subtract each free. */
+        /* The bytes in live blocks, and their peak.  Without the trait SUBALLOCATES, caches subtract freed bytes. */
         _Atomic uint64_t in_use, most_in_use;
         /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
         _Atomic uint64_t quarantined;

@@ -13,7 +13,7 @@
 /* The id of h->quarantine, the stream of frees without an event.  No real stream has this id. */
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* Most events to query for a request that does not fit, before the heap looks for other memory. */
+/* The largest number of events to query for a request that does not fit, before the heap looks for other memory. */
 enum { MOST_QUERIES = 32 };
 
 /* Each deferred free also queries this many others, so that they do not pile up while all requests find memory. */
@@ -73,7 +73,7 @@ static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
 
 /* Publishes the figures, writes the results of a batch of frees to *freed, unless it is NULL, and releases the lock.
  * While reserved memory is above the release threshold, each free needs an event, since a trim releases only memory
- * whose frees have completed. */
+ * whose frees have completed.  The engine bfc-fixed never releases memory. */
 static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);

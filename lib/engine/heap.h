@@ -27,8 +27,8 @@
 struct weir_backing;
 struct weir_mapped_range;
 
-/* The kinds of addresses.  Each kind is a part of the engine's address range, for one kind of requests, so that small
- * blocks do not lie between large ones. */
+/* The kinds of addresses, in the order of addresses.  Each kind is a part of the engine's address range, for one kind
+ * of requests, so that small blocks do not lie between large ones. */
 enum {
     WEIR_HEAP_COMMON, /* for all other requests */
     /* For small requests.  Above the release threshold, also for blocks that may be live at the next trim. */
@@ -57,7 +57,7 @@ struct weir_heap {
     /* The start of each kind of addresses, and the end of the range.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The bytes ever freed without an event.  They also number these frees: the next one gets this field plus 1. */
+    /* The bytes ever freed without an event.  They also number these frees: the next sequence is this field plus 1. */
     uint64_t quarantined;
     /* The record of a stream that stands for all frees without an event. */
     struct weir_placement_stream quarantine;
@@ -127,7 +127,7 @@ static inline int weir__heap_is_above(const struct weir_heap *h) {
  * 0.  Always returns 1 before the first such trim. */
 int weir__mapped_may_last(const struct weir_heap *h, size_t bytes);
 /* Mapped engine only.  Returns 1 if a large request may add memory to the SMALL addresses, else 0.  Before the first
- * trim above the release threshold, it may only within the time budget. */
+ * trim above the release threshold, returns 1 only while the time budget lasts. */
 int weir__mapped_grows_small(const struct weir_heap *h);
 
 /* Returns the kind of addresses for a request of this size. */
@@ -148,7 +148,7 @@ static inline struct weir_placement *weir__heap_placement(const struct weir_heap
     return h->placement[kind];
 }
 
-/* Returns the bytes by which the limit and the device still allow reserved memory to grow. */
+/* Returns the bytes by which reserved memory may still grow, within the limit and the device's memory. */
 static inline size_t weir__heap_room(const struct weir_heap *h) {
     return (size_t)weir__size_subtract(
         weir__size_smaller(weir__engine_limit(&h->e), h->e.device->total), weir__heap_reserve(h));

@@ -24,7 +24,8 @@
 #include "base/hostmem.h"
 #include "base/kept.h"
 
-/* The size of the address range, in multiples of the device's memory.  Growing blocks outgrow old gaps. */
+/* The size of the address range, in multiples of the device's memory.  Programs need many addresses, since a growing
+ * block soon fits into no gap between live blocks. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 /* The parts of the range: small requests have 1/16 of the addresses, requests that name an address have 1/8. */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
@@ -71,7 +72,7 @@ static weir_status export_handle(struct weir_device *device, struct weir_mapped_
     return WEIR_OK;
 }
 
-/* Appends a physical allocation and its descriptor to `out`.  E_HOST_MEMORY also means: no descriptor is left. */
+/* Appends a physical allocation and its descriptor to `out`.  Without a free descriptor, returns E_HOST_MEMORY. */
 static weir_status append_file(struct weir_device *device, struct weir_mapped_handle *unit,
                                struct weir_memory_files *out) {
     struct weir_memory_file *list =
@@ -138,8 +139,8 @@ static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocation
     return h->e.device->driver->cuMemRelease(handle);
 }
 
-/* Releases a physical allocation that is no longer in the heap.  If it has an aliased mapping, unmap_alias() does so
- * later.  If the driver fails, a later call retries.  The caller has called reserve_entries(). */
+/* Releases a physical allocation that is no longer in the heap.  If it has an aliased mapping, unmap_alias() releases
+ * it later.  If the driver fails, a later call retries.  The caller has called reserve_entries(). */
 static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) {
     struct weir_mapped_alias *s = alias_of(h->range, unit.handle);
 
@@ -210,8 +211,8 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room for `handles` and `aliases` more entries, and one more of each, which background growth may add meanwhile.
- * Returns 1 on success, 0 without host memory. */
+/* Makes room for `handles` and `aliases` new entries, and for one more of each that background growth may add
+ * meanwhile.  Returns 1 on success, 0 without host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -373,8 +374,8 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Detaches the idle physical allocations of the plan, from the highest address to the lowest, so that each piece in
- * g->pieces is valid until its own turn. */
+/* Detaches the idle physical allocations of the plan, from the highest address to the lowest.  Then the piece of each
+ * one in g->pieces still starts at the right address. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -416,7 +417,7 @@ static void record_reserve_change(struct weir_heap *h, struct weir_request *r, u
     }
 }
 
-/* Carries out a plan for a window of this state.  The caller has entered the device's context. */
+/* Carries out a plan.  `state` is the state of its window.  The caller has entered the device's context. */
 static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
@@ -424,7 +425,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     weir_status status;
     int pending = 0;
 
-    /* If a step fails, each physical allocation of the plan may still need an entry in either array. */
+    /* If a step fails, each physical allocation of the plan may still need an entry in g->handles or g->aliases. */
     if (!reserve_entries(g, g->move_count, 2 * g->move_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = create_planned(h, r);

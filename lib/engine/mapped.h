@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped.h: the types and constants that mapped.c and mapped_plan.c share.  mapped_plan.c chooses addresses and physical
- * allocations for a request; mapped.c does everything else.  The heap's lock guards everything.
+/* mapped.h: the types and constants that mapped.c and mapped_plan.c share.  mapped_plan.c chooses addresses and
+ * physical allocations for a request; mapped.c does everything else.  The heap's lock guards everything.
  */
 #ifndef WEIR_MAPPED_H
 #define WEIR_MAPPED_H
@@ -29,7 +29,7 @@
 #define EARNED_NS INT64_C(2000000)
 /* The budget grows by a hundredth of the time that passes, so moves slow a program by 1 % at most. */
 enum { TIME_PART = 100 };
-/* The largest budget in ns.  Moves can delay requests by this time without a break. */
+/* The largest budget in ns, and so the longest time by which moves can delay requests without a break. */
 #define BUDGET_MOST_NS INT64_C(80000000)
 /* Each chunk that a request examines lowers the budget by this many ns: 60,000 chunks must not slow every request. */
 #define SURVEYED_NS 10
@@ -73,9 +73,9 @@ struct weir_mapped_alias {
     uint64_t base; /* NOWHERE after weir has unmapped the addresses */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    /* Set if this is the last mapping of the physical allocation: weir then unmaps it and releases the memory. */
+    /* Set if this is the physical allocation's last mapping, so that weir releases the memory after unmapping it. */
     int last;
-    /* the file descriptor of the physical allocation, or NULL; always NULL if another mapping exists */
+    /* the file descriptor of the physical allocation, or NULL; always NULL while `last` is 0 */
     struct weir_mapped_file *file;
     size_t tags;
     /* The last free of each stream on these addresses, which weir unmaps after all these frees have completed. */
@@ -205,7 +205,7 @@ void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_map
  * all streams, then memory of the request's stream.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w);
-/* Finds the window at the end of this kind of addresses.  It includes the memory before the unmapped addresses there,
+/* Finds the window at the end of this kind of addresses: the unmapped addresses there, and the memory just below them
  * if all streams may use this memory.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);

@@ -290,8 +290,8 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
         find_window(h->range, kind, bytes, state, w);
 }
 
-/* Chooses the idle physical allocation for an address that needs `want` bytes, up to `most` bytes large.  Prefers the
- * best state, then the largest of at most `want` bytes, then the smallest above.  Returns NULL if none fits. */
+/* Chooses an idle physical allocation for an address that needs `want` bytes and has room for `most` bytes.  Prefers
+ * the best state, then the largest of at most `want` bytes, then the smallest.  Returns NULL if none fits. */
 static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size_t want,
                                                uint64_t most) {
     struct weir_mapped_handle *best = NULL;
@@ -309,8 +309,8 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for the unmapped addresses [at, to).  Moved memory, and unless `exact` is set new memory, may end above
- * `to`, up to `most`.  Adds the new bytes to *planned.  Returns 1 on success, 0 without host memory. */
+/* Plans memory for the unmapped addresses [at, to).  Moved memory may end above `to`, up to `most`; new memory only if
+ * `exact` is 0.  Adds the new bytes to *planned.  Returns 1 on success, 0 without host memory. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

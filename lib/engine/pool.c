@@ -39,8 +39,7 @@ enum { WEIR_POOL_PROBES = 512 };
 struct weir_pool_engine {
     struct weir_engine e;
     int has_figures; /* 1 if the driver reports reserved and used memory */
-    /* The stream of the probe blocks.  No other work runs on it, so every stream can at once reuse memory freed on
-     * it. */
+    /* The stream of the probe blocks.  It runs nothing else, so memory freed on it is free for every stream at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
     /* Reserved memory must not grow above `ceiling`: the limit, or what was reserved when the limit fell below it.
@@ -240,8 +239,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks use idle memory first.  If each has `least` bytes, WEIR_POOL_PROBES / 2 of them can use all of
-         * it. */
+        /* Probe blocks use idle memory first.  With `least` bytes each, WEIR_POOL_PROBES / 2 of them can use it all. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
@@ -526,7 +524,7 @@ static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Synchronizes an idle stream, which takes no time.  A trim releases a stream's frees only after such a call. */
+/* Synchronizes an idle stream, which takes no time.  A trim releases memory freed on a stream only after this call. */
 static void synchronize_if_idle(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -599,9 +597,8 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a request that the driver has refused.  Trims the pool to `reserve`, its size before the request, since the
- * driver may have reserved all of the device's memory (H200, driver 580).  Returns E_LIMIT if the limit is the
- * reason. */
+/* Handles a request that the driver refused.  Trims the pool to `reserve`, its size before the request, since the
+ * driver may have reserved all memory of the device (H200, driver 580).  Returns E_LIMIT if the limit is the reason. */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -645,7 +642,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
         refresh_ceiling(p); /* memory above a lowered limit stays reserved, but must not grow */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
-    /* The program's synchronization may have released memory.  Records this now, to notice growth back to `before`. */
+    /* A synchronization may have released memory.  Records this now, so that growth back to `before` is noticed. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)record_pool_change(p, r->bytes, started);
     /* Fails before the pool grows: weir could release the memory only after the stream's work has completed. */
@@ -667,7 +664,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     return WEIR_OK;
 }
 
-/* Allocates a slab in a superblock.  If none has room, allocates a superblock, which is one slab if memory is short. */
+/* Allocates a slab in a superblock.  If none has room, allocates a new one, as small as the slab if memory is short. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;
@@ -779,7 +776,7 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Shows the superblock that contains an address.  The driver does not report other objects. */
+/* Calls visit->show for the superblock that contains an address.  The driver does not report other objects. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;

@@ -365,8 +365,8 @@ uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* If another stream has called since, this stream's last burst of work has ended.  The next call of this stream records
- * this, so that no call writes another stream's record. */
+/* If another stream has called since this stream's last call, this stream's burst of work has ended.  This stream's
+ * next call records the end, so that no call writes another stream's record. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -647,8 +647,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     return result;
 }
 
-/* Makes the frees of an idle stream available to all.  A blocking stream gets an event: it may wait for the legacy
- * stream. */
+/* Makes the frees of an idle stream available to all streams.  If the stream is blocking, records an event, since the
+ * stream may still depend on the legacy stream. */
 static void finish_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_non_blocking(o, s, stream))
         finish_open_frees(o, s);

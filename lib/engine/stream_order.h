@@ -155,7 +155,7 @@ void weir__order_count_lack(struct weir_order *o);
 /* Queries the stream's events, oldest first, and removes up to `most` completed ones.  Returns their number. */
 size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, size_t most);
 /* Queries up to `most` events of all streams, without a wait.  The next call continues with the next stream.  With
- * SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if one has completed. */
+ * SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if an event has completed. */
 int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if the free with this number on the stream `id` is known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
@@ -195,7 +195,7 @@ void weir__order_recycle(struct weir_order *o, CUevent event);
 weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
                               uintptr_t freed);
 /* Queries the events of up to `most` deferred frees in turn, without a wait, and finishes each free whose events have
- * all completed.  Returns 1 if it has finished one, else 0. */
+ * all completed.  Returns 1 if it has finished a free, else 0. */
 int weir__order_complete(struct weir_order *o, size_t most);
 
 #endif

@@ -46,10 +46,10 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
 /* Adds a superblock without slabs, whose `base` is set.  If `bytes` is above 0, places a slab of this size there. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes);
-/* Frees a slab in a call on the stream `id`, or with OBSERVED after all work on the slab.  If the superblock is empty
- * and its memory may be freed, removes it from the list and sets *empty; else sets *empty to NULL.  The caller subtracts
- * the size of *empty from `idle`, and frees *empty, or adds it again if the driver fails.  Returns 1 on success, 0 if no
- * slab starts at the address. */
+/* Frees a slab in a call on the stream `id`, or after all work on the slab if `id` is OBSERVED.  If the superblock is
+ * then empty and its memory may be freed, removes it from the list and sets *empty to it; else sets *empty to NULL.
+ * The caller subtracts the size of *empty from `idle`, then frees *empty, or adds it again if the driver fails.
+ * Returns 1 on success, 0 if no slab starts at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
 /* Removes an empty superblock whose work has completed, and returns it, or NULL if there is none.  `all_done` is 1 if
