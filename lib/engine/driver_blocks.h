@@ -3,12 +3,11 @@
  * and tables of their addresses.
  *
  * Graphs.  If an engine does not allocate from a pool of the driver, a request on a captured stream becomes a memory
- * node of the graph.  The driver maps and unmaps its memory at each launch.  A node needs a pool, but the graph
- * copies only the list of devices with access from it.  So the first such request creates a pool, which never has any
- * memory.
+ * node of the graph.  The driver maps and unmaps its memory at each launch.  A node needs a pool, from which the graph
+ * copies only the list of devices with access.  So the first such request creates a pool, which never has any memory.
  *
- * Each launch maps a node's block at its address again, so the table of these addresses keeps one after a free.  If
- * another block is later allocated there, that block's layer must ignore the entry.
+ * Each launch maps a node's block at its address again, so the table of these addresses keeps an address after a free.
+ * If another block is later allocated there, that block's layer must ignore the entry.
  *
  * Locks.  weir_nodes.lock guards the pool; nodes are created under this lock.  `joining` is held while events are
  * recorded on other streams.  A thread that holds weir_sizes.lock or weir_graph_table.lock calls nothing.
@@ -45,8 +44,8 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
 
 /* Frees a block of the driver on `stream`.  If other streams use the block, weir frees it on its own stream `joined`,
  * which waits for all of them, so that no stream of the program waits for another.  Returns E_NOT_OWNED if the driver
- * does not know the block, and E_CAPTURE if the stream is captured, and the block was not allocated in this capture
- * or other streams use it.  May be called while another thread captures a stream. */
+ * does not know the block.  On a captured stream, returns E_CAPTURE if the block was not allocated in this capture, or
+ * if other streams use it.  May be called while another thread captures a stream. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 

@@ -3,13 +3,13 @@
  *
  * A backing takes memory from the device and releases it: mapped.c in one range of addresses, or bfc.c in regions.
  *
- * Stream order (doc/reuse.md).  A stream may reuse the memory that it has freed at once, other streams after the free
- * has completed.  If several streams use a block (weir_use), its free is deferred until events on all of them have
- * completed.  A free that can have no event is quarantined until a wait for the device.
+ * Stream order (doc/reuse.md).  A stream may at once reuse memory that it has freed.  Other streams may reuse this
+ * memory after the free has completed.  If several streams use a block (weir_use), its free is deferred until events on
+ * all of them have completed.  A free that can have no event is quarantined until a wait for the device.
  *
- * Locks.  Each operation takes the heap's lock once, and makes driver calls under it.  Its holder may take the locks of
- * the counters, of the nodes and of the graph table.  A wait for the device, and a backing that grows while other
- * requests run, release the lock; only bfc.c waits under the lock, in cuMemFree.
+ * Locks.  Each operation takes the heap's lock once, and makes driver calls under this lock.  A thread that holds it
+ * may take the locks of the counters, of the nodes and of the graph table.  The lock is released during a wait for the
+ * device, and while mapped.c grows in the background.  Only bfc.c waits under the lock, in cuMemFree.
  *
  * This file must not depend on names of settings or on the layers above.
  */
@@ -30,7 +30,7 @@ struct weir_mapped_range;
 /* The kinds of addresses, in the order of addresses.  Each kind is a part of the engine's address range, for one kind
  * of requests, so that small blocks do not lie between large ones. */
 enum {
-    WEIR_HEAP_COMMON, /* for all other requests */
+    WEIR_HEAP_COMMON, /* for all requests but those below */
     /* For small requests.  Above the release threshold, also for blocks that may be live at the next trim. */
     WEIR_HEAP_SMALL,
     WEIR_HEAP_AT_ADDRESS, /* for requests that name an address */

@@ -5,8 +5,8 @@
  * can extend a block in place.  Physical allocations move to this part only after all work on them has completed.
  *
  * Growth in the background maps physical allocations without the heap's lock, by one thread at a time, which holds
- * `growth_lock`.  A request that has to grow waits for `growth_lock` first, since the new memory may suffice.  It then
- * keeps the heap's lock, so that no block is placed at the addresses where the new memory will lie.
+ * `growth_lock`.  A request that has to grow waits for `growth_lock` first, since the new memory may suffice.  The
+ * request then keeps the heap's lock, so that no block is placed at the addresses where the new memory will lie.
  *
  * A physical allocation is exported as a file descriptor when a block in it is first shared.  If the program closes the
  * descriptor (kept.h), weir exports again, under another name, so that a receiver cannot open a wrong file.

@@ -220,8 +220,8 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 
 /* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  A budget
  * of N times CREDIT_NS divides the size by N.  With several streams the size is half, since one stream's last free
- * keeps a whole physical allocation from the others; while work is pending on several, it is always fine.  Above the
- * release threshold there is no least size, since one block that lasts keeps a whole physical allocation. */
+ * keeps a whole physical allocation from the others.  While work on several is pending, COARSE does not apply.  Above
+ * the release threshold there is no least size, since one block that lasts keeps a whole physical allocation. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;

@@ -4,14 +4,14 @@
  * The driver places blocks, orders their reuse and grows the pool.  Its internal dependencies are off: with them, an
  * allocation may wait for another stream's work, or may block the host.
  *
- * The pool grows only after all its free units are used.  So a step of growth allocates probe blocks, on a stream that
- * runs nothing else, until the attribute RESERVED has risen to the target.  Then it frees them there, so that every
- * stream can have the memory at once.  The driver's trim releases memory only if the host has waited for the stream
- * that freed the memory.  So a trim allocates idle memory as probe blocks, frees them on that stream, and waits for the
- * stream.
+ * The pool grows only after all its free units are used.  So a step of growth allocates probe blocks until the
+ * attribute RESERVED has risen to the target.  Then it frees them.  Probe blocks are allocated and freed on
+ * `grow_stream`, which runs nothing else, so every stream can reuse their memory at once.  The driver's trim releases
+ * memory only if the host has waited for the stream that freed the memory.  So a trim allocates idle memory as probe
+ * blocks, frees them, and waits for `grow_stream`.
  *
  * Driver 11.2 does not report the pool's figures.  The engine then records the size of each block in a table, which
- * also enforces the limit, and takes the peak of these bytes, in whole units, for the reserved memory.
+ * also enforces the limit, and reports the peak of these bytes, in whole units, as the reserved memory.
  *
  * A thread holds `growing` while it grows or trims the pool, or undoes a request.  A growth callback runs under
  * `growing`.
