@@ -115,7 +115,7 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* Frees a region without live blocks, and waits for the device, so all frees of the heap have then completed. */
+/* Frees a region without live blocks.  cuMemFree waits for the device, so all earlier frees have then completed. */
 static CUresult free_region(struct weir_heap *h, const struct weir_extent *region) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = WEIR_IN_SCOPE(driver, h->e.device->context, driver->cuMemFree(region->base));
@@ -128,14 +128,13 @@ static CUresult free_region(struct weir_heap *h, const struct weir_extent *regio
     return CUDA_SUCCESS;
 }
 
-/* Finds the region after *region by address, or the first one for zeros.  Returns 1 on success, else 0. */
+/* Finds the region above *region, or the lowest one if *region is all zeros.  Returns 1 on success, else 0. */
 static int next_region(const struct weir_heap *h, struct weir_extent *region) {
     return weir__placement_region_above(h->placement[0], region->base + region->bytes,
                                         &region->base, &region->bytes);
 }
 
-/* Finds the largest region of at most `most` bytes without live and deferred blocks, at the lowest address among
- * equal ones.  Returns 1 on success, else 0. */
+/* Finds the largest region of at most `most` bytes without live and deferred blocks.  Returns 1 on success, else 0. */
 static int find_idle(const struct weir_heap *h, size_t most, struct weir_extent *out) {
     struct weir_extent r = {0};
 
@@ -152,7 +151,7 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     size_t bytes = (size_t)(reserve - weir__heap_reserve(h));
     weir_status status = add_region(h, bytes, GRANULARITY, got);
 
-    /* each growth adds one region, as for a request */
+    /* unused, since each call adds only one region */
     (void)goal, (void)cause;
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
@@ -181,7 +180,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     struct weir_extent r = {0};
     size_t added;
 
-    /* Adds up the regions that OOM recovery would free, if it may wait for the device. */
+    /* If OOM recovery may wait for the device, it would free these regions. */
     while (may_wait && next_region(h, &r)) {
         if (weir__placement_region(h->placement[0], r.base, asked->id) != WEIR_PLACEMENT_OK)
             continue;
@@ -203,7 +202,7 @@ static void bfc_close(struct weir_heap *h) {
 
     if (weir__driver_enter(h->e.device->driver, h->e.device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* cuMemFree waits for the device */
+    /* No wait for the device is necessary before, since cuMemFree waits. */
     while (next_region(h, &r))
         h->e.device->driver->cuMemFree(r.base);
     weir__driver_leave(h->e.device->driver, &scope);

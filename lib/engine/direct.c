@@ -48,7 +48,7 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     if (!weir__sizes_remove(&p->live, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
-    /* Without host memory for its record, the block is not recorded, and a later free returns E_NOT_OWNED. */
+    /* Without host memory for the record, a later free of this block returns E_NOT_OWNED. */
     (void)weir__sizes_record(&p->live, block, bytes, result != CUDA_SUCCESS);
     return weir__device_status(p->e.device, result);
 }
@@ -73,7 +73,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     r->block = block;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
-    /* Each block is a growth, and as events they would replace all others in the list, so only the time is counted. */
+    /* Each block is a growth.  Events for them would push all others out of the list, so only the time is counted. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_elapsed_ns(e->device, started), memory_order_relaxed);
@@ -87,8 +87,8 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* unused, since cuMemFree waits for every stream */
-    /* Returns an error for an unknown stream, as the driver does.  If the allocator has caches, also returns an error
-     * for a captured stream, and the caches free the block later. */
+    /* Returns an error for an unknown stream, as the driver does.  Also returns an error for a captured stream if the
+     * allocator has caches, which then free the block later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);
@@ -145,7 +145,7 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
     pthread_mutex_lock(&live->lock);
-    /* finds a block by its start, as most queries do */
+    /* Most queries pass the start of a block, which is its key in the map. */
     if (is_at && weir__map_get(&live->map, visit->address, &bytes))
         count = weir__visit_list(visit,
                                  &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);

@@ -3,12 +3,11 @@
  * and tables of their addresses.
  *
  * Graphs.  If an engine does not allocate from a pool of the driver, a request on a captured stream becomes a memory
- * node of the graph.  The driver maps and unmaps its memory at each launch.  A node needs a pool, but the graph
- * copies only the list of devices with access from it.  So the first such request creates a pool, which never has any
- * memory.
+ * node of the graph.  The driver maps and unmaps its memory at each launch.  A node needs a pool, from which the graph
+ * copies only the list of devices with access.  So the first such request creates a pool, which never has any memory.
  *
- * Each launch maps a node's block at its address again, so the table of these addresses keeps one after a free.  If
- * another block is later allocated there, that block's layer must ignore the entry.
+ * Each launch maps a node's block at its address again, so the table of these addresses keeps an address after a free.
+ * If another block is later allocated there, that block's layer must ignore the entry.
  *
  * Locks.  weir_nodes.lock guards the pool; nodes are created under this lock.  `joining` is held while events are
  * recorded on other streams.  A thread that holds weir_sizes.lock or weir_graph_table.lock calls nothing.
@@ -27,15 +26,15 @@ struct weir_async {
 };
 
 void weir__async_open(struct weir_async *async, struct weir_device *device);
-/* If the caller then destroys the blocks' pool, all frees on `joined` must have completed. */
+/* Destroys `joined`.  If the caller destroys the pool of the blocks next, all frees on `joined` must have completed. */
 void weir__async_close(struct weir_async *async);
 
 /* Creates a pool of the driver with at most `most` bytes (0 means no limit), for the devices in `access`.  `usage` is
  * the driver's pool property.  The caller has entered the device's context. */
 CUresult weir__async_make_pool(const struct weir_device *device, const struct weir_access *access,
                                size_t most, unsigned short usage, CUmemoryPool *pool);
-/* Frees a block of a driver's pool; on a captured stream, by a node of the graph.  If the thread has no context, a
- * default stream is that of the device's context. */
+/* Frees a block of a driver's pool.  On a captured stream, the free becomes a node of the graph.  If the thread has no
+ * context, the handle of a default stream means the one in the device's context. */
 CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
 /* Checks that neither `stream` nor a stream in `uses`, which may be NULL, is captured, since a stream that waits for
@@ -45,8 +44,8 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
 
 /* Frees a block of the driver on `stream`.  If other streams use the block, weir frees it on its own stream `joined`,
  * which waits for all of them, so that no stream of the program waits for another.  Returns E_NOT_OWNED if the driver
- * does not know the block, and E_CAPTURE if the stream is captured, and the block was not allocated in this capture
- * or other streams use it.  May be called while another thread captures a stream. */
+ * does not know the block.  On a captured stream, returns E_CAPTURE if the block was not allocated in this capture, or
+ * if other streams use it.  May be called while another thread captures a stream. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
@@ -108,12 +107,12 @@ void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
 /* Allocates a block as a memory node of the graph into which the request's stream is captured, and sets
- * WEIR_REQUEST_CAPTURED.  Returns E_CAPTURE if the driver has no memory nodes (before 11.4), if the device has no
- * pools, or if the driver itself serves such requests (drop_in.h).  The capture stays valid in each case. */
+ * WEIR_REQUEST_CAPTURED.  Returns E_CAPTURE if the driver (before 11.4) or the device cannot create memory nodes, or
+ * under `weir run`, where the driver itself allocates such blocks.  After an error, the capture is still valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Changes a device's access to memory nodes that are created later.  A pool's list is fixed, so the next node gets a
- * new pool; the old pool is destroyed now, outside of a capture, if possible. */
+/* Changes a device's access to memory nodes that are created later.  The list of devices of a pool is fixed, so the old
+ * pool is destroyed now, if possible, and the next node gets a new one. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

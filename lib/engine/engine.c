@@ -72,8 +72,8 @@ int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_reque
     return 1;
 }
 
-/* The driver reports memory that the program has freed by cuMemFree as used until a trim (H200, driver 580).  So the
- * function trims the pool before it trusts the figures. */
+/* Until a trim, the driver reports memory that the program has freed by cuMemFree as used (H200, driver 580).  So the
+ * function trims the pool, and reads the figures again. */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
     size_t released;

@@ -38,7 +38,7 @@
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
-/* A value of `at` of a request: an address so far from all blocks that the new block can grow in place. */
+/* A value of weir_request.at: any address far from all blocks, so that the new block can grow in place. */
 #define WEIR_ENGINE_FAR UINT64_MAX
 
 /* ---- a request --------------------------------------------------------------------------------- */
@@ -57,8 +57,8 @@ enum {
 struct weir_freed {
     const CUdeviceptr *block;
     size_t count;
-    /* Results of `free_batch`: the bytes that the stream may still free before it should record an event, and the
-     * number of requests so far that found no free memory. */
+    /* Results of `free_batch`.  `room`: the bytes that the stream may still free before it should record an event.
+     * `lacked`: the number of requests so far that found no free memory. */
     uint64_t room, lacked;
 };
 
@@ -67,11 +67,11 @@ struct weir_request {
     size_t bytes; /* the bytes to allocate, above 0 */
     size_t least; /* the fewest bytes that the caller accepts, or 0 if it needs all of `bytes` */
     size_t asked; /* the bytes that the program requested */
-    /* The address at which the block must start (a program then extends a block at its end), 0 for any address, or
-     * WEIR_ENGINE_FAR.  If the address is not free, the request fails without a wait. */
+    /* The address at which the block must start, 0 for any address, or WEIR_ENGINE_FAR.  A program that extends a block
+     * sets this field to the block's end.  If the address is not free, the request fails without a wait. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id, or 0; the engine then queries and stores it.  A stream with a known id is not captured. */
+    /* The stream's id, or 0: the engine then queries and stores the id.  Unless 0, the stream is not captured. */
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
@@ -102,12 +102,12 @@ struct weir_extent {
 
 /* What an engine's `visit` can list. */
 enum weir_visited {
-    /* Pieces of reserved memory that can only be released as a whole, by address. */
+    /* pieces of reserved memory, sorted by address, each of which can only be released as a whole */
     WEIR_VISIT_UNITS,
     WEIR_VISIT_BLOCKS,
     WEIR_VISIT_BLOCK_AT,  /* the live block that contains an address */
     WEIR_VISIT_REGION_AT, /* the region or superblock that contains an address */
-    /* the part of the address range for requests that name their address, if any */
+    /* the part of the address range for requests with weir_request.at, if the engine has one */
     WEIR_VISIT_AT_ADDRESS
 };
 
@@ -126,7 +126,7 @@ struct weir_memory_files {
 
 typedef void weir__engine_visit_fn(void *context, const struct weir_extent *extent);
 
-/* If `show` is NULL, the engine only returns the number of objects. */
+/* A query of an engine's objects.  If `show` is NULL, the engine only counts the objects. */
 struct weir_visit {
     enum weir_visited what;
     uint64_t address; /* for WEIR_VISIT_BLOCK_AT and WEIR_VISIT_REGION_AT */
@@ -150,11 +150,11 @@ struct weir_survey {
     uint64_t id; /* the caller's stream, or 0 if unknown */
     /* For WEIR_SURVEY_LARGEST: the cached bytes that the caller will release to the device before its next request. */
     uint64_t back;
-    /* The largest free piece that the stream may use, or UINT64_MAX if the engine cannot compute it. */
+    /* The largest free piece that the stream `id` may use, or UINT64_MAX if the engine cannot compute it. */
     uint64_t largest_free;
-    /* The largest free piece if all streams were idle.  If it is larger, the request could succeed after a wait. */
+    /* The value of `largest_free` if all streams were idle.  If it is larger, a request may succeed after a wait. */
     uint64_t largest_free_at_rest;
-    /* Free bytes that wait for work of other streams; `by` divides them by stream. */
+    /* Free bytes that wait for work of other streams; `by` lists the bytes for each such stream. */
     uint64_t pending;
     size_t streams;
     struct {
@@ -163,8 +163,8 @@ struct weir_survey {
     /* The largest request on this stream that would certainly succeed, now or after OOM recovery; 0 if unknown.  weir
      * suggests this size to the program after a failed request. */
     uint64_t largest;
-    /* `waiting`: the pending frees or batches with an event, so that a later query can find them complete.  `silent`:
-     * the streams with frees that no event covers, plus pending work for which closing the allocator does not wait. */
+    /* `waiting`: pending frees or batches with an event, so that a later query can find them complete.  `silent`:
+     * streams with frees that no event covers. */
     struct {
         size_t waiting, silent;
     } frees;
@@ -175,15 +175,14 @@ struct weir_survey {
 enum weir_trim_mode {
     /* Releases idle memory until at most `keep` bytes are reserved, and waits for the device if necessary. */
     WEIR_TRIM_WAIT,
-    /* Only on a stream that is not captured: records an event for its frees if one is due, and releases idle memory
-     * above the release threshold. */
+    /* Records an event for the frees of `stream`, which must not be captured, if an event is due. */
     WEIR_TRIM_MAINTAIN,
     /* Makes the frees of the stream `id` available to other streams, from any thread.  The stream must exist and must
-     * not be captured.  If it has work, records an event, except on a default stream.  If `id` is 0, only tests the
-     * engine's lock: returns WEIR_E_BUSY while a request holds it, perhaps during a wait for the device. */
+     * not be captured.  If the stream has work, records an event, except on a default stream.  With 0 as `id`, only
+     * tests the engine's lock, and returns WEIR_E_BUSY if a request holds it. */
     WEIR_TRIM_PUBLISH,
-    /* Releases idle memory whose last use is known to have completed, without a wait, until at most `keep` bytes are
-     * reserved.  First queries whether the stream `id`, on which the caller works, is idle; unless `id` is 0. */
+    /* Without a wait, releases idle memory whose work is known to have completed, until at most `keep` bytes are
+     * reserved.  First queries whether the stream `id`, on which the caller works, is idle, unless `id` is 0. */
     WEIR_TRIM_COMPLETED
 };
 
@@ -209,8 +208,8 @@ struct weir_event_sink {
 };
 
 enum {
-    /* The driver releases the engine's memory without a wait.  So a trim in mode COMPLETED may release memory, and
-     * the caller must wait for the device before it closes the engine. */
+    /* The driver releases the engine's memory without a wait for the device.  So a trim in mode COMPLETED can release
+     * memory, but the caller must wait for the device before it closes the engine. */
     WEIR_ENGINE_RELEASES_ASYNC = 1,
     /* The engine itself cuts blocks from regions and orders their reuse.  Without this trait, the driver does. */
     WEIR_ENGINE_SUBALLOCATES = 2,
@@ -222,7 +221,7 @@ struct weir_engine;
 struct weir_graph_table;
 
 struct weir_engine_ops {
-    /* Allocates a block.  Returns E_NO_MEMORY or E_LIMIT without a wait for pending frees: OOM recovery waits. */
+    /* Allocates a block.  If memory is short, returns E_NO_MEMORY or E_LIMIT without a wait; OOM recovery waits. */
     weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
     /* Frees a block.  `uses` lists the other streams that use the block, or is NULL.  An error leaves the block live.
      * Sets `refused` in the entry of a stream that the driver does not know. */
@@ -233,7 +232,7 @@ struct weir_engine_ops {
      * also accept a stream's id, as if the blocks were freed on this stream, and UNKNOWN, and call the driver only to
      * query events.  Returns OK, DUE, E_NOT_OWNED, or a status of the driver. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
-    /* Grows the reserved memory to at least `target` bytes, one step towards `goal`.  `cause`: WEIR_EVENT_... */
+    /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ constant. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Changes a device's access to all present and future memory.  An error changes nothing. */
@@ -242,7 +241,7 @@ struct weir_engine_ops {
      * reuse by events also fills steals and event_records. */
     void (*figures)(struct weir_engine *e, weir_statistics *out);
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
-    /* Calls visit->show for all objects of a kind, under the lock.  Returns their number, or -1 if not supported. */
+    /* Calls visit->show under the lock for each object of visit->what.  Returns their number, -1 if not supported. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
     /* Releases all memory.  The caller has freed all blocks, and no free is pending, unless the device is lost. */
     void (*close)(struct weir_engine *e);
@@ -254,14 +253,14 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The requests that lacked memory, plus the program's signals of low memory.  Only an engine with the trait
-     * SUBALLOCATES counts.  Each large free reads the number, so it lies apart from the fields that requests write. */
+    /* The number of requests that lacked memory, plus the program's signals of low memory.  Stays 0 without the trait
+     * SUBALLOCATES.  Each large free reads this field, so it is not next to fields that requests write. */
     _Atomic uint64_t lacked;
     /* The largest number of bytes that may be reserved (limit.c), or UINT64_MAX. */
     const _Atomic uint64_t *limit;
     uint64_t threshold; /* the release threshold: idle bytes that stay reserved */
     size_t least_limit; /* the smallest limit with which the engine can allocate any block, or 0 */
-    /* The bytes of one step of background growth, about 0.1 ms under the driver's lock; 0 for none. */
+    /* The bytes of one step of background growth, or 0 for none.  A step holds the driver's lock for about 0.1 ms. */
     size_t step_bytes;
     unsigned traits;
     /* The driver's pool that the memory comes from, or NULL.  weir cannot count the pending frees in this pool; only
@@ -271,12 +270,12 @@ struct weir_engine {
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;
-        /* The bytes in live blocks, and their peak.  If the driver suballocates, the caches subtract each free. */
+        /* The bytes in live blocks, and their peak.  Without the trait SUBALLOCATES, caches subtract freed bytes. */
         _Atomic uint64_t in_use, most_in_use;
         /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
         _Atomic uint64_t quarantined;
-        /* All addresses that the engine has ever used for blocks lie in [low, high).  Before the first memory, `low`
-         * is UINT64_MAX and `high` is 0.  Not maintained without the trait SUBALLOCATES and caches. */
+        /* All addresses that the engine has ever used for blocks lie in [low, high).  At first, `low` is UINT64_MAX and
+         * `high` is 0.  An engine without the trait SUBALLOCATES sets them only if the allocator has caches. */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -288,9 +287,9 @@ weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engin
 /* For WEIR_ENGINE_BFC (regions that grow) and WEIR_ENGINE_BFC_FIXED (one region). */
 weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine **out);
 
-/* Lists in *out, which is empty at first, the physical allocations behind [base, base + bytes), in a live block of
- * the mapped engine, and exports each.  Returns OK, E_NOT_SUPPORTED if the device cannot export memory, E_NOT_OWNED
- * if a part is not mapped, or E_HOST_MEMORY without host memory or descriptors. */
+/* Exports the physical allocations behind [base, base + bytes), in a live block of the mapped engine, and lists them in
+ * *out, which is empty at first.  Returns OK, E_NOT_SUPPORTED if the device cannot export memory, E_NOT_OWNED if a part
+ * is not mapped, or E_HOST_MEMORY if there is no host memory or file descriptor left. */
 weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
                                struct weir_memory_files *out);
 
@@ -318,7 +317,7 @@ static inline weir_status weir__engine_publish(struct weir_engine *e, weir_strea
 }
 
 /* Queries pending frees once, without a wait, and finishes completed ones.  Returns the number of frees that a later
- * query can find complete.  Sets *silent, unless NULL, to the streams with frees that no event covers. */
+ * query can find complete.  Unless NULL, *silent gets the number of streams with frees that no event covers. */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 
@@ -344,10 +343,10 @@ static inline int weir__engine_may_contain(const struct weir_engine *e, uint64_t
 
 /* Returns 1 if the engine has a live block, as far as it can determine; else 0. */
 int weir__engine_has_blocks(struct weir_engine *e);
-/* Finds the object of this kind at an address.  Returns 1 on success, 0 if none, -1 if not supported. */
+/* Finds the object of the kind `what` at an address.  Returns 1 on success, 0 if none, -1 if not supported. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
-/* Lists all objects of this kind in *out, which the caller frees.  Returns their number.  Sets *out to NULL and
+/* Lists all objects of the kind `what` in *out, which the caller frees.  Returns their number.  Sets *out to NULL and
  * returns 0 if there is none, no host memory, or the engine cannot list them. */
 size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
                              struct weir_extent **out);
@@ -375,8 +374,8 @@ void weir__engine_record(const struct weir_engine *e, int cause, int shrink, uin
                          uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
 /* The driver is slow to fail a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
-/* Returns 1 if the driver would fail for lack of memory: `bytes` exceeds the device's free memory plus `idle`.
- * Returns 0 for WEIR_REQUEST_FORCED. */
+/* Returns 1 if `bytes` exceeds the device's free memory plus `idle`, so that the driver would fail; else 0.  Always
+ * returns 0 for WEIR_REQUEST_FORCED. */
 int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_request *r,
                                   uint64_t bytes, uint64_t idle);
 /* Calls visit->show, unless NULL, for each extent of the list.  Returns `count`. */

@@ -10,19 +10,19 @@
 #include "base/assert.h"
 #include "base/result.h"
 
-/* The stream id of quarantined frees (without an event), which no stream has. */
+/* The id of h->quarantine, the stream of frees without an event.  No real stream has this id. */
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* Most events to query for a request that does not fit, before the heap looks for other memory. */
+/* The largest number of events to query for a request that does not fit, before the heap looks for other memory. */
 enum { MOST_QUERIES = 32 };
 
-/* The deferred frees to query at each further one, so that they do not pile up while all requests fit. */
+/* Each deferred free also queries this many others, so that they do not pile up while all requests find memory. */
 enum { DEFERRED_QUERIES = 2 };
 
-/* An event is recorded only for at least this fraction (1/256) of all memory. */
+/* An event should cover frees of at least 1/EVENT_FRACTION of the heap's memory. */
 enum { EVENT_FRACTION = 256 };
 
-/* The blocks with host memory in advance; the first iteration of most programs needs no more. */
+/* The number of records of blocks to allocate in advance.  The first iteration of most programs needs no more. */
 enum { STOCK = 400 };
 
 /* ---- placements ---- */
@@ -56,8 +56,8 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- frees and published figures ---- */
 
-/* Frees a live block on the stream `s` with this sequence, or for all streams if `s` is NULL.  Returns OK,
- * E_NOT_OWNED if there is no such block, or E_HOST_MEMORY, but never for NULL or &h->quarantine. */
+/* Frees a live block on the stream `s` with the number `sequence`, or for all streams if `s` is NULL.  Returns OK,
+ * E_NOT_OWNED if no live block starts there, or E_HOST_MEMORY; never E_HOST_MEMORY for NULL or &h->quarantine. */
 static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
                                    struct weir_placement_stream *s, uint64_t sequence,
                                    struct weir_placement_block *was) {
@@ -71,9 +71,9 @@ static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Publishes the figures and releases the lock, after writing the results of a batch of frees to *freed, unless NULL.
- * While more is reserved than the release threshold, each free needs an event, since memory can be released only
- * after its frees have completed; the engine bfc-fixed never releases memory. */
+/* Publishes the figures, writes the results of a batch of frees to *freed, unless it is NULL, and releases the lock.
+ * While reserved memory is above the release threshold, each free needs an event, since a trim releases only memory
+ * whose frees have completed.  The engine bfc-fixed never releases memory. */
 static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
@@ -91,7 +91,7 @@ static void end_operation(struct weir_heap *h, struct weir_freed *freed,
 
 /* ---- completed frees ---- */
 
-/* Makes the memory of a stream's completed frees available to all streams, or removes the stream. */
+/* Makes the memory of a stream's completed frees available to all streams, or removes the stream (is_forgotten). */
 static void heap_observed(void *context, struct weir_order_stream *s, int is_forgotten) {
     struct weir_heap *h = context;
 
@@ -124,7 +124,7 @@ void weir__heap_count_lack(struct weir_heap *h) {
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
-/* Makes the memory of frees without an event, up to `sequence`, free for all streams, after a wait for the device. */
+/* Makes the memory of frees without an event, up to `sequence`, free for all streams.  Called after a device wait. */
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
@@ -179,8 +179,8 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
 }
 
 /* Frees a block on the stream of `on`, without a driver call.  While on->net_bytes is at its low, other streams may
- * soon need this stream's memory: then frees that an event covers do not coalesce with later ones, so that other
- * streams can use their memory as soon as the event has completed. */
+ * soon need this stream's memory.  Then the block does not coalesce with frees that an event covers, so that other
+ * streams can use their memory once the event has completed. */
 static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
                                       struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -196,7 +196,7 @@ static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
     return status;
 }
 
-/* Frees live blocks without driver calls, on the stream `id` whose record is `on`, or NULL if there is none. */
+/* Frees live blocks on the stream `id`, without driver calls.  `on` is the stream's record, or NULL. */
 static weir_status free_each_block(struct weir_heap *h, struct weir_freed *freed, uint64_t id,
                                    struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -234,8 +234,8 @@ static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *fre
     return status;
 }
 
-/* Frees a block during a capture, in which the driver does not report the stream's id.  Assumes the stream that last
- * had this handle, so that it can reuse the memory after the capture. */
+/* Frees a block during a capture, in which the driver does not report the stream's id.  Assumes that the handle means
+ * the stream that last had it.  This stream can reuse the memory after the capture. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_id(&h->order, stream);
@@ -243,7 +243,7 @@ static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_st
     return free_each_block(h, &one, id, id ? weir__order_stream(&h->order, id) : NULL);
 }
 
-/* Frees a block on an unknown stream, with an event at once: in a later call the handle may mean another stream. */
+/* Frees a block on a stream without an id.  Records an event now, since the handle may mean another stream later. */
 static weir_status free_unknown(struct weir_heap *h, CUdeviceptr block,
                                 struct weir_order_stream *on, weir_stream stream) {
     struct weir_placement *p = weir__heap_placement(h, block);
@@ -341,8 +341,8 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 /* ---- requests ---- */
 
 /* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries if frees of other
- * streams have completed.  A large request goes from the SMALL to the COMMON addresses if the SMALL ones must not
- * grow for it.  Returns a result of placement.h. */
+ * streams have completed.  If the SMALL addresses must not grow for a large request, also tries the COMMON ones.
+ * Returns a result of placement.h. */
 static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
                       size_t most, struct weir_placement_block *out) {
     int result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
@@ -390,7 +390,7 @@ static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-/* Makes room for the request by new or moved memory, and places it there; otherwise in addresses for other requests. */
+/* Places the request in new or moved memory.  If there is none, tries the free memory of all kinds of addresses. */
 static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
                                 struct weir_placement_stream *on,
                                 struct weir_placement_block *out) {
@@ -412,7 +412,7 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
 }
 
 /* Places the request in free memory, in memory that another thread is adding, in free memory after a wait for other
- * streams, or in new memory.  Queries all events before the heap grows, since mapping memory costs more. */
+ * streams, or in new memory, in this order.  Before the heap grows, queries all events: mapping costs more. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed;
@@ -439,8 +439,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
-    /* On a captured stream, the block becomes a memory node of the graph.  If the driver has returned an error (906:
-     * the request is on the legacy stream while another stream is captured), the request fails. */
+    /* On a captured stream, the block becomes a memory node of the graph.  The request fails on the legacy stream while
+     * another stream is captured, for which the driver returns error 906. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status != WEIR_OK)
@@ -591,7 +591,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&h->lock);
     status = weir__mapped_allow(h, access);
-    /* The heap's lock keeps concurrent changes of both lists of devices in one order. */
+    /* Under the heap's lock, concurrent changes of access reach the heap and the nodes in the same order. */
     if (status == WEIR_OK)
         weir__nodes_allow(&h->nodes, access);
     weir__lock_give(&h->lock);
@@ -600,8 +600,8 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- surveys and visits ---- */
 
-/* Finds the next chunk in the heap, from the last kind of addresses on.  *span has only zeros at first.  Returns 1 on
- * success, 0 if there is no further chunk. */
+/* Finds the next chunk in the heap.  Begins with the addresses of the kind *kind, and then lowers *kind.  *span is all
+ * zeros at first.  Returns 1 on success, 0 if there is no further chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -664,8 +664,8 @@ static int visit_live(struct weir_heap *h, const struct weir_visit *visit) {
     return count;
 }
 
-/* Calls visit->show for the live block, or the address of a graph's block, that contains an address.  Takes linear
- * time in the chunks of the region, unless a block starts at the address. */
+/* Calls visit->show for the live block that contains an address, or for the address itself if it belongs to a graph.
+ * Takes linear time in the chunks of the region, unless a block starts at the address. */
 static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
@@ -727,7 +727,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < h->kinds; i++) {
         weir__placement_figures(h->placement[i], &figures);
-        /* Blocks at named addresses lie far apart, so the addresses between them say nothing about fragmentation. */
+        /* Blocks at named addresses lie far apart, so the unmapped addresses between them are not fragmentation. */
         out->extent += i == WEIR_HEAP_AT_ADDRESS ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
@@ -792,7 +792,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If streams wait for each other, any chunk serves any stream, so the best fit among all wastes least memory. */
+    /* If streams may wait for each other, a stream can use every chunk, so the best fit of all wastes least memory. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {

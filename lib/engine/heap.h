@@ -3,13 +3,13 @@
  *
  * A backing takes memory from the device and releases it: mapped.c in one range of addresses, or bfc.c in regions.
  *
- * Stream order (doc/reuse.md).  A stream may reuse the memory that it has freed at once, other streams after the free
- * has completed.  If several streams use a block (weir_use), its free is deferred until events on all of them have
- * completed.  A free that can have no event is quarantined until a wait for the device.
+ * Stream order (doc/reuse.md).  A stream may at once reuse memory that it has freed.  Other streams may reuse this
+ * memory after the free has completed.  If several streams use a block (weir_use), its free is deferred until events on
+ * all of them have completed.  A free that can have no event is quarantined until a wait for the device.
  *
- * Locks.  Each operation takes the heap's lock once, and makes driver calls under it.  Its holder may take the locks of
- * the counters, of the nodes and of the graph table.  A wait for the device, and a backing that grows while other
- * requests run, release the lock; only bfc.c waits under the lock, in cuMemFree.
+ * Locks.  Each operation takes the heap's lock once, and makes driver calls under this lock.  A thread that holds it
+ * may take the locks of the counters, of the nodes and of the graph table.  The lock is released during a wait for the
+ * device, and while mapped.c grows in the background.  Only bfc.c waits under the lock, in cuMemFree.
  *
  * This file must not depend on names of settings or on the layers above.
  */
@@ -27,11 +27,11 @@
 struct weir_backing;
 struct weir_mapped_range;
 
-/* The kinds of addresses: parts of the engine's address range, in the order of addresses.  Each is for one kind of
- * requests, so that small blocks do not lie between large ones. */
+/* The kinds of addresses, in the order of addresses.  Each kind is a part of the engine's address range, for one kind
+ * of requests, so that small blocks do not lie between large ones. */
 enum {
-    WEIR_HEAP_COMMON, /* for all other requests */
-    /* For small requests; above the release threshold, also for blocks that may last. */
+    WEIR_HEAP_COMMON, /* for all requests but those below */
+    /* For small requests.  Above the release threshold, also for blocks that may be live at the next trim. */
     WEIR_HEAP_SMALL,
     WEIR_HEAP_AT_ADDRESS, /* for requests that name an address */
     WEIR_HEAP_KINDS
@@ -57,9 +57,9 @@ struct weir_heap {
     /* The start of each kind of addresses, and the end of the range.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The bytes ever freed without an event.  The next such free gets this number plus 1 as its sequence. */
+    /* The bytes ever freed without an event.  They also number these frees: the next sequence is this field plus 1. */
     uint64_t quarantined;
-    /* The stream of frees without an event, a record that no real stream has. */
+    /* The record of a stream that stands for all frees without an event. */
     struct weir_placement_stream quarantine;
     uint64_t steals; /* the number of requests that reused memory freed by another stream */
 };
@@ -75,8 +75,8 @@ struct weir_backing {
     void (*close)(struct weir_heap *h);
     /* Takes memory for a request that does not fit into free memory. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
-    /* Grows the reserved memory to `reserve` bytes, one step towards `goal`, for the reason `cause` (WEIR_EVENT_...),
-     * and adds the growth to *got.  Returns OK if all was added, even if another thread has released memory since. */
+    /* Grows reserved memory to `reserve` bytes, as a step towards `goal`, and adds the growth to *got.  `cause` is a
+     * WEIR_EVENT_ constant.  Returns OK if all was added, even if another thread has released memory since. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
     /* Releases idle memory until at most trim->keep bytes are reserved.  In mode WAIT it waits for the device if
@@ -107,10 +107,10 @@ void weir__heap_count_lack(struct weir_heap *h);
 int weir__heap_query_events(struct weir_heap *h, size_t most);
 /* Makes all freed memory available to all streams, after a wait for the device. */
 void weir__heap_observe_all(struct weir_heap *h);
-/* Waits for the device if `must` is set or some frees have no event, without the heap's lock, which the caller holds.
- * Afterwards, all frees from before the wait are available to all streams. */
+/* Waits for the device if `must` is set or some frees have no event.  The caller holds the heap's lock, which is
+ * released during the wait.  Afterwards, all frees from before the wait are available to all streams. */
 weir_status weir__heap_wait(struct weir_heap *h, int must);
-/* Returns 1 if another stream may wait for the free of the stream `id` with this sequence: the setting
+/* Returns 1 if other streams may wait for the free with the number `sequence` on the stream `id`: the setting
  * internal_dependencies is on, and an event covers the free.  Otherwise returns 0. */
 int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequence);
 
@@ -123,11 +123,11 @@ static inline int weir__heap_is_above(const struct weir_heap *h) {
     return weir__heap_reserve(h) >= h->e.threshold;
 }
 
-/* Mapped engine only.  Returns 1 if a block of this size may be live at the next trim above the release threshold, as
- * weir assumes of every block before the first such trim; else 0. */
+/* Mapped engine only.  Returns 1 if a block of this size may be live at the next trim above the release threshold, else
+ * 0.  Always returns 1 before the first such trim. */
 int weir__mapped_may_last(const struct weir_heap *h, size_t bytes);
-/* Mapped engine only.  Returns 1 if a large request may add memory to the SMALL addresses.  Returns 0 if the budget
- * is used up before the first trim above the release threshold. */
+/* Mapped engine only.  Returns 1 if a large request may add memory to the SMALL addresses, else 0.  Before the first
+ * trim above the release threshold, returns 1 only while the time budget lasts. */
 int weir__mapped_grows_small(const struct weir_heap *h);
 
 /* Returns the kind of addresses for a request of this size. */
@@ -148,7 +148,7 @@ static inline struct weir_placement *weir__heap_placement(const struct weir_heap
     return h->placement[kind];
 }
 
-/* Returns the bytes by which the limit and the device still allow reserved memory to grow. */
+/* Returns the bytes by which reserved memory may still grow, within the limit and the device's memory. */
 static inline size_t weir__heap_room(const struct weir_heap *h) {
     return (size_t)weir__size_subtract(
         weir__size_smaller(weir__engine_limit(&h->e), h->e.device->total), weir__heap_reserve(h));
@@ -179,9 +179,9 @@ static inline void weir__heap_update_peak(struct weir_heap *h) {
     h->reserved_peak = weir__size_larger(h->reserved_peak, weir__heap_reserve(h));
 }
 
-/* ---- for heaps with a range: mapped.c ---- */
+/* ---- for the mapped engine: mapped.c ---- */
 
-/* Waits for memory that another thread is mapping, perhaps without the lock.  Returns 1 if the request may fit now. */
+/* Waits, without the lock, for memory that another thread is mapping.  Returns 1 after a wait, 0 if it needs none. */
 int weir__mapped_await(struct weir_heap *h);
 /* Places a block at the address that the request names, and maps memory there.  The size is a multiple of a page. */
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,

@@ -5,8 +5,8 @@
  * can extend a block in place.  Physical allocations move to this part only after all work on them has completed.
  *
  * Growth in the background maps physical allocations without the heap's lock, by one thread at a time, which holds
- * `growth_lock`.  A request that has to grow waits for `growth_lock` first, since the new memory may suffice.  It then
- * keeps the heap's lock, so that no block is placed at the addresses where the new memory will lie.
+ * `growth_lock`.  A request that has to grow waits for `growth_lock` first, since the new memory may suffice.  The
+ * request then keeps the heap's lock, so that no block is placed at the addresses where the new memory will lie.
  *
  * A physical allocation is exported as a file descriptor when a block in it is first shared.  If the program closes the
  * descriptor (kept.h), weir exports again, under another name, so that a receiver cannot open a wrong file.
@@ -24,9 +24,10 @@
 #include "base/hostmem.h"
 #include "base/kept.h"
 
-/* The range in multiples of the device's memory.  Live blocks leave gaps, so growing blocks need many addresses. */
+/* The size of the address range, in multiples of the device's memory.  Programs need many addresses, since a growing
+ * block soon fits into no gap between live blocks. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
-/* The parts of the range, as divisors: 1/16 for small requests, 1/8 for requests that name an address. */
+/* The parts of the range: small requests have 1/16 of the addresses, requests that name an address have 1/8. */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
 
 /* ---- file descriptors of physical allocations ---- */
@@ -37,10 +38,10 @@ struct weir_mapped_file {
     uint64_t name;
 };
 
-/* The number of exports so far; a descriptor's `name` is this number at its export. */
+/* The number of exports so far, which is also the `name` of the latest exported descriptor. */
 static _Atomic uint64_t export_count;
 
-/* Returns 1 if the process has no file descriptor left, else 0.  The driver's error of an export does not tell. */
+/* Returns 1 if the process has no file descriptor left, else 0.  The driver does not report this as the cause. */
 static int has_no_descriptor(void) {
     int file = weir__file_open("/", O_PATH, 0);
     int is_out = file < 0 && (errno == EMFILE || errno == ENFILE);
@@ -71,7 +72,7 @@ static weir_status export_handle(struct weir_device *device, struct weir_mapped_
     return WEIR_OK;
 }
 
-/* Appends a physical allocation with its file descriptor to `out`.  E_HOST_MEMORY also means that none is left. */
+/* Appends a physical allocation and its descriptor to `out`.  Without a free descriptor, returns E_HOST_MEMORY. */
 static weir_status append_file(struct weir_device *device, struct weir_mapped_handle *unit,
                                struct weir_memory_files *out) {
     struct weir_memory_file *list =
@@ -138,8 +139,8 @@ static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocation
     return h->e.device->driver->cuMemRelease(handle);
 }
 
-/* Releases a physical allocation that has left the heap, or marks its aliased mapping as the last one.  If the driver
- * fails, a later call tries again.  The caller has called reserve_entries(). */
+/* Releases a physical allocation that is no longer in the heap.  If it has an aliased mapping, unmap_alias() releases
+ * it later.  If the driver fails, a later call retries.  The caller has called reserve_entries(). */
 static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) {
     struct weir_mapped_alias *s = alias_of(h->range, unit.handle);
 
@@ -153,7 +154,7 @@ static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) 
     }
 }
 
-/* Returns 1 if all work on the old addresses is known to have completed, else 0. */
+/* Returns 1 if all work on the addresses of the aliased mapping is known to have completed, else 0. */
 static int is_alias_completed(const struct weir_heap *h, const struct weir_mapped_alias *s) {
     for (size_t i = s->tags; i-- > 0;)
         if (!weir__order_is_observed(&h->order, s->tag[i].stream, s->tag[i].sequence))
@@ -161,8 +162,8 @@ static int is_alias_completed(const struct weir_heap *h, const struct weir_mappe
     return 1;
 }
 
-/* Unmaps an aliased mapping whose work has completed, and releases the memory with its last mapping.  Afterwards the
- * entry is unused if `base` is NOWHERE and `last` is 0. */
+/* Unmaps an aliased mapping whose work has completed.  If it was the last mapping, releases the memory.  The caller may
+ * remove the entry if `base` is then NOWHERE and `last` is 0. */
 static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_alias *other;
@@ -210,8 +211,8 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room for these entries, and for one more of each that background growth may add meanwhile.  Returns 1 on
- * success, 0 without host memory. */
+/* Makes room for `handles` and `aliases` new entries, and for one more of each that background growth may add
+ * meanwhile.  Returns 1 on success, 0 without host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -228,8 +229,8 @@ static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t a
     return 1;
 }
 
-/* Maps a physical allocation at m->to.base for all devices, and creates it unless m->is_created is set.  After an
- * error, the caller must undo what m->is_created and m->is_mapped show. */
+/* Maps a physical allocation at m->to.base for all devices, and creates it unless m->is_created is set.  Sets
+ * m->is_created and m->is_mapped, so that the caller can undo both after an error. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
@@ -248,8 +249,8 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
     return weir__device_status(h->e.device, result);
 }
 
-/* Adds a mapped physical allocation to the free chunks; `at` is its future index in g->handles.  `id` is the stream
- * that may use the memory, or OBSERVED for all streams. */
+/* Adds a mapped physical allocation to the free chunks.  Its index in g->handles will be `at`.  Only the stream `id`
+ * may use the memory, or all streams if `id` is OBSERVED. */
 static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_handle *unit,
                                 size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
@@ -305,9 +306,9 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
     return status;
 }
 
-/* Removes the idle physical allocation at `base`, which starts in this piece, from the heap, and writes it to *unit.
- * Unmaps it if its work has completed; else makes `stream` wait for the work of other streams, and keeps the old
- * addresses as an aliased mapping.  The caller has called reserve_entries(). */
+/* Removes the idle physical allocation at `base` from the heap, and writes it to *unit.  `piece` is the index of the
+ * first of its free pieces.  If all work on it has completed, unmaps it.  Otherwise makes `stream` wait for work of
+ * other streams, and keeps the old addresses as an aliased mapping.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
                                  uint64_t base, struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -373,8 +374,8 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Detaches the idle physical allocations of the plan from the highest address to the lowest, so that the listed pieces
- * stay valid for those below. */
+/* Detaches the idle physical allocations of the plan, from the highest address to the lowest.  Then the piece of each
+ * one in g->pieces still starts at the right address. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -409,14 +410,14 @@ static void record_reserve_change(struct weir_heap *h, struct weir_request *r, u
         weir__heap_update_peak(h);
         weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
                             weir__device_elapsed_ns(h->e.device, started), after);
-        /* a step failed after memory was unmapped in order to move it, and the memory was released */
+        /* a step failed after memory was unmapped to be moved, so that the memory was released */
     } else if (after < before) {
         weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
                             weir__device_elapsed_ns(h->e.device, started), after);
     }
 }
 
-/* Carries out a plan, which extends free memory of this state.  The caller has entered the device's context. */
+/* Carries out a plan.  `state` is the state of its window.  The caller has entered the device's context. */
 static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
@@ -424,7 +425,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     weir_status status;
     int pending = 0;
 
-    /* If a step fails, each physical allocation of the plan still needs an entry in one of the arrays. */
+    /* If a step fails, each physical allocation of the plan may still need an entry in g->handles or g->aliases. */
     if (!reserve_entries(g, g->move_count, 2 * g->move_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = create_planned(h, r);
@@ -485,7 +486,7 @@ static int is_window_free(const struct weir_mapped_range *g, const struct weir_m
     return at >= w->end;
 }
 
-/* Finds the window of a request that names its address.  Sets w->missing to SIZE_MAX if it is in use. */
+/* Finds the window of a request that names its address.  Sets w->missing to SIZE_MAX if the addresses are in use. */
 static void find_addressed_window(const struct weir_heap *h, const struct weir_request *r,
                                   struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.state = CLEAN};
@@ -508,7 +509,7 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
         return weir__heap_full_status(h);
-    /* makes each stream record an event in its next call, so that idle memory can soon move */
+    /* Each stream now records an event in its next call, so that idle memory can soon move here. */
     if (kind == WEIR_HEAP_AT_ADDRESS && planned > 0)
         weir__heap_count_lack(h);
     return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
@@ -524,7 +525,7 @@ static void raise_budget(struct weir_heap *h) {
     g->earned = h->e.device->driver->ticks();
 }
 
-/* Lowers the time budget by the time since raise_budget(), and raises it for growth by `grown` bytes to a new peak. */
+/* Lowers the time budget by the time since raise_budget(), and raises it for `grown` bytes above the old peak. */
 static void charge_budget(struct weir_heap *h, size_t grown) {
     struct weir_mapped_range *g = h->range;
     int64_t earned = (int64_t)(grown / MIB) * EARNED_NS / 1024;
@@ -549,8 +550,8 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Makes room for a request of `bytes` bytes after rounding, in the window *w.  Without time budget, moves memory only
- * if the heap cannot grow. */
+/* Makes room for a request, whose rounded size is `bytes`, in addresses of this kind, and writes its window to *w.
+ * Without time budget, moves memory only if the heap cannot grow. */
 static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind,
                                       size_t bytes, struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_AT_ADDRESS ? MOVED : SQUEEZED, method;
@@ -592,11 +593,11 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 
 /* ---- growth ahead of requests ---- */
 
-/* Background growth maps a 16th of its bytes for small requests, minus the idle memory that they have. */
+/* Background growth maps 1/16 of its bytes in the SMALL addresses, minus the idle memory that already lies there. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
-/* Takes `growth_lock`, which comes before the heap's lock, so releases the heap's lock and takes it again. */
+/* Takes `growth_lock`, which comes before the heap's lock: releases the heap's lock first, and takes it again. */
 static void lock_growth(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -797,7 +798,7 @@ static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *p
     return status;
 }
 
-/* Records the sizes of the blocks that were allocated since the last such trim and are live now. */
+/* Records the sizes of the live blocks that were allocated since the last call of this function. */
 static void record_lasting(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -834,7 +835,7 @@ static weir_status mapped_shrink(struct weir_heap *h, const struct weir_trim *tr
 
 /* ---- access and descriptors ---- */
 
-/* Changes a device's access to all mapped memory, except aliased mappings, whose old addresses no later work uses. */
+/* Changes a device's access to all mapped memory.  No later work uses aliased mappings, so these stay unchanged. */
 weir_status weir__mapped_allow(struct weir_heap *h, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped.h: what mapped.c and mapped_plan.c share, the backing of the mapped engine (heap.h).  mapped_plan.c chooses
- * addresses and physical allocations for a request; mapped.c does everything else.  The heap's lock guards everything.
+/* mapped.h: the types and constants that mapped.c and mapped_plan.c share.  mapped_plan.c chooses addresses and
+ * physical allocations for a request; mapped.c does everything else.  The heap's lock guards everything.
  */
 #ifndef WEIR_MAPPED_H
 #define WEIR_MAPPED_H
@@ -22,23 +22,23 @@
 /* The constants of growth and moves, as bench/results/packing-model-2026-11-30.txt compares them.  The driver takes
  * about 35 us to create and map a physical allocation, and 50 us to move one (H200, driver 580). */
 
-/* The initial budget of driver time for growth and moves, in ns.  With half of it, programs reserved a third more. */
+/* The initial budget of driver time for growth and moves, in ns.  With half of it, programs reserved 1/3 more. */
 #define CREDIT_NS INT64_C(20000000)
-/* The ns by which a GiB of growth to a new peak raises the budget, up to CREDIT_NS.  With half as much, the first
- * iterations of programs created only large physical allocations. */
+/* The ns by which each GiB of growth to a new peak raises the budget, up to CREDIT_NS.  With half as many, programs
+ * created only large physical allocations in their first iterations. */
 #define EARNED_NS INT64_C(2000000)
 /* The budget grows by a hundredth of the time that passes, so moves slow a program by 1 % at most. */
 enum { TIME_PART = 100 };
-/* The largest budget in ns: also the longest time that requests may lose to moves at once. */
+/* The largest budget in ns, and so the longest time by which moves can delay requests without a break. */
 #define BUDGET_MOST_NS INT64_C(80000000)
-/* The ns by which the budget falls for each chunk that a request examines.  Without it, 60,000 blocks were slow. */
+/* Each chunk that a request examines lowers the budget by this many ns: 60,000 chunks must not slow every request. */
 #define SURVEYED_NS 10
-/* While the budget is above 0, a new physical allocation has a 32nd of the reserved memory, but FINE_LEAST to FINE_MOST
- * bytes.  With a 64th and 8 to 32 MiB, first iterations took up to 1.3 times as long. */
+/* While the budget is above 0, a new physical allocation has 1/32 of the reserved memory, within FINE_LEAST and
+ * FINE_MOST.  With 1/64, 8 MiB and 32 MiB, first iterations took up to 1.3 times as long. */
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
 #define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
-/* The largest physical allocation for blocks that may last.  With 64 MiB, a fifth of the kept memory was idle. */
+/* The largest physical allocation for blocks that may last.  With 64 MiB, 1/5 of the memory kept by trims was idle. */
 #define LASTING_MOST (32 * MIB)
 /* The number of bits that record which block sizes last.  Sizes that share a bit cost some needless driver calls. */
 enum { LASTING_BITS = 4096 };
@@ -57,8 +57,8 @@ struct weir_mapped_handle {
     CUmemGenericAllocationHandle handle;
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
-    /* Set by weir__mapped_find_spares(): 1 if the physical allocation is idle and may move, the least state of its free
-     * pieces, the index of the first piece, and the number of pieces with uncompleted work. */
+    /* Set by weir__mapped_find_spares(): `spare` is 1 if the physical allocation is idle and may move, `state` is the
+     * worst state of its free pieces, `piece` the index of the first, `tags` the number with uncompleted work. */
     int spare, state;
     size_t piece, tags;
 };
@@ -73,12 +73,12 @@ struct weir_mapped_alias {
     uint64_t base; /* NOWHERE after weir has unmapped the addresses */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    /* Set if the physical allocation has no other mapping that stays: this mapping's end releases the memory. */
+    /* Set if this is the physical allocation's last mapping, so that weir releases the memory after unmapping it. */
     int last;
-    /* the file descriptor by which other processes map the memory, or NULL; always NULL while `last` is 0 */
+    /* the file descriptor of the physical allocation, or NULL; always NULL while `last` is 0 */
     struct weir_mapped_file *file;
     size_t tags;
-    /* The last free of each stream on these addresses.  weir unmaps them when all these frees have completed. */
+    /* The last free of each stream on these addresses, which weir unmaps after all these frees have completed. */
     struct weir_mapped_tag tag[TAGS];
 };
 
@@ -124,7 +124,7 @@ struct weir_mapped_move {
 /* The methods to make room for a request, in the order in which weir tries them. */
 enum {
     GROWN, /* maps only new memory, in the window that lacks the least memory */
-    /* Moves idle memory to the window that lacks the least memory, and maps new memory only if it does not suffice. */
+    /* Fills the window that lacks the least memory with idle memory, and with new memory if that is too little. */
     MOVED,
     /* Moves all idle memory to the end of the address range, and places the block there. */
     SQUEEZED
@@ -148,11 +148,11 @@ struct weir_mapped_range {
     /* The steps of the present request's plan, sorted by to.base. */
     struct weir_mapped_move *moves;
     size_t move_count, move_capacity;
-    /* A bit for each size of a block that lasts: allocated between the last two trims above the release threshold, and
-     * live at the second one. */
+    /* A bit for each block size that lasts: a block of this size was allocated between the last two trims above the
+     * release threshold, and was live at the second trim. */
     uint64_t lasting[LASTING_BITS / 64];
     int was_trimmed; /* set by the first trim above the release threshold */
-    /* The time in ns that moves and growth may take; negative after an operation that took longer. */
+    /* The time in ns that moves and growth may still take; negative after an operation that took longer. */
     int64_t budget;
     /* The time, in ticks of the driver's clock, at which the budget was last raised for passed time. */
     uint64_t earned;
@@ -160,7 +160,7 @@ struct weir_mapped_range {
     struct weir_access access;
     /* Held during background growth and changes of access.  Taken before the heap's lock. */
     pthread_mutex_t growth_lock;
-    /* The bytes that background growth is mapping now; also part of the heap's `kept`. */
+    /* The bytes that background growth is mapping now.  They are also in the heap's `unusable`. */
     size_t bytes_being_mapped;
 };
 
@@ -190,27 +190,27 @@ static inline unsigned lasting_bit(size_t bytes) {
 
 /* ---- mapped_plan.c ---- */
 
-/* Returns 1 if the time budget allows moves and small physical allocations, else 0.  With background growth returns 0,
- * since the program then prefers short waits to little reserved memory. */
+/* Returns 1 if the time budget allows moves and small physical allocations, else 0.  Always returns 0 with the setting
+ * grow-ahead: the program then accepts more reserved memory for shorter waits. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
-/* Lists in g->pieces the free and unmapped pieces of the range, as the stream `id` sees them, or no stream if it is 0.
- * Lowers the budget by SURVEYED_NS for each chunk.  Returns 1 on success, 0 without host memory. */
+/* Lists in g->pieces the free and unmapped pieces of the range, with their states for the stream `id`.  If `id` is 0,
+ * no piece is OWN.  Lowers the budget by SURVEYED_NS for each chunk.  Returns 1 on success, 0 without host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
-/* Sets the field `spare` of the idle physical allocations that may move into the window.  They lie outside of the
- * window, and each of their free pieces has the state `least` or better.  Finds none if `least` is UNMAPPED. */
+/* Sets `spare` of each physical allocation to 1 if it may move into the window, else to 0.  It may move if it is idle,
+ * lies outside of the window, and has only free pieces of the state `least` or better. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
 /* Finds the window where a request of `bytes` bytes lacks the least memory.  Among equal windows, prefers memory for
  * all streams, then memory of the request's stream.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w);
-/* Finds the window at the end of this kind of addresses, which starts with the last memory there if all streams may use
- * that memory.  Sets w->missing to SIZE_MAX if there is no window. */
+/* Finds the window at the end of this kind of addresses: the unmapped addresses there, and the memory just below them
+ * if all streams may use this memory.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
 /* Plans which physical allocations to move to the window or to create there.  Sets *planned to the bytes of new memory.
- * For a request that names its address, idle memory may reach beyond the window, where the program will probably extend
+ * For a request that names its address, moved memory may end above the window, since the program will probably extend
  * its block.  Returns 1 on success, 0 without host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_plan.c: chooses the addresses and the physical allocations for a request that does not fit into free memory
- * (doc/design.md, "Mapped").  The block of a large request does not start in memory of earlier blocks, so that its
- * physical allocations can move after the free of the block.
+ * (doc/design.md, "Mapped").
  */
 #include "base/hostmem.h"
 #include "engine/mapped.h"
@@ -76,8 +75,8 @@ static uint64_t piece_end(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* Returns the index after the run of adjacent pieces (a gap) that starts at piece `i`, ends before index `end`, and has
- * only pieces of this state or better.  Returns `i` if the state of piece `i` is worse. */
+/* A gap is a run of adjacent pieces of this state or better.  Returns the index after the gap that starts at piece `i`
+ * and ends before index `end`.  Returns `i` if the state of piece `i` is worse. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int state) {
     size_t at = i;
 
@@ -87,7 +86,7 @@ static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, i
     return at;
 }
 
-/* Marks the idle physical allocations that lie in the gap of pieces [i, end) and outside the window as spare. */
+/* Marks as spare each idle physical allocation that lies in the gap of pieces [i, end), but not in the window. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t i, size_t end) {
     uint64_t begins = g->pieces[i].base, ends = piece_end(&g->pieces[end - 1]);
@@ -155,8 +154,8 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Sets *best to a window of `bytes` bytes that lacks less memory.  Tries windows at the start of each gap, and windows
- * that start or end with a piece of free memory. */
+/* Sets *best to the window of `bytes` bytes that lacks the least memory, if it lacks less than *best.  Tries windows at
+ * the start of each gap, and windows that start or end with a piece of free memory. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int state,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
@@ -221,8 +220,8 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 
 /* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  A budget
  * of N times CREDIT_NS divides the size by N.  With several streams the size is half, since one stream's last free
- * keeps a whole physical allocation from the others; while work is pending on several, it is always fine.  Above the
- * release threshold there is no least size, since one block that lasts keeps a whole physical allocation. */
+ * keeps a whole physical allocation from the others.  While work on several is pending, COARSE does not apply.  Above
+ * the release threshold there is no least size, since one block that lasts keeps a whole physical allocation. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;
@@ -232,7 +231,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint6
 
     if (kind == WEIR_HEAP_SMALL && !is_above)
         return FINE_LEAST;
-    /* Before the first trim there is no surplus, since the next block may not last. */
+    /* Before the first trim, a physical allocation is not larger than its block, since the next block may not last. */
     if (kind == WEIR_HEAP_SMALL)
         return within(PAGE, h->range->was_trimmed ? SIZE_MAX : want,
                       fine_bytes(total - want, PAGE, LASTING_MOST));
@@ -264,7 +263,7 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
 }
 
 /* Returns the size of the plan's next new physical allocation, after `planned` bytes of new ones.  `want` bytes are
- * needed here, and `most` bytes fit.  Only the plan's first one may exceed `want` by more than FINE_LEAST. */
+ * needed here, and `most` bytes fit.  Only the plan's first step may exceed both `want` and FINE_LEAST. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
@@ -272,7 +271,7 @@ static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most,
         unit = weir__size_smaller(unit, weir__size_larger(FINE_LEAST, want));
     if (h->e.options->growth != WEIR_GROWTH_EXACT)
         wanted = policy_step(h, want, planned);
-    /* The size may exceed `want`, but the surplus must not exceed the limit. */
+    /* Bytes above `want` must not raise reserved memory above the limit. */
     step = within(want, weir__size_smaller(weir__size_larger(unit, wanted), most),
                   weir__size_subtract(weir__heap_room(h), planned));
     return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
@@ -291,7 +290,7 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
         find_window(h->range, kind, bytes, state, w);
 }
 
-/* Chooses the idle physical allocation for an address that needs `want` bytes and has room for `most` bytes.  Prefers
+/* Chooses an idle physical allocation for an address that needs `want` bytes and has room for `most` bytes.  Prefers
  * the best state, then the largest of at most `want` bytes, then the smallest.  Returns NULL if none fits. */
 static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size_t want,
                                                uint64_t most) {
@@ -310,8 +309,8 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for the unmapped addresses [at, to), or beyond `to` up to `most` unless `exact` is set.  Adds the new
- * bytes to *planned.  Returns 1 on success, 0 without host memory. */
+/* Plans memory for the unmapped addresses [at, to).  Moved memory may end above `to`, up to `most`; new memory only if
+ * `exact` is 0.  Adds the new bytes to *planned.  Returns 1 on success, 0 without host memory. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

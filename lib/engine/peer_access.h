@@ -13,9 +13,9 @@
 
 #include "driver/device.h"
 
-/* Reads the setting `peers`, a list of devices, and writes to *access which of them can access the memory of the
- * device `home`.  On an error, writes a message to `text`.  Returns OK, E_NO_DEVICE, E_NOT_SUPPORTED if a device is
- * no peer or the driver does not report peers, or E_DRIVER with the driver's result in *result. */
+/* Writes to *access the devices of the setting `peers` that can access the memory of the device `home`.  On an error,
+ * writes a message to `text`.  Returns OK, E_NO_DEVICE, E_NOT_SUPPORTED if a device is no peer or the driver does not
+ * report peers, or E_DRIVER with the driver's result in *result. */
 weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, const char *peers,
                              struct weir_access *access, CUresult *result, char *text,
                              size_t bytes);

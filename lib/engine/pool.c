@@ -4,14 +4,14 @@
  * The driver places blocks, orders their reuse and grows the pool.  Its internal dependencies are off: with them, an
  * allocation may wait for another stream's work, or may block the host.
  *
- * The pool grows only after all its free units are used.  So a step of growth allocates probe blocks, on a stream that
- * runs nothing else, until the attribute RESERVED has risen to the target.  Then it frees them there, so that every
- * stream can have the memory at once.  The driver's trim releases memory only if the host has waited for the stream
- * that freed the memory; a wait inside cuMemFree is not enough (H200, driver 580).  So a trim allocates idle memory as
- * probe blocks, frees them on that stream, and waits for the stream.
+ * The pool grows only after all its free units are used.  So a step of growth allocates probe blocks until the
+ * attribute RESERVED has risen to the target.  Then it frees them.  Probe blocks are allocated and freed on
+ * `grow_stream`, which runs nothing else, so every stream can reuse their memory at once.  The driver's trim releases
+ * memory only if the host has waited for the stream that freed the memory; a wait inside cuMemFree is not enough (H200,
+ * driver 580).  So a trim allocates idle memory as probe blocks, frees them, and waits for `grow_stream`.
  *
  * Driver 11.2 does not report the pool's figures.  The engine then records the size of each block in a table, which
- * also enforces the limit, and takes the peak of these bytes, in whole units, for the reserved memory.
+ * also enforces the limit, and reports the peak of these bytes, in whole units, as the reserved memory.
  *
  * A thread holds `growing` while it grows or trims the pool, or undoes a request.  A growth callback runs under
  * `growing`, and the locks of counters and of `sizes` may be taken under it.  A request that fits in free memory takes
@@ -40,10 +40,11 @@ enum { WEIR_POOL_PROBES = 512 };
 struct weir_pool_engine {
     struct weir_engine e;
     int has_figures; /* 1 if the driver reports reserved and used memory */
-    /* A stream that runs nothing else, so that every stream can reuse memory that was freed on it at once. */
+    /* The stream of the probe blocks.  It runs nothing else, so memory freed on it is free for every stream at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* The largest permitted reserved memory: the limit `ceiling_limit`, or what was reserved above this limit. */
+    /* Reserved memory must not grow above `ceiling`: the limit, or what was reserved when the limit fell below it.
+     * `ceiling_limit` is the limit for which weir computed `ceiling`. */
     _Atomic uint64_t ceiling, ceiling_limit;
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
     /* The driver's peak of reserved memory when the figures were last read. */
@@ -56,7 +57,7 @@ struct weir_pool_engine {
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
-    /* The bytes of the probe blocks; rises before a block is allocated, so that no block is missing. */
+    /* The bytes of the probe blocks.  Raised before a probe block is allocated, so it is never too low. */
     _Atomic uint64_t probe_bytes;
     /* Set if a probe block was the block of a request, so that the device may still work on it. */
     int probes_in_use;
@@ -65,7 +66,7 @@ struct weir_pool_engine {
     struct weir_superblocks superblocks;
     struct weir_sizes sizes; /* the sizes of all blocks if has_figures is 0, else empty */
 
-    /* The distance of an aligned block from the start of the driver's block.  `aligning` is the innermost lock. */
+    /* Maps an aligned block to its distance from the start of the driver's block.  `aligning` is the innermost lock. */
     struct weir_map before;
     pthread_mutex_t aligning;
     /* Set for ever once `before` has had an entry, so that most frees skip the map. */
@@ -83,7 +84,7 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
-/* Adapts the ceiling of reserved memory to a lower reserve or another limit.  The caller holds `growing`. */
+/* Updates the ceiling of reserved memory for a lower reserve or a new limit.  The caller holds `growing`. */
 static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = weir__engine_limit(&p->e);
 
@@ -194,14 +195,14 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- figures ---- */
 
-/* Returns the bytes of probe blocks and of pages in no slab, which are allocated in the pool but not by the program. */
+/* Returns the bytes of probe blocks and of pages in no slab.  Both are allocated in the pool, but not by the program. */
 static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
     return atomic_load(&p->probe_bytes) +
            atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
 }
 
-/* Returns the bytes that the program has allocated: the figure of the driver, which the program may also have called,
- * minus probe blocks and idle slabs.  If the driver fails, returns 0 only if the counters show no block. */
+/* Returns the bytes that the program has allocated, also by calls of the driver: the driver's figure minus probe blocks
+ * and idle slabs.  If the driver fails, returns 0 only if the counters show no block. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = own_idle_bytes(p), used;
@@ -244,12 +245,12 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks use idle memory first.  With `least` bytes each, half of WEIR_POOL_PROBES suffice for it all. */
+        /* Probe blocks use idle memory first.  With `least` bytes each, WEIR_POOL_PROBES / 2 of them can use it all. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
-        /* Whole units: a probe block that cannot be freed does not shift the addresses of other blocks. */
+        /* With whole units, a probe block that cannot be freed does not shift the addresses of other blocks. */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
         bytes = weir__size_larger(bytes, least);
         result = allocate_probe(p, bytes, &reserve);
@@ -356,8 +357,8 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
         weir__engine_record(e, cause, 0, target > before ? target - before : 0, after - before,
                             weir__device_elapsed_ns(e->device, started), after);
     }
-    /* Waits for the frees of the probe blocks, after which the driver applies its threshold, so that `after` may
-     * change. */
+    /* After this wait for the frees of the probe blocks, the driver applies its release threshold, which can lower
+     * reserved memory again. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = pool_read(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
@@ -386,7 +387,7 @@ static int record_aligned(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     return done;
 }
 
-/* Returns the driver's block that contains `block`, sets *before to the distance, and removes its record. */
+/* Returns the driver's block that contains `block`, sets *before to the distance, and removes the distance's record. */
 static CUdeviceptr driver_block(struct weir_pool_engine *p, CUdeviceptr block, size_t *before) {
     uintptr_t bytes = 0;
 
@@ -418,8 +419,8 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
     return status;
 }
 
-/* Frees a superblock that is not in the list, or puts it back if the driver fails.  Until then its memory counts as
- * idle, so that OOM recovery of another thread waits for the memory.  Returns 1 on success, else 0. */
+/* Frees a superblock that is not in the list, or puts it back if the driver fails.  Meanwhile, `idle` still contains
+ * its bytes, so that OOM recovery of another thread waits for them.  Returns 1 on success, else 0. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -461,7 +462,7 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* Stops if probe blocks cannot help: without figures, or after the driver has failed to free one of them. */
+        /* More probe blocks cannot help without figures, or after the driver has failed to free a probe block. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;
@@ -471,8 +472,8 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     }
 }
 
-/* Trims the pool.  Waits for the program's work only if the program has requested the trim and an empty superblock
- * needs the wait.  In other modes does nothing, since the driver orders reuse. */
+/* Trims the pool.  Waits for the device only if the program has requested the trim and an empty superblock needs the
+ * wait.  Does nothing in modes MAINTAIN and PUBLISH, since the driver orders reuse. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -530,7 +531,7 @@ static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Waits for the stream if the stream is idle, since a trim releases only memory for which the host has waited. */
+/* Synchronizes an idle stream, which takes no time.  A trim releases memory freed on a stream only after this call. */
 static void synchronize_if_idle(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -548,7 +549,7 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     free_rejected(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
-    /* The trim may also have released memory that was idle before the request.  The ceiling falls by these bytes. */
+    /* The ceiling falls, since the trim may also have released memory that was idle before the request. */
     refresh_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
@@ -577,7 +578,7 @@ static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_p
     return CUDA_SUCCESS;
 }
 
-/* Allocates a block.  If the request has an id, it is for the caches, and must start at a multiple of WEIR_PAGE. */
+/* Allocates a block.  A request with an id comes from the caches, and needs a block at a multiple of WEIR_PAGE. */
 static CUresult allocate_aligned(struct weir_pool_engine *p, struct weir_request *r) {
     CUresult result = p->e.device->driver->cuMemAllocFromPoolAsync(&r->block, r->bytes,
                                                                    p->e.driver_pool, r->stream);
@@ -603,8 +604,8 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a request that the driver has refused: trims the pool to `reserve`, the bytes before, since the driver may
- * have reserved all of the device's memory (H200, driver 580).  Returns E_LIMIT if the limit is the reason. */
+/* Handles a request that the driver refused.  Trims the pool to `reserve`, its size before the request, since the
+ * driver may have reserved all memory of the device (H200, driver 580).  Returns E_LIMIT if the limit is the reason. */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -648,7 +649,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
         refresh_ceiling(p); /* memory above a lowered limit stays reserved, but must not grow */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
-    /* A synchronization by the program may have released memory.  Growth back to the last figure must be noticed. */
+    /* A synchronization may have released memory.  Records this now, so that growth back to `before` is noticed. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)record_pool_change(p, r->bytes, started);
     /* Fails before the pool grows: weir could release the memory only after the stream's work has completed. */
@@ -670,7 +671,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     return WEIR_OK;
 }
 
-/* Allocates a slab in a superblock.  If none has room, allocates a new one, of the slab's size if memory is short. */
+/* Allocates a slab in a superblock.  If none has room, allocates a new one, as small as the slab if memory is short. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;
@@ -771,8 +772,8 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Reports pending frees of blocks that several streams use, the only ones that are known.  weir waits for them before
- * it destroys the pool, since driver 580 crashes otherwise (H200). */
+/* Reports whether blocks that several streams use have pending frees; weir does not know other pending frees.  weir
+ * waits for these before it destroys the pool, since driver 580 crashes otherwise (H200). */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
@@ -782,7 +783,7 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Shows the superblock that contains an address.  The driver does not report other objects. */
+/* Calls visit->show for the superblock that contains an address.  The driver does not report other objects. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     struct weir_extent superblock;

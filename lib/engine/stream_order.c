@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_order.c: implements stream_order.h.
  *
- * A stream's events complete in order, so this file queries only the oldest one.  It records completed events again,
- * since creating an event costs more.
+ * A stream's events complete in order, so this file queries only the oldest one.  It keeps completed events and records
+ * them again, since creating an event takes longer.
  */
 #include "engine/stream_order.h"
 
@@ -15,23 +15,23 @@
 enum {
     FIRST_FREES =
         16, /* each of a stream's first frees gets an event: the stream may end after any call */
-    /* The number of frees for which weir records more events after a request has lacked memory. */
+    /* After a request has lacked memory, weir records more events during this number of frees. */
     STRICT_FREES = 2048,
-    /* The queries in a row of an event on an idle stream, about 10 us in all. */
+    /* weir queries an event on an idle stream at most this many times in a row, for about 10 us. */
     IDLE_QUERIES = 64,
-    /* In these frees, an event is due after `net_bytes` has fallen by this multiple of `least_event_bytes`. */
+    /* During STRICT_FREES, an event is due after `net_bytes` has fallen by this multiple of `least_event_bytes`. */
     STRICT_FACTOR = 4,
-    /* The streams with open frees may together keep this multiple of `least_event_bytes` from other streams. */
+    /* All streams with open frees may together withhold this multiple of `least_event_bytes` from other streams. */
     SHARE = 16,
-    /* If more streams have open frees, each free gets an event, since each such stream costs host memory. */
+    /* If more streams than this have open frees, each free gets an event, since such streams cost host memory. */
     MOST_OPEN = 128,
-    /* STRICT_FACTOR and SHARE double at most this many times, if the events were of no use to others. */
+    /* A stream's STRICT_FACTOR and SHARE double at most this many times (covered_bursts). */
     MOST_DOUBLINGS = 2,
-    /* An event is due if `net_bytes` is at most 1 / SLACK of the freed bytes above `net_low`. */
+    /* An event is due if `net_bytes` minus `net_low` is at most 1/SLACK of `net_drop`. */
     SLACK = 12,
     /* The most events to record on a stream with work before weir queries again whether the stream is idle. */
     MOST_GAP = 16,
-    /* A quiet stream's record may be freed if there were more calls than this since the stream's last call. */
+    /* A quiet stream's record may be freed after this many calls on other streams. */
     FORGET_CALLS = 16384,
     /* For each new stream, weir queries the events of this many old streams, and frees this many old records. */
     OLD_PER_NEW = 2
@@ -252,7 +252,7 @@ static void finish_open_frees(struct weir_order *o, struct weir_order_stream *s)
     while (s->marks)
         drop_mark(o, s);
     clear_open_frees(o, s);
-    /* The new record of a stream whose old record was freed has `sequence` 0, and the observed number must not fall. */
+    /* A stream that gets a new record begins with `sequence` 0, but its observed number must not fall. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
@@ -365,8 +365,8 @@ uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* If another stream has called since, the last burst of work on this stream has ended.  The other stream's call does
- * not record this, so that no call writes another stream's record. */
+/* If another stream has called since this stream's last call, this stream's burst of work has ended.  This stream's
+ * next call records the end, so that no call writes another stream's record. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -400,8 +400,8 @@ void weir__order_count_lack(struct weir_order *o) {
     o->strict_until = o->sequence + STRICT_FREES;
 }
 
-/* Returns the bytes by which the stream's `net_bytes` may fall before an event is due: its equal share of what all
- * streams with open frees may keep from other streams.  Returns 0 if there are too many such streams. */
+/* Returns the bytes by which the stream's `net_bytes` may fall before an event is due.  All streams with open frees
+ * have equal parts of the bytes that they may withhold from others.  Returns 0 if there are too many such streams. */
 static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
     size_t all = o->streams_with_open + (s->open == 0);
 
@@ -421,8 +421,8 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* No event is due while the program forbids streams to use each other's memory.  It may allow this at any time,
-     * so 0 makes the caller ask again at its next free. */
+    /* No event is due while the program forbids streams to use each other's memory.  The program may allow this at any
+     * time, so with 0 the caller checks again at its next free. */
     if (o->always_due ||
         atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed))
         return 0;
@@ -457,8 +457,8 @@ static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, we
     return s->is_non_blocking;
 }
 
-/* Queries whether the stream is idle.  After each query that finds work, weir records more events before the next
- * one.  Returns 1 if the stream is idle, else 0. */
+/* Queries whether the stream is idle.  After each query that finds work, more events are recorded before the next
+ * query.  Returns 1 if the stream is idle, else 0. */
 static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->events_since_query = 0;
     if (weir__device_is_idle(o->device, stream)) {
@@ -634,8 +634,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     const struct weir_order_mark *last = find_mark(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* The events of unknown streams may be on several streams, whose memory may have coalesced.  So `stream` waits
-     * for all of them up to the sequence number. */
+    /* Unknown streams share one record, and their memory may have coalesced.  So `stream` waits for all events in the
+     * record up to the sequence number. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
@@ -647,8 +647,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     return result;
 }
 
-/* Makes the frees of an idle stream available to all.  A blocking stream gets an event: it may wait for the legacy
- * stream. */
+/* Makes the frees of an idle stream available to all streams.  If the stream is blocking, records an event, since the
+ * stream may still depend on the legacy stream. */
 static void finish_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_non_blocking(o, s, stream))
         finish_open_frees(o, s);

@@ -53,11 +53,11 @@ struct weir_order_stream {
     uint64_t open_bytes; /* the bytes of frees that no event covers yet */
     /* The bytes allocated minus the bytes freed on the stream.  Negative if it frees blocks of other streams. */
     int64_t net_bytes;
-    /* The lowest `net_bytes` at the stream's events since a request last lacked memory. */
+    /* The lowest `net_bytes` at any event of the stream since a request last lacked memory. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
-    /* The number of bursts of work in a row whose events covered nearly all frees, at most MOST_DOUBLINGS.  The higher
-     * it is, the rarer are the stream's events. */
+    /* The number of bursts of work in a row whose events covered nearly all frees, at most MOST_DOUBLINGS.  A higher
+     * number makes the stream's events rarer. */
     unsigned covered_bursts;
     unsigned burst_events;    /* the number of events on the stream since another stream called */
     uint64_t lacked_at_event; /* `lacked` of the order at the stream's last event */
@@ -86,19 +86,19 @@ struct weir_order {
     int several;       /* set once a second stream, or an unknown one (id 0), has called */
     int always_due;    /* set by the owner while each free needs an event at once */
     uint64_t lacked;   /* the number of requests so far that found no free memory */
-    /* Up to this sequence number, weir records more events, since a request has lacked memory. */
+    /* weir records more events until `sequence` has this value, since a request has lacked memory. */
     uint64_t strict_until;
     /* weir records no event for fewer freed bytes than this field and LEAST_EVENT_BYTES. */
     uint64_t least_event_bytes;
     size_t pending_marks, streams_with_open;
-    /* The first quiet stream is the next whose record may be freed; the first marked one is the next to be queried. */
+    /* weir next frees the record of the first quiet stream, if it is old, and next queries the first marked stream. */
     struct weir_order_list list[WEIR_ORDER_STATES];
     struct weir_device *device;
     weir__order_observed_fn *observed;
     weir__order_ended_fn *ended;
     void *context;
     struct weir_map streams; /* the records of streams, by id */
-    /* Each handle leads to the stream that last called with this handle. */
+    /* Maps each handle to the record of the stream that last called with this handle. */
     struct weir_map by_handle;
     struct weir_order_stream *unknown; /* the record for all streams with id 0, or NULL */
     CUevent *spare;                    /* completed events, to be recorded again */
@@ -117,8 +117,8 @@ struct weir_fence {
     CUevent event[];
 };
 
-/* Opens an order without host memory.  The device must outlive the order.  `observed` may be NULL if the owner
- * reports no frees, and `ended` if it defers none. */
+/* Opens an order; allocates no host memory.  The device must outlive the order.  `observed` may be NULL if the owner
+ * reports no frees; `ended` may be NULL if the owner defers no frees. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context);
@@ -128,8 +128,8 @@ void weir__order_close(struct weir_order *o);
 /* Finds or creates the record of a stream, in a call on the stream.  Returns NULL if there is no host memory.  The
  * record is valid until the next call of this function, or longer while the caller keeps `active_requests` above 0. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
-/* Makes the open frees of `s` available to other streams if an event is due: they have completed if the stream is
- * idle; otherwise records an event.  Called in each operation on `stream`.  If the driver fails, a later call
+/* Makes the open frees of `s` available to other streams if an event is due.  If the stream is idle, its frees have
+ * completed; otherwise records an event.  Called in each operation on `stream`.  If the driver fails, a later call
  * retries. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 void weir__order_allocated(struct weir_order_stream *s, size_t bytes);
@@ -155,7 +155,7 @@ void weir__order_count_lack(struct weir_order *o);
 /* Queries the stream's events, oldest first, and removes up to `most` completed ones.  Returns their number. */
 size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, size_t most);
 /* Queries up to `most` events of all streams, without a wait.  The next call continues with the next stream.  With
- * SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if one has completed. */
+ * SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if an event has completed. */
 int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if the free with this number on the stream `id` is known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
@@ -172,16 +172,16 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
  * An idle blocking stream may still depend on the legacy stream: cuStreamQuery returns 0 while work runs on NULL
  * (H200, driver 580).  So on a blocking stream, this function records an event and queries it for some microseconds. */
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Makes the open frees of the stream `id` available to other streams, from any thread.  The stream must exist and
- * must not be captured.  If the stream is busy or blocking, records an event, but not on a default stream, since
- * later work on blocking streams would wait for the event. */
+/* Makes the open frees of the stream `id` available to other streams, from any thread.  The stream must exist and must
+ * not be captured.  If it is busy or blocking, records an event.  On a default stream, records none, since later work
+ * on blocking streams would wait for the event. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Records that all frees have completed, also deferred ones, after a wait for the device. */
 void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees with numbers up to `sequence` have completed, after a wait for the device. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
-/* Records an event on `stream`, whose id is `id`, or 0 if unknown.  The caller passes the event to
+/* Records an event on `stream`.  `id` is the stream's id, or 0 if it is unknown.  The caller passes the event to
  * weir__order_recycle after use.  Returns OK, E_CAPTURE or the status of the driver's result. */
 weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_t id,
                                CUevent *event);
@@ -189,13 +189,13 @@ int weir__order_is_done(const struct weir_order *o, CUevent event);
 /* Stores an unused event for a later weir__order_record.  Destroys the event if there is no host memory. */
 void weir__order_recycle(struct weir_order *o, CUevent event);
 
-/* Defers a free until all work so far on `stream` and on each stream in `uses`, which may be NULL, has completed;
- * then calls `ended` with `freed`.  Sets `refused` in the entry of a stream that the driver does not know. Returns
- * E_HOST_MEMORY, E_CAPTURE or the status of the driver's result; on an error, defers nothing. */
+/* Defers a free until all work so far on `stream` and on the streams in `uses`, which may be NULL, has completed; then
+ * calls `ended` with `freed`.  If the driver does not know a stream, sets `refused` in its entry.  On an error, defers
+ * nothing, and returns E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
 weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
                               uintptr_t freed);
 /* Queries the events of up to `most` deferred frees in turn, without a wait, and finishes each free whose events have
- * all completed.  Returns 1 if it has finished one, else 0. */
+ * all completed.  Returns 1 if it has finished a free, else 0. */
 int weir__order_complete(struct weir_order *o, size_t most);
 
 #endif

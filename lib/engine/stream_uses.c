@@ -72,7 +72,7 @@ struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block) 
     uintptr_t value = 0;
 
     pthread_mutex_lock(&uses->lock);
-    /* The key stays, so that the list can be put back without host memory. */
+    /* Keeps the key, so that weir__uses_end_free() needs no host memory to put the list back. */
     if (weir__map_get(&uses->map, block, &value))
         weir__map_put(&uses->map, block, 0);
     pthread_mutex_unlock(&uses->lock);

@@ -7,11 +7,11 @@
 
 #include "base/size.h"
 
-/* The size of the largest superblock, and of an allocator's first one.  Other sizes reserved more memory. */
+/* The size of the largest superblock, and of an allocator's first one.  With other sizes, more memory was reserved. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
 /* The size of the first superblock of each further stream, which often has few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
-/* A superblock has at most 1/32 of the limit of reserved memory, but room for one slab. */
+/* A superblock has at most 1/32 of the limit of reserved memory, or the size of one slab if that is larger. */
 #define LIMIT_PART 32
 
 enum { INSIDE = 255 };
@@ -97,7 +97,7 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
     return superblock;
 }
 
-/* Appends, so that new slabs fill older superblocks first. */
+/* Appends the superblock, so that new slabs fill older superblocks first. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes) {
     struct weir_superblock **end = &list->first;

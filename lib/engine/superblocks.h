@@ -29,8 +29,7 @@ struct weir_superblocks {
     struct weir_device *device;
     pthread_mutex_t lock; /* guards the fields below */
     struct weir_superblock *first;
-    /* The bytes of pages that are in no slab, also of removed superblocks until the driver has freed them.  Threads read
-     * it without the lock. */
+    /* The bytes of free pages, also in removed superblocks until the driver has freed these.  Read without the lock. */
     _Atomic uint64_t idle;
 };
 
@@ -47,15 +46,14 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
 /* Adds a superblock without slabs, whose `base` is set.  If `bytes` is above 0, places a slab of this size there. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes);
-/* Frees a slab in a call on the stream `id`, or with OBSERVED after all work on the slab.  If the superblock is empty
- * and its memory may be freed, removes it from the list and sets *empty; else sets *empty to NULL.  The caller subtracts
- * the size of *empty from `idle`, and frees *empty, or adds it again if the driver fails.  Returns 1 on success, 0 if no
- * slab starts at the address. */
+/* Frees a slab in a call on the stream `id`, or after all work on the slab if `id` is OBSERVED.  If the superblock is
+ * then empty and its memory may be freed, removes it from the list and sets *empty to it; else sets *empty to NULL.
+ * The caller subtracts the size of *empty from `idle`, then frees *empty, or adds it again if the driver fails.
+ * Returns 1 on success, 0 if no slab starts at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
-/* Removes an empty superblock whose work has completed from the list, and returns it, or NULL if there is none.
- * `all_done` is 1 if the caller has waited for all work of the device.  The caller continues as after
- * weir__superblocks_put(). */
+/* Removes an empty superblock whose work has completed, and returns it, or NULL if there is none.  `all_done` is 1 if
+ * the caller has waited for all work of the device.  The caller's duties are as after weir__superblocks_put(). */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
 /* Returns 1 if an empty superblock needs a device wait, since another stream has freed one of its slabs; else 0. */
 int weir__superblocks_need_wait(struct weir_superblocks *list);
