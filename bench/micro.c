@@ -52,7 +52,7 @@ struct instance {
 
 static const struct subject {
     const char *name, *what;
-    const char *engine; /* of weir, or NULL for its default engine */
+    const char *engine; /* weir's engine, or NULL for its default engine */
     int is_bound, on_host;
     void (*open)(struct instance *instance);
     void (*close)(struct instance *instance);
@@ -68,7 +68,7 @@ static struct {
 } asked = {.device = "cuda"};
 
 static const struct weir_driver
-    *table; /* for the subjects; on the device model, this table counts its calls */
+    *table; /* the driver table for the subjects; on the device model, it counts calls */
 /* The clocks for measurements with one thread, and with several threads. */
 static struct span_clock one_thread_clock, threads_clock;
 static CUcontext context;
@@ -259,7 +259,7 @@ struct worker {
     unsigned index;
     /* The pairs between two reads of the clock (a pair: an allocation and its free). */
     uint64_t chunk;
-    uint64_t pairs; /* in the last batch */
+    uint64_t pairs; /* the number of pairs in the last batch */
     double ns;      /* the time of all pairs in the last batch */
     struct latency own_latency;
 };

@@ -104,8 +104,7 @@ static struct turns *open_turns(const char *path) {
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Waits for the turn of process `number'.  Returns 1 when it has come, 0 if all phases are over or a process has
- * failed. */
+/* Waits for the turn of process `number'.  Returns 1 at this turn, 0 if all phases are over or a process has failed. */
 static int await_phase_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t phases) {
     for (;;) {
         uint64_t next = atomic_load(&t->next);

@@ -435,7 +435,7 @@ static int is_group(const json_t *oom_report, uint64_t live) {
            group_left(oom_report) < live;
 }
 
-/* Writes why requests failed to `text'.  `live' is the peak requested memory of the trace. */
+/* Writes to `text' why requests failed.  `live' is the peak requested memory of the trace. */
 static void write_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *oom_report = json_object_get(result, "oom_report");
     const json_t *has_limit = json_object_get(oom_report, "limit");
@@ -556,7 +556,7 @@ static void append_oom_report(const struct benchmark *benchmark, json_t *report)
 
 static void report_failed_requests(const struct benchmark *benchmark, const struct row *row,
                                    json_t *run, const char *what, uint64_t failed) {
-    json_t *report = json_object_get(run, "oom_report"); /* of the first failure */
+    json_t *report = json_object_get(run, "oom_report"); /* the report of the first failure */
     char why[256], message[RUNNER_MESSAGE_BYTES];
     const char *text;
 
@@ -575,7 +575,7 @@ static void report_failed_requests(const struct benchmark *benchmark, const stru
     append_oom_report(benchmark, report);
 }
 
-/* Prints why the newest run of a row, or requests in it, failed.  Returns 1 if nothing failed, else 0. */
+/* Prints why the newest run of a row or some of its requests failed.  Returns 1 if nothing failed, else 0. */
 static int report_failed_run(const struct benchmark *benchmark, const struct row *row, json_t *run,
                              const char *error, const char *what) {
     uint64_t failed = integer_at(run, "failed");
@@ -631,8 +631,8 @@ static json_t *run_learning(const struct benchmark *benchmark, const struct row 
     return result;
 }
 
-/* Before the first run of a row, finds the smallest limit for the trace if the configuration needs it.  Returns 1 on
- * success.  If no limit is enough, writes the reason to `message' and returns 0. */
+/* Before the first run of a row, finds the smallest limit for the trace if the configuration needs this limit.  Returns
+ * 1 on success.  If no limit is enough, writes the reason to `message' and returns 0. */
 static int find_limit(const struct benchmark *benchmark, struct row *row, char *message) {
     message[0] = '\0';
     if (row->limit == 0 && row->configuration->needs_smallest_limit)

@@ -46,7 +46,7 @@ struct replay {
     const struct job *job;
     struct session session;
     const struct configuration *configuration;
-    const struct allocator_kind *kind; /* of the configuration, or an allocator that does nothing */
+    const struct allocator_kind *kind; /* the configuration's kind, or one that does nothing */
     weir_options options; /* the options of the job, to which session.command_options points */
     struct weir_cli_device device;
     struct binary_trace trace;
@@ -59,7 +59,7 @@ struct replay {
 
     enum play play;
     void *allocator;
-    void **addresses; /* of each block, or NULL if the block is not allocated */
+    void **addresses; /* the address of each block, or NULL if the block is not allocated */
     struct iteration *iterations;
     /* The time of the replay loop with an allocator that does nothing, for each iteration. */
     uint64_t *loop_ns;
@@ -942,7 +942,7 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
     return result;
 }
 
-/* Returns a JSON object with the feature that the device lacks, for each configuration that it cannot run. */
+/* Returns a JSON object that names the missing feature for each configuration that the device cannot run. */
 static json_t *lacks_json(const struct weir_driver *driver, CUdevice device) {
     json_t *out = json_object();
 

@@ -33,7 +33,7 @@ struct session {
     /* The user's settings.  The configuration "replay" uses all of them, others only the device and the log level. */
     const weir_options *command_options;
     int discards_profile; /* set if the configuration must not save the profile that it reads */
-    uint64_t limit;       /* on reserved memory, or 0 for the configuration's own limit */
+    uint64_t limit;       /* the limit on reserved memory, or 0 for the configuration's own limit */
     int is_out_of_memory; /* set if the configuration could not be opened because memory or the limit was too small */
     /* The reason why the configuration could not be opened or closed. */
     char message[CONFIGURATION_MESSAGE_BYTES];
@@ -47,7 +47,7 @@ struct figures {
     uint64_t ahead_growths, ahead_bytes; /* growths in the background */
     uint64_t stall_ns; /* the time for which requests waited for growth; 0 for the driver's pools */
     uint64_t trims;    /* how often reserved memory was returned to the device or moved */
-    int has_in_use, has_reserve; /* set if `in_use', and if `reserved', are known */
+    int has_in_use, has_reserve; /* set if `in_use' is known; set if `reserved' is known */
 };
 
 struct weir_timeline;

@@ -411,9 +411,9 @@ static void free_explain(struct explain *explain) {
             "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: preallocates a tenth of the device"               \
     }
 
-/* The frameworks that preallocate memory, and what turns the preallocation off. */
+/* The frameworks that preallocate memory, and how to turn the preallocation off. */
 static const struct preallocating_framework {
-    const char *part; /* of the name of the framework's library */
+    const char *part; /* a part of the name of the framework's library */
     const char *name;
     const char *advice[2];
 } makers[] = {

@@ -183,7 +183,7 @@ static void set_figure(struct row *row, enum result_figure figure, uint64_t *val
     row->median.has[figure] = row->low.has[figure] = row->high.has[figure] = count > 0;
     if (count == 0)
         return;
-    median = result_median(values, count); /* which sorts the values */
+    median = result_median(values, count); /* also sorts the values */
     row->median.value[figure] = median;
     row->low.value[figure] = values[0];
     row->high.value[figure] = values[count - 1];

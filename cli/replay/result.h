@@ -87,11 +87,11 @@ struct row {
     /* The median, the minimum and the maximum over the runs.  With only one run, `low' and `high' are estimates. */
     struct result_figures median, low, high;
     int settled; /* set if the warm-up ended in every run */
-    unsigned char best[FIGURES]; /* set for the figures in which no row of this trace is better */
+    unsigned char best[FIGURES]; /* for each figure: set if no row of this trace is better */
 };
 
 struct results {
-    const char **traces; /* names */
+    const char **traces; /* the names of the traces */
     size_t trace_count;
     const struct configuration **configurations;
     size_t configuration_count;

@@ -16,7 +16,7 @@
 /* ---- figures ------------------------------------------------------------------------------------ */
 
 /* Computes the statistics of reserved memory, with the memory of private memory pools.  Small and large blocks share
- * the memory outside pools: it counts as small if small blocks use it, else as large. */
+ * the memory outside pools, so weir reports the bytes of small blocks as small, and all other bytes as large. */
 static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
                                   weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];

@@ -75,7 +75,7 @@ enum { WEIR_TENSORS_PARTS = 2 };
 struct weir_tensor_part {
     /* the free and used chunks of the segments; NULL in a checkpoint */
     struct weir_placement *placement;
-    struct weir_tensor_segment *segments; /* sorted by address */
+    struct weir_tensor_segment *segments; /* the segments, sorted by address */
     size_t count, room, bytes;
 };
 
@@ -104,9 +104,9 @@ struct weir_tensor_pool {
      * allocates the segments. */
     weir_tensors_source source;
     int users, is_lendable, is_whole;
-    int pins; /* running calls that have released the lock but still use the pool */
+    int pins; /* the number of running calls that use the pool without the lock */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    uint64_t closed; /* the sequence number of the last free before the last close */
+    uint64_t closed; /* `sequence` at the last close; earlier frees have smaller numbers */
     struct weir_tensor_user *streams;
     /* One entry for all streams that have been destroyed or that weir cannot identify.  Other streams may reuse the
      * memory of these streams only after a wait for the device. */
@@ -125,8 +125,7 @@ struct weir_tensor_pool {
 /* One stream whose work must finish before a freed block can be reused. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    /* The event that must complete first.  NULL until the stream's capture ends, or if an earlier entry's event is
-     * enough. */
+    /* The event that must complete first.  NULL until the stream's capture ends, or if an earlier event is enough. */
     CUevent event;
     struct weir_tensor_wait *next;
 };
@@ -152,10 +151,10 @@ struct weir_tensors {
     struct weir_map map;
     struct weir_tensor *free_records;
     struct weir_tensor_pool *pools;
-    atomic_int unused_pools;               /* pools without users */
+    atomic_int unused_pools;               /* the number of pools without users */
     _Atomic uint64_t idle;                 /* the bytes that a trim would free, as last computed */
     struct weir_tensor_pool *routed;       /* pools that receive requests, newest first */
-    struct weir_tensor_reserved *reserved; /* newest pool first */
+    struct weir_tensor_reserved *reserved; /* the records, newest pool first */
     /* The number of frees in private memory pools so far.  A wait for the device covers all frees up to the value of
      * `sequence` when the wait began. */
     uint64_t sequence;
@@ -177,7 +176,7 @@ struct weir_tensors {
         /* `blocks` and `bytes` at the last weir_tensors_reset_sums */
         int64_t blocks_at_reset, bytes_at_reset;
     } pending[3];
-    weir_statistics stats_at_reset; /* at the last weir_tensors_reset_sums */
+    weir_statistics stats_at_reset; /* the statistics at the last weir_tensors_reset_sums */
     /* The reserved bytes at the last weir_tensors_reset_sums, including segments that the program's functions
      * allocated. */
     int64_t reserved_at_reset;
@@ -245,8 +244,7 @@ int weir__tensor_use_alloc_stream(struct weir_tensor *tensor);
 /* Adds a freed block that other streams still use to the statistics if `sign` is 1, or subtracts the block if `sign`
  * is -1. */
 void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
-/* Reports that the free of a block has completed.  If weir__tensors_count_pending() has added the block, subtracts
- * it. */
+/* Reports that the free of a block has completed.  Subtracts a block that weir__tensors_count_pending() has added. */
 void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Describes a live block for the program.  `segment` is the contiguous device memory that contains the block. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
