@@ -190,8 +190,7 @@ static json_t *oom_report_json(const struct replay *replay) {
     return report;
 }
 
-/* Counts a failed request.  Returns 1 if the replay continues: memory was lacking, and job.trial is not set.  Otherwise
- * returns 0. */
+/* Counts a failed request.  Returns 1 to continue the replay if memory was lacking and job.trial is not set, else 0. */
 static int check_failure(struct replay *replay, const struct trace_operation *op,
                          weir_status status) {
     replay->failed++;
