@@ -51,7 +51,7 @@
 
 /* ---------------------------------------------------------------- backends -- */
 
-/* A placement to measure, of which each process opens one.  allocate() returns the address of a block, or 0 on
+/* A placement to measure.  Each process opens one placement.  allocate() returns the address of a block, or 0 on
  * failure. */
 struct backend {
     const char *option;
@@ -59,7 +59,7 @@ struct backend {
     void (*open)(void);
     uint64_t (*allocate)(size_t bytes);
     void (*free)(uint64_t address);
-    /* Returns the host memory that the placement uses.  NULL if it has no such function. */
+    /* Returns the host memory that the placement uses.  The pointer is NULL if the placement cannot tell. */
     size_t (*host_bytes)(void);
 };
 
@@ -120,12 +120,12 @@ static void free_on_one_stream(uint64_t address) {
     free_placed(address, &records[0]);
 }
 
-/* Allocates on four streams in turn.  After every 64th free, the placement learns that the frees on one stream have
- * completed, except those among the last 256 frees. */
+/* Allocates on four streams in turn. */
 static uint64_t allocate_on_streams(size_t bytes) {
     return allocate_placed(bytes, &records[sequence % STREAMS]);
 }
 
+/* After every 64th free, reports the frees on one stream, except the last 256 frees, as completed. */
 static void free_on_streams(uint64_t address) {
     free_placed(address, &records[sequence % STREAMS]);
     if (sequence % 64 == 0 && sequence > 256) {

@@ -99,7 +99,7 @@ static void join_bench_group(struct weir_group *g) {
         exit_group_cost(why);
 }
 
-/* Starts a process that changes the bytes of the group without a pause.  Returns the process id. */
+/* Starts a process that counts bytes for the group in an endless loop.  Returns the process id. */
 static pid_t start_other(void) {
     pid_t pid = fork();
     struct weir_group g;

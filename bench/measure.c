@@ -35,7 +35,7 @@
 enum { PROCESSES = 5, POINTS = MODEL_CURVE_POINTS, MAX_FIGURES = 512 };
 enum { EARLY_MIB = 32 };
 
-/* A measured figure with a value from each process, or a value of the profile. */
+/* A figure with a measured value from each process, or with one value of the profile. */
 struct figure {
     char name[64];
     double values[PROCESSES];
@@ -72,8 +72,8 @@ static void add_value(struct figures *list, const char *name, double value) {
     figure->values[figure->count++] = value;
 }
 
-/* Returns the x of a point on the curve, which is a part of the figure's name ("pool_grow_ns:8").  Returns a negative
- * value if the figure is not on this curve. */
+/* Returns the x of a point on the curve: the number in the figure's name, such as 8 in "pool_grow_ns:8".  Returns a
+ * negative value if the figure is not on this curve. */
 static double point_of_curve(const char *curve, const struct figure *figure) {
     const size_t length = strlen(curve);
 
@@ -144,8 +144,8 @@ struct line {
     double gib;  /* the additional time for each GiB, in ns */
 };
 
-/* Returns the line with the smallest sum of squared relative errors, of those that are not negative anywhere and do not
- * fall. */
+/* Fits a line to the measured points, with the smallest sum of squared relative errors.  The line does not fall, and is
+ * negative nowhere. */
 static struct line fit_line(const char *name) {
     double w = 0, wx = 0, wxx = 0, wy = 0, wxy = 0, below;
     struct line line = {0, 0};
@@ -176,8 +176,7 @@ static double line_at(struct line line, double mib) {
     return line.each + line.gib * mib / 1024;
 }
 
-/* Returns how much longer the first calls of a process take than later calls, in all.  `later' is the time of a later
- * call. */
+/* Returns the additional time of all first calls of a process together.  `later' is the time of a later call. */
 static double excess_of_first_calls(const char *name, double later) {
     double more = 0;
 
@@ -212,8 +211,7 @@ static void handle_terms(void) {
                                                        line_at(access, EARLY_MIB)));
 }
 
-/* Sets the points of a curve to the measured times minus `less', the part that another value of the profile
- * contains. */
+/* Sets the points of a curve to the measured times minus `less', a time that another value of the profile contains. */
 static void set_curve_terms(const char *name, double less) {
     for (size_t i = 0; i < samples.count; i++)
         if (point_of_curve(name, &samples.of[i]) >= 0)
@@ -235,8 +233,8 @@ static void set_pool_terms(void) {
         set_term("pool_first_ns", excess_of_first_calls("early-grow", grown));
 }
 
-/* Sets a value of the profile to the measured value.  Does nothing if it was not measured, or if `most' is not 0 and
- * the value is not a power of two from `least' to `most', which the model needs. */
+/* Sets a value of the profile to the measured value, if there is one.  If `most' is not 0, the model needs a power of
+ * two from `least' to `most': does nothing if the measured value is another number. */
 static void set_plain_term(const char *key, uint64_t least, uint64_t most) {
     const double value = measured_median(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;
@@ -265,8 +263,8 @@ static void plain_terms(void) {
 
 /* ------------------------------------------------------------------ the file ---- */
 
-/* Writes a line of the profile, or nothing.  If `measured' is 1, writes only a measured value.  If `measured' is 0,
- * writes only a value that was not measured: the built-in value `otherwise'. */
+/* If `measured' is 1, writes a value of the profile if it was measured.  If `measured' is 0, writes the built-in value
+ * `otherwise' if the value was not measured. */
 static void write_number(int measured, const char *key, uint64_t otherwise) {
     const struct figure *term = find_figure(&terms, key);
 

@@ -149,8 +149,8 @@ static double make_timed_pool(void) {
     return ns;
 }
 
-/* Measures the first requests of the process, each of which grows the pool by one unit.  The first shows how large a
- * unit is. */
+/* Measures the first requests of the process, each of which grows the pool by one unit.  The growth of the first
+ * request shows how large a unit is. */
 static void measure_early_growth(void) {
     make_timed_pool();
     for (uint64_t i = 0; i < MEASURE_EARLY && (i + 1) * unit <= budget; i++) {
@@ -454,7 +454,7 @@ static void measure_handle_size(uint64_t mib, int count) {
         send_point(names[kind], mib, &kinds[kind]);
 }
 
-/* Measures the first handles of the process: for each, the time of its creation, its mapping and its access, in all. */
+/* Measures the first handles of the process.  Sends the sum of the times of creation, mapping and access for each. */
 static void measure_early_handles(void) {
     struct series kinds[KINDS] = {{0}};
 
@@ -507,8 +507,7 @@ static int device_can(CUdevice_attribute attribute) {
     return value;
 }
 
-/* Sends the properties of the device.  context_bytes is all memory that is not available to the program: that of the
- * context and that of other processes. */
+/* Sends the properties of the device.  context_bytes is the memory that the context and other processes use. */
 static void send_device(size_t free_bytes, size_t total) {
     char name[96];
 

@@ -37,7 +37,7 @@
 #define MIB ((size_t)1 << 20)
 
 enum { MAX_THREADS = 64, MAX_ROUNDS = 1000, GROUP = 64, HOT_BYTES = 65536, RING_SLOTS = 256 };
-/* With more live blocks, the blocks of all allocators do not fit on a device together, so each is measured alone. */
+/* With more live blocks, each allocator is measured alone: the blocks of all allocators would not fit. */
 enum { TOGETHER_LIVE = 1000 };
 
 /* ------------------------------------------------------------------ subjects ---- */
@@ -52,7 +52,7 @@ struct instance {
 
 static const struct subject {
     const char *name, *what;
-    const char *engine; /* of weir, or NULL for its default engine */
+    const char *engine; /* weir's engine, or NULL for its default engine */
     int is_bound, on_host;
     void (*open)(struct instance *instance);
     void (*close)(struct instance *instance);
@@ -68,7 +68,7 @@ static struct {
 } asked = {.device = "cuda"};
 
 static const struct weir_driver
-    *table; /* for the subjects; on the device model, this table counts its calls */
+    *table; /* the driver table for the subjects; on the device model, it counts calls */
 /* The clocks for measurements with one thread, and with several threads. */
 static struct span_clock one_thread_clock, threads_clock;
 static CUcontext context;
@@ -225,7 +225,7 @@ struct micro_case {
     size_t bytes;             /* the size to allocate and free, or 0 for random sizes */
     size_t smallest, largest; /* the range of the live blocks' sizes, which are log-uniform */
     uint64_t live;
-    /* Set if gaps lie between the live blocks: twice as many are allocated, and a random half is freed. */
+    /* Set if gaps lie between the live blocks, because a random half of the blocks has been freed. */
     int has_gaps;
     unsigned threads, streams;
 };
@@ -259,7 +259,7 @@ struct worker {
     unsigned index;
     /* The pairs between two reads of the clock (a pair: an allocation and its free). */
     uint64_t chunk;
-    uint64_t pairs; /* in the last batch */
+    uint64_t pairs; /* the number of pairs in the last batch */
     double ns;      /* the time of all pairs in the last batch */
     struct latency own_latency;
 };
@@ -470,8 +470,8 @@ static void pin_to_processor(size_t index) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Allocates and frees until `batch_ns' have passed.  Stores the number of pairs and their time, without that of the
- * clock. */
+/* Allocates and frees until `batch_ns' have passed.  Stores the number of pairs and their time, without that
+ * of reading the clock. */
 static void make_pairs_for(struct worker *worker, uint64_t batch_ns) {
     enum { CHUNK_NS = 20000, MOST = 1 << 16 };
     const struct stopwatch *watch = &worker->clock->watch;
@@ -550,7 +550,7 @@ static uint64_t run_batch(struct run *run, int times_calls, double *ns) {
     return pairs;
 }
 
-/* Runs batches to warm up, until nearly all live blocks have been replaced; at least one, and at most 32. */
+/* Warms up with 1 to 32 batches, until nearly all live blocks have been replaced. */
 static void warm_run(struct run *run) {
     uint64_t pairs = 0;
     double unused;

@@ -43,8 +43,8 @@ static int report_phase_failure(const char *what) {
     return 2;
 }
 
-/* Opens the allocator first, and then the device, whose context needs memory: if the device is full, the allocator
- * makes other processes release idle memory.  Returns 0 on success. */
+/* Opens the allocator before the device, whose context needs memory: if the device is full, the allocator makes other
+ * processes release idle memory.  Returns 0 on success. */
 static int open_device_and_allocator(const char *device, size_t *total) {
     struct weir_driver_failure failure;
     weir_options options;
@@ -104,8 +104,7 @@ static struct turns *open_turns(const char *path) {
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Waits for the turn of process `number'.  Returns 1 when it has come, 0 if all phases are over or a process has
- * failed. */
+/* Waits for the turn of process `number'.  Returns 1 at this turn, 0 if all phases are over or a process has failed. */
 static int await_phase_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t phases) {
     for (;;) {
         uint64_t next = atomic_load(&t->next);

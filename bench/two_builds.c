@@ -73,7 +73,7 @@ enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *
 /* The result of one process for one load and engine. */
 struct result {
     double ns[BUILDS]; /* the median time over the rounds, for each build */
-    double ratio;      /* of new to old: the median over the rounds */
+    double ratio;      /* the ratio of new to old, the median over the rounds */
 };
 
 static struct build {

@@ -259,7 +259,7 @@ static json_t *document_json(const struct benchmark *benchmark, const struct fin
     for (size_t i = 0; i < results->row_count; i++) {
         const struct row *row = &results->rows[i];
 
-        /* After an interrupt, the row has no runs. */
+        /* An interrupt came before the first run of this row. */
         if (json_array_size(row->runs) == 0 && !row->error)
             continue;
         if (!run)
@@ -339,9 +339,9 @@ static int query_benchmark_device(struct benchmark *benchmark) {
 
 const uint64_t limit_step = UINT64_C(32) << 20;
 
-/* Replays the trace with a limit of `units' * limit_step bytes.  Stores the device's memory in *most, in the same unit.
- * Returns 1 if all requests succeed, 0 if one fails.  If the replay cannot run, writes the reason to `message' and
- * returns -1. */
+/* Replays the trace with a limit of `units' times limit_step.  Stores the device's memory in *most, in units of
+ * limit_step.  Returns 1 if all requests succeed, 0 if one fails.  If the replay cannot run, writes the reason to
+ * `message' and returns -1. */
 static int try_limit_units(const struct benchmark *benchmark, size_t trace,
                            const char *configuration, const weir_options *options, double busy,
                            uint64_t units, uint64_t *most, char *message) {
@@ -398,12 +398,11 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* Messages mention the memory of other processes only if it is more than this part of the device; less may be just
- * their contexts. */
+/* A message mentions other processes only if their memory is more than 1 / OTHERS_PART of the device's memory.  Less
+ * may be only their contexts. */
 enum { OTHERS_PART = 16 };
 
-/* Returns the device memory of other processes: the larger of two figures, from before the replay and from the OOM
- * report. */
+/* Returns the device memory of other processes before the replay, or in the OOM report if that is more. */
 static uint64_t memory_of_others(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");
@@ -436,7 +435,7 @@ static int is_group(const json_t *oom_report, uint64_t live) {
            group_left(oom_report) < live;
 }
 
-/* Writes why requests failed to `text'.  `live' is the peak requested memory of the trace. */
+/* Writes to `text' why requests failed.  `live' is the peak requested memory of the trace. */
 static void write_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *oom_report = json_object_get(result, "oom_report");
     const json_t *has_limit = json_object_get(oom_report, "limit");
@@ -496,7 +495,7 @@ static int would_larger_limit_help(const struct benchmark *benchmark, const stru
            !is_caused_by_others(report, memory_of_others(run, report), device, live);
 }
 
-/* Returns the text of an OOM report with another advice: the given limit, or that no limit helps if `limit' is 0. */
+/* Returns the text of an OOM report with new advice: this limit, or, if `limit' is 0, that no limit is enough. */
 static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *rest = strstr(text, "\n  request ");
     char spelled[WEIR_SPELL_BYTES], line[192];
@@ -557,7 +556,7 @@ static void append_oom_report(const struct benchmark *benchmark, json_t *report)
 
 static void report_failed_requests(const struct benchmark *benchmark, const struct row *row,
                                    json_t *run, const char *what, uint64_t failed) {
-    json_t *report = json_object_get(run, "oom_report"); /* of the first failure */
+    json_t *report = json_object_get(run, "oom_report"); /* the report of the first failure */
     char why[256], message[RUNNER_MESSAGE_BYTES];
     const char *text;
 
@@ -576,7 +575,7 @@ static void report_failed_requests(const struct benchmark *benchmark, const stru
     append_oom_report(benchmark, report);
 }
 
-/* Prints why the newest run of a row, or requests in it, failed.  Returns 1 if nothing failed, else 0. */
+/* Prints why the newest run of a row or some of its requests failed.  Returns 1 if nothing failed, else 0. */
 static int report_failed_run(const struct benchmark *benchmark, const struct row *row, json_t *run,
                              const char *error, const char *what) {
     uint64_t failed = integer_at(run, "failed");
@@ -632,8 +631,8 @@ static json_t *run_learning(const struct benchmark *benchmark, const struct row 
     return result;
 }
 
-/* Before the first run of a row, finds the smallest limit for the trace if the configuration needs it.  Returns 1 on
- * success.  If no limit is enough, writes the reason to `message' and returns 0. */
+/* Before the first run of a row, finds the smallest limit for the trace if the configuration needs this limit.  Returns
+ * 1 on success.  If no limit is enough, writes the reason to `message' and returns 0. */
 static int find_limit(const struct benchmark *benchmark, struct row *row, char *message) {
     message[0] = '\0';
     if (row->limit == 0 && row->configuration->needs_smallest_limit)

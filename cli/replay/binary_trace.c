@@ -27,7 +27,7 @@ struct converter {
     FILE *file;
     struct weir_map blocks;  /* a map from block id + 1 to the index of the block */
     struct weir_map streams; /* a map from stream id + 1 to the index of the stream */
-    uint64_t *stream_ids;    /* by index */
+    uint64_t *stream_ids;    /* the ids in the trace, by index */
     size_t stream_room;
     uint32_t *idle; /* a stack of the indices that are free, because their blocks were freed */
     size_t idle_count;
@@ -93,8 +93,8 @@ static int new_block(struct converter *converter, const weir_trace_event *event,
     return 1;
 }
 
-/* Sets op->block for a free or a use.  After a free, another block may get the index.  The reader of the trace has
- * checked that the block is live. */
+/* Sets op->block for a free or a use.  The reader of the trace has checked that the block is live.  A free makes the
+ * block's index available for another block. */
 static int set_live_block(struct converter *converter, const weir_trace_event *event,
                           struct trace_operation *op) {
     uintptr_t block = 0;
@@ -142,7 +142,7 @@ static void add_gap(struct converter *converter, uint64_t now_us) {
         *gap = passed < (uint64_t)(MAX_GAP_US - *gap) ? (uint16_t)(*gap + passed) : MAX_GAP_US;
 }
 
-/* Writes the operation for an event to the file, unless the event is a failed request (`x'). */
+/* Writes an event to the file as an operation, unless the event is a failed request (`x'). */
 static int write_operation(struct converter *converter, const weir_trace_event *event) {
     struct trace_operation op = {.bytes = event->bytes, .code = (uint8_t)event->operation};
     uint16_t on_stream = 0;

@@ -20,7 +20,7 @@ enum { TRACE_NAME_BYTES = 128 };
 
 struct trace_operation {
     uint64_t bytes; /* the size of the block, if `code' is `a' or `f' */
-    /* The index of the block.  If `code' is `w', the index of the stream to wait for; if it is `m', of the label. */
+    /* The index of the block, or of the stream to wait for (`w'), or of the label (`m'). */
     uint32_t block;
     uint16_t stream; /* the index of the stream; unused if `code' is `m' */
     /* `a' allocates, `f' frees, `u' uses a block on another stream, `w' makes a stream wait, `m' ends an iteration. */
@@ -64,8 +64,8 @@ struct binary_trace {
     size_t mapped;           /* the size of the mapping in bytes */
 };
 
-/* Returns 1 if a comment line of a trace says how many events `weir record' left out (because of --limit, or because
- * they were lost), and adds this number to *count.  Returns 0 for other comment lines. */
+/* If a comment line of a trace says how many events `weir record' left out or lost, adds this number to *count and
+ * returns 1.  Otherwise returns 0. */
 int trace_read_left_out(const char *comment, uint64_t *count);
 /* Prints a warning that `weir record' left `count' events out of the trace. */
 void trace_report_left_out(const char *name, uint64_t count);

@@ -49,8 +49,8 @@ struct busy {
     CUmodule module;
     CUfunction delay;
     CUstream makespan_stream;
-    CUevent began, ended; /* on makespan_stream, at the start and at the end of an iteration */
-    CUevent reached;      /* after the work of a stream; makespan_stream waits for this event */
+    CUevent began, ended; /* the start and the end of an iteration, on makespan_stream */
+    CUevent reached; /* recorded after the work of a stream; makespan_stream waits for this event */
     char message[MESSAGE_BYTES];
 };
 

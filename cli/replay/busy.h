@@ -21,7 +21,7 @@
 
 #include "driver/driver.h"
 
-/* Returns NULL if the driver has all features that GPU work needs.  Otherwise returns what it lacks, for a message. */
+/* Returns NULL if the driver has all features that GPU work needs, else the missing features, as text for a message. */
 const char *busy_lacks(const struct weir_driver *driver);
 
 struct busy;
@@ -37,7 +37,7 @@ void busy_close(struct busy *busy); /* NULL is allowed */
  * long enough to be launched by busy_flush(), 0 if not. */
 int busy_add_delay(struct busy *busy, size_t stream, uint64_t gap_us);
 
-/* ---- functions that return 1 on success, or 0 on failure; busy_message() then returns the reason ---- */
+/* The next functions return 1 on success.  On failure, they return 0, and busy_message() returns the reason. */
 
 /* Launches the pending GPU work of a stream. */
 int busy_flush(struct busy *busy, size_t stream);

@@ -46,7 +46,7 @@ struct replay {
     const struct job *job;
     struct session session;
     const struct configuration *configuration;
-    const struct allocator_kind *kind; /* of the configuration, or an allocator that does nothing */
+    const struct allocator_kind *kind; /* the configuration's kind, or one that does nothing */
     weir_options options; /* the options of the job, to which session.command_options points */
     struct weir_cli_device device;
     struct binary_trace trace;
@@ -59,7 +59,7 @@ struct replay {
 
     enum play play;
     void *allocator;
-    void **addresses; /* of each block, or NULL if the block is not allocated */
+    void **addresses; /* the address of each block, or NULL if the block is not allocated */
     struct iteration *iterations;
     /* The time of the replay loop with an allocator that does nothing, for each iteration. */
     uint64_t *loop_ns;
@@ -77,7 +77,7 @@ struct replay {
 
     struct point *points;
     struct weir_timeline *timeline; /* the events for --trace-events, or NULL in other replays */
-    /* When the time line starts, and the end of its last iteration. */
+    /* The start of the time line in ticks, and the end of its last iteration in nanoseconds after the start. */
     uint64_t began_ticks, mark_ns;
     uint64_t requested; /* the sum of the sizes of all live blocks */
 
@@ -132,7 +132,7 @@ static inline void begin_stretch(struct replay *replay) {
 
 /* ---- failures ---- */
 
-/* Returns the trace's id of a stream that has the driver's id `id'.  Returns `id' if the trace has no such stream. */
+/* Returns the id in the trace of the stream with the driver's id `id', or `id' if the trace has no such stream. */
 static uint64_t trace_stream_id(const struct replay *replay, uint64_t id) {
     const struct weir_driver *driver = replay->session.driver;
     unsigned long long found;
@@ -174,7 +174,7 @@ static json_t *text_with_trace_streams(const struct replay *replay, const char *
     return string;
 }
 
-/* Returns the OOM report of the last request that failed, in which streams have the ids of the trace. */
+/* Returns the OOM report of the last request that failed, with the stream ids of the trace. */
 static json_t *oom_report_json(const struct replay *replay) {
     json_t *report = replay->kind->oom_report(replay->allocator), *one;
     const char *text = json_string_value(json_object_get(report, "text"));
@@ -190,8 +190,7 @@ static json_t *oom_report_json(const struct replay *replay) {
     return report;
 }
 
-/* Counts a request that failed.  Returns 1 if the replay goes on, as it does after a lack of memory, unless job.trial
- * is set.  Returns 0 if the replay ends. */
+/* Counts a failed request.  Returns 1 to continue the replay if memory was lacking and job.trial is not set, else 0. */
 static int check_failure(struct replay *replay, const struct trace_operation *op,
                          weir_status status) {
     replay->failed++;
@@ -417,8 +416,8 @@ static int submit_work_of(struct replay *replay, uint64_t i) {
     return 1;
 }
 
-/* Replays all operations of the trace.  Returns 1 on success, 0 with replay->error on failure.  If job.trial is set, a
- * request that fails is a failure, too. */
+/* Replays all operations of the trace.  Returns 1 on success, 0 with replay->error on failure.  If job.trial is set,
+ * also returns 0 at the first failed request. */
 static int replay_whole_trace(struct replay *replay) {
     const struct binary_trace *trace = &replay->trace;
 
@@ -483,8 +482,8 @@ static int child_measure_loop(struct replay *replay) {
     return good;
 }
 
-/* Subtracts the time of the replay loop (replay->loop_ns) from the times of all iterations.  Does nothing with GPU work
- * or a pace: such a replay reads the clock at other places than the measured loop. */
+/* Subtracts the time of the replay loop (replay->loop_ns) from the times of all iterations.  Does nothing in a replay
+ * with GPU work or a pace, which reads the clock at other places than the measured loop. */
 static void child_subtract_loop(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
          i++) {
@@ -510,7 +509,7 @@ static int open_configuration(struct replay *replay) {
     return 1;
 }
 
-/* Frees the blocks that are live at the end of the trace, outside all figures, and closes the allocator. */
+/* Frees the blocks that are live at the end of the trace (after all measurements), and closes the allocator. */
 static int close_configuration(struct replay *replay) {
     for (uint64_t i = 0; i < replay->trace.header->blocks; i++) {
         void *address = replay->addresses[i];
@@ -525,9 +524,8 @@ static int close_configuration(struct replay *replay) {
             child_fail(replay, "%s", replay->session.message));
 }
 
-/* Starts a digest of all driver calls on the device model, if a test has set the variable WEIR_TEST_SEQUENCE: to "", or
- * to the name of a file for a line for each call.  Without the variable there is no digest, because it uses processor
- * cache. */
+/* If a test has set WEIR_TEST_SEQUENCE, starts a digest of all driver calls on the device model.  If the variable names
+ * a file, each call also adds a line to the file.  Other replays have no digest, because it uses processor cache. */
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 
@@ -943,7 +941,7 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
     return result;
 }
 
-/* Returns a JSON object with the feature that the device lacks, for each configuration that it cannot run. */
+/* Returns a JSON object that names the missing feature for each configuration that the device cannot run. */
 static json_t *lacks_json(const struct weir_driver *driver, CUdevice device) {
     json_t *out = json_object();
 
@@ -980,7 +978,7 @@ static int report_job_device(struct weir_cli_settings *settings, const struct jo
                 device.name);
     if (good && !lacks)
         return !result_send(device_json(settings, &device));
-    /* No message for the parent, because this process has printed one. */
+    /* The parent prints no message, because this process has printed one. */
     result_send(json_pack("{s:s}", "error", ""));
     return 1;
 }

@@ -19,8 +19,8 @@
 
 enum { CONFIGURATION_MESSAGE_BYTES = 256 };
 
-/* The device of a replay, and what the replay tells a configuration.  The device's context is current as long as the
- * configuration is open. */
+/* The device of a replay, and the values that a replay and its configuration exchange.  The device's context is current
+ * as long as the configuration is open. */
 struct session {
     const struct weir_driver *driver;  /* a driver table that does not count its calls */
     const struct weir_driver *counted; /* a driver table that counts its calls */
@@ -33,7 +33,7 @@ struct session {
     /* The user's settings.  The configuration "replay" uses all of them, others only the device and the log level. */
     const weir_options *command_options;
     int discards_profile; /* set if the configuration must not save the profile that it reads */
-    uint64_t limit;       /* on reserved memory, or 0 for the configuration's own limit */
+    uint64_t limit;       /* the limit on reserved memory, or 0 for the configuration's own limit */
     int is_out_of_memory; /* set if the configuration could not be opened because memory or the limit was too small */
     /* The reason why the configuration could not be opened or closed. */
     char message[CONFIGURATION_MESSAGE_BYTES];
@@ -47,13 +47,13 @@ struct figures {
     uint64_t ahead_growths, ahead_bytes; /* growths in the background */
     uint64_t stall_ns; /* the time for which requests waited for growth; 0 for the driver's pools */
     uint64_t trims;    /* how often reserved memory was returned to the device or moved */
-    int has_in_use, has_reserve; /* set if `in_use', and if `reserved', are known */
+    int has_in_use, has_reserve; /* set if `in_use' is known; set if `reserved' is known */
 };
 
 struct weir_timeline;
 struct configuration;
 
-/* The functions with which a replay calls an allocator. */
+/* The functions with which a replay calls an allocator.  trim, steps, latency, oom_report and caches may be NULL. */
 struct allocator_kind {
     /* Creates the allocator.  On failure, sets session->message and returns NULL. */
     void *(*open)(struct session *session, const struct configuration *configuration);
@@ -61,25 +61,24 @@ struct allocator_kind {
     weir_status (*alloc)(void *allocator, uint32_t block, size_t bytes, CUstream stream,
                          void **out);
     weir_status (*free)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* Tells the allocator that `stream' uses the block, too, so that its memory is not reused before this use has
+    /* Tells the allocator that `stream' uses the block, too.  Then the block's memory is not reused before this use has
      * completed. */
     weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* Returns idle memory above a release threshold to the device, which is idle.  May be NULL. */
+    /* Returns idle memory above a release threshold to the device.  The device is idle. */
     weir_status (*trim)(void *allocator);
     /* Reads the figures of the allocator at the end of an iteration.  The device is idle. */
     void (*figures)(void *allocator, struct figures *out);
-    /* Returns the reserved memory after any operation.  Unlike `figures', never changes what the allocator does
-     * later. */
+    /* Returns the reserved memory.  In contrast to `figures', must not change what the allocator does later. */
     uint64_t (*reserved)(void *allocator);
-    /* Adds the growths and trims since the last call to a time line, which started at `began_ticks'.  May be NULL. */
+    /* Adds the growths and trims since the last call to the time line.  The time line started at `began_ticks'. */
     void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
     /* Returns the allocator's settings as a new JSON object. */
     json_t *(*options)(void *allocator);
     /* Returns the histograms of the allocator's latencies, or NULL if it has none. */
     json_t *(*latency)(void *allocator);
-    /* Returns the OOM report of the last request that failed, in which streams have the driver's ids.  May be NULL. */
+    /* Returns the OOM report of the last request that failed, with the stream ids of the driver. */
     json_t *(*oom_report)(void *allocator);
-    /* Returns the hits and misses of the per-stream caches.  May be NULL. */
+    /* Returns the hits and misses of the per-stream caches. */
     json_t *(*caches)(void *allocator);
     /* Closes the allocator.  Returns 1 on success.  If a block is still live or a call failed, sets session->message
      * and returns 0. */
@@ -96,7 +95,8 @@ struct configuration {
     const struct allocator_kind *kind;
     /* The settings of weir, such as "engine=pool,prealloc=@8".  @N means N eighths of the peak requested memory. */
     const char *settings;
-    /* The reason why a real program cannot use this configuration, which then only serves as a comparison, or NULL. */
+    /* The reason why real programs cannot use this configuration, or NULL.  With a reason, it is only for
+     * comparison. */
     const char *unusable;
     int release_threshold_max; /* set for a pool of the driver that keeps all memory */
     /* Set for a pool of the driver that first allocates and frees a block as large as the peak requested memory. */

@@ -164,8 +164,8 @@ static void public_figures(void *allocator, struct figures *out) {
     out->has_in_use = out->has_reserve = 1;
 }
 
-/* Returns the reserved memory according to the newest event.  weir_stats() would be simpler, but it may change the
- * sizes of per-stream caches.  It is used for the direct engine, which has no events and no caches. */
+/* Returns the reserved memory according to the newest event, because weir_stats() may change the sizes of per-stream
+ * caches.  Calls weir_stats() for the direct engine, which has no events and no caches. */
 static uint64_t public_reserved(void *allocator) {
     struct public *opened = allocator;
     struct figures figures;
@@ -220,8 +220,8 @@ static json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* Replaces the limit that an OOM report advises, which is enough for the failed request, by a limit for the whole
- * trace, from its peak requested memory. */
+/* An OOM report advises a limit that is enough for the failed request.  Replaces this limit by a limit for the whole
+ * trace, computed from the trace's peak requested memory. */
 static void set_trace_advice(const struct session *session, weir_oom_report *oom_report) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = oom_report->device_total;

@@ -73,7 +73,7 @@ struct explain {
     int has_callers;            /* set if the trace names callers (weir record --callers) */
     uint64_t first_us, last_us; /* the times of the trace's first and last event */
     uint64_t live_peak, live_peak_us;
-    /* Probably the preallocation of a framework, or NULL. */
+    /* The group that is probably the preallocation of a framework, or NULL. */
     const struct explain_group *preallocation;
 
     /* ---- only while the trace is read ---- */
@@ -91,8 +91,9 @@ struct block {
     uint64_t time_us;
 };
 
-/* The smallest size of a preallocation: at least PREALLOCATION_MIB MiB, and PREALLOCATION_PERCENT percent of the
- * device's memory, or, if this is unknown, PREALLOCATION_OF_PEAK percent of the peak requested memory. */
+/* A preallocation has at least PREALLOCATION_MIB MiB, and at least PREALLOCATION_PERCENT percent of the device's
+ * memory.  If the device's memory is unknown, a preallocation has at least PREALLOCATION_OF_PEAK percent of the peak
+ * requested memory. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
 /* Returns the driver function for a kind of request, such as "cuMemAlloc" for "plain", or the word itself if it is
@@ -410,9 +411,9 @@ static void free_explain(struct explain *explain) {
             "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: preallocates a tenth of the device"               \
     }
 
-/* The frameworks that preallocate memory, and what turns the preallocation off. */
+/* The frameworks that preallocate memory, and how to turn the preallocation off. */
 static const struct preallocating_framework {
-    const char *part; /* of the name of the framework's library */
+    const char *part; /* a part of the name of the framework's library */
     const char *name;
     const char *advice[2];
 } makers[] = {

@@ -347,8 +347,8 @@ static const struct row *best_driver(const struct results *results, size_t trace
     return best;
 }
 
-/* Returns 1 if the figure of `a' is larger than that of `b' and their ranges do not overlap; amounts of memory must
- * also differ by 1% of the requested memory.  Otherwise returns 0. */
+/* Returns 1 if the figure of `a' is larger than that of `b' and their ranges do not overlap, else 0.  The ranges of
+ * memory figures must also differ by more than 1% of the requested memory. */
 static int is_worse(const struct row *a, const struct row *b, enum result_figure figure) {
     int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
     uint64_t requested = a->median.value[FIGURE_REQUESTED];
@@ -358,8 +358,8 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
                : a->low.value[figure] > b->high.value[figure];
 }
 
-/* If weir's default configuration is worse than the driver's in a figure, appends the figure's name, on how many
- * traces, and the largest ratio, and returns 1.  Otherwise returns 0. */
+/* If weir's default configuration is worse than the driver's in a figure, appends the name of the figure, the number of
+ * such traces, and the largest ratio, and returns 1.  Otherwise returns 0. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;

@@ -27,7 +27,7 @@ struct summary {
     /* Set if the warm-up did not end on some trace; the second half of the iterations is then taken as steady. */
     int is_warm_up_endless;
     double mean[FIGURES], low[FIGURES], high[FIGURES];
-    /* Ratios to the peak requested memory; `kept' is an arithmetic mean, since it may be 0 on a trace. */
+    /* Ratios to the peak requested memory.  Only `kept' is an arithmetic mean, because a trace may keep no memory. */
     double reserved, kept;
     double warm_up_iterations; /* the time of the warm-up, divided by that of a steady iteration */
     unsigned char marks[MARKS];
@@ -39,9 +39,10 @@ struct findings {
     /* A summary for each configuration.  Empty after an interrupt, because results are then incomplete. */
     struct summary *summaries;
     size_t count;
-    /* The summary of weir's default configuration, else of weir's first configuration that ran, else NULL. */
+    /* The summary of weir's default configuration.  If this configuration did not run, the summary of weir's first
+     * configuration that ran, or NULL. */
     const struct summary *weir_summary;
-    /* The summary of the configuration driver-keep (CUDA's pool) if it ran, else of `driver', else NULL. */
+    /* The summary of the configuration driver-keep (CUDA's pool), or, if this did not run, of `driver', or NULL. */
     const struct summary *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;

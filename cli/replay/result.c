@@ -21,8 +21,7 @@ static const enum kind kinds[FIGURES] = {
 #undef RESULT_FIGURE
 };
 
-/* An estimate of how much a figure of each kind differs between runs, in percent and in nanoseconds; used if there is
- * only one run. */
+/* The estimated difference of a figure between two runs, for each kind of figure.  Used if there is only one run. */
 static const struct {
     unsigned percent, ns;
 } doubts[] = {[KIND_TIME] = {10, 2000},
@@ -89,8 +88,8 @@ static void set_in(json_t *run, enum result_figure figure, uint64_t value) {
     json_object_set_new(run, result_keys[figure], jsonfile_integer(value));
 }
 
-/* Sets a figure of a run to the mean of the iterations' values `key' from iteration `from' on.  Does nothing if the run
- * has no such values. */
+/* Sets a figure of a run to the mean of the values `key' in its iterations, beginning with iteration number `from'.
+ * Does nothing if the run has no such values. */
 static void set_column_mean(json_t *run, const char *key, size_t from, enum result_figure figure) {
     const json_t *column = json_object_get(json_object_get(run, "iterations"), key);
     size_t count = json_array_size(column);
@@ -127,8 +126,8 @@ int result_set_steady(json_t *run, size_t from) {
     return 1;
 }
 
-/* Returns the number of the first steady iteration of a trace, which is common to all its rows with (or without) GPU
- * work. */
+/* Returns the number of the first steady iteration of a trace.  This number is the same for all rows with GPU work, and
+ * for all rows without GPU work. */
 static size_t first_steady(const struct results *results, size_t trace, int busy) {
     size_t from = 0, count = 0, settled = 0;
 
@@ -184,7 +183,7 @@ static void set_figure(struct row *row, enum result_figure figure, uint64_t *val
     row->median.has[figure] = row->low.has[figure] = row->high.has[figure] = count > 0;
     if (count == 0)
         return;
-    median = result_median(values, count); /* which sorts the values */
+    median = result_median(values, count); /* also sorts the values */
     row->median.value[figure] = median;
     row->low.value[figure] = values[0];
     row->high.value[figure] = values[count - 1];

@@ -78,7 +78,7 @@ struct row {
     size_t trace; /* an index of results.traces */
     const struct configuration *configuration;
     double busy; /* GPU work as a factor of the times in the trace, or 0 without GPU work */
-    /* The smallest limit for the trace, if the configuration runs with this limit, else 0. */
+    /* The smallest limit for the trace.  0 if the configuration does not run with this limit. */
     uint64_t limit;
     json_t *runs;       /* a JSON array of the runs that have figures */
     json_t *timeline;   /* events for the file of --trace-events, or NULL */
@@ -87,11 +87,11 @@ struct row {
     /* The median, the minimum and the maximum over the runs.  With only one run, `low' and `high' are estimates. */
     struct result_figures median, low, high;
     int settled; /* set if the warm-up ended in every run */
-    unsigned char best[FIGURES]; /* set for the figures in which no row of this trace is better */
+    unsigned char best[FIGURES]; /* for each figure: set if no row of this trace is better */
 };
 
 struct results {
-    const char **traces; /* names */
+    const char **traces; /* the names of the traces */
     size_t trace_count;
     const struct configuration **configurations;
     size_t configuration_count;
@@ -117,8 +117,8 @@ size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t
                       int modelled);
 /* Returns 1 if at least 3 iterations, and at least a quarter of all iterations, follow the warm-up; else 0. */
 int result_has_steady_end(size_t warm_up, size_t count);
-/* Sets those figures of a run that come from its steady iterations: from iteration `from' on.  Returns 1 on success, 0
- * if there is no host memory. */
+/* Sets the figures of a run that describe its steady iterations.  The first steady iteration has the number `from'.
+ * Returns 1 on success, 0 if there is no host memory. */
 int result_set_steady(json_t *run, size_t from);
 /* Sets the figures of all runs that come from steady iterations.  In all runs of a trace, the same iterations are
  * steady: those after the longest warm-up of a run, or the second half if no warm-up has ended.  Returns 1 on success,
@@ -127,8 +127,8 @@ int result_align(struct results *results);
 
 /* Computes the figures of a row from its runs. */
 void result_row(struct row *row);
-/* Sets row.best for each column of the table that at least two rows of a trace have.  A row is among the best if the
- * range of its figure contains the smallest value of the column.  Does nothing after an interrupt. */
+/* Sets row.best for the best rows of a trace in each column of the table: the rows whose range contains the smallest
+ * value.  Skips a column that only one row has.  Does nothing after an interrupt. */
 void result_mark(struct results *results);
 /* Returns the name of the row's configuration.  For `weir replay', returns the name of the engine. */
 const char *result_name(const struct row *row);

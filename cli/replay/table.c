@@ -49,13 +49,13 @@ static struct spelled spell_cell(const struct row *row, const struct column *col
         return spell_ms((double)value);
     if (row->median.has[column->figure] && column->show == SHOW_COUNT)
         return spell_count(value);
-    /* If requests failed, the replay needed less memory than others. */
+    /* Rows with failed requests get no ratio, because their replays needed less memory. */
     if (row->median.has[column->figure] && requested && result_is_comparable(row))
         return spell_ratio((double)value / (double)requested);
     return (struct spelled){"-"};
 }
 
-/* Prints the marks of the previous cell, and then this cell without its marks, which it returns for the next call. */
+/* Prints the marks of the previous cell, and then this cell.  Returns the marks of this cell, for the next call. */
 static const char *print_cell(FILE *file, const struct row *row, const struct column *column,
                               const char *marks) {
     static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
@@ -164,8 +164,8 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints a note after the names of the configurations that a program cannot use because of `why', or, if `why' is NULL,
- * of the driver's configurations. */
+/* Prints the names of the configurations that a program cannot use because of `why', and then a note.  If `why' is
+ * NULL, prints the names of the driver's configurations. */
 static void print_note(FILE *file, const struct benchmark *benchmark, const char *why,
                        const char *note) {
     size_t count = 0;

@@ -12,8 +12,8 @@
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A saved live block.  `chunk` is the number of bytes that the block occupies in its segment, with padding.
- * `request` allocates the block again; its note is NULL, because a restore cannot keep the program's note. */
+/* A saved live block.  `chunk` is the size of the block's chunk in bytes, with padding.  `request.note` is NULL,
+ * because a restore cannot keep the program's note. */
 struct saved_block {
     size_t chunk;
     struct weir_tensor_request request;
@@ -26,8 +26,8 @@ struct weir_tensors_state {
     size_t block_count, block_room;
 };
 
-/* Returns the stream for which a restore allocates and frees memory.  If only one stream has used the pool, returns
- * this stream, so that adjacent free chunks can join.  Any stream may use the memory after the caller's wait for the
+/* Returns the stream that owns the free memory after a restore: the pool's only stream, so that adjacent free chunks
+ * can join, or `unknown_streams`.  Other streams may use the memory, too, since the caller has waited for the
  * device. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown_streams;
@@ -65,8 +65,8 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
     return 1;
 }
 
-/* Waits for the device, then frees the pool's blocks that other streams used after the program's free.  Returns OK on
- * success, E_CAPTURE if a freed block still waits for the end of a stream capture. */
+/* Waits for the device, then completes all delayed frees of the pool.  Returns OK on success, E_CAPTURE if a free still
+ * waits for the end of a stream capture. */
 static weir_status complete_pending(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
         weir__pending_complete(t, 1);
@@ -128,8 +128,8 @@ static int has_same_segments(const struct weir_tensor_part *part,
     return found == saved->count;
 }
 
-/* Creates records in which all memory of part `number` of the pool is free.  Returns NULL if there is no host
- * memory. */
+/* Creates the records of free and used chunks for part `number` of the pool.  All memory is free.  Returns NULL if
+ * there is no host memory. */
 static struct weir_placement *make_placement(const weir_tensors *t,
                                              const struct weir_tensor_pool *pool, int number) {
     const struct weir_tensor_part *part = &pool->part[number];

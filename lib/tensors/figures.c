@@ -15,9 +15,8 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* Computes the statistics of reserved memory, with the memory of private memory pools.  Outside pools, small and
- * large blocks share the reserved memory.  So the class of small blocks gets the bytes of its blocks, and the class
- * of large blocks the rest. */
+/* Computes the statistics of reserved memory, with the memory of private memory pools.  Small and large blocks share
+ * the memory outside pools, so weir reports the bytes of small blocks as small, and all other bytes as large. */
 static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
                                   weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
@@ -118,7 +117,7 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
     return WEIR_OK;
 }
 
-/* Sets the sums of each private memory pool to 0.  Frees the statistics of pools that have ended. */
+/* Sets the pools' sums of allocated and freed bytes to 0.  Frees the statistics of pools that have ended. */
 static void reset_reserved(weir_tensors *t) {
     struct weir_tensor_reserved **link = &t->reserved, *r;
 

@@ -31,8 +31,8 @@ static void add_failed_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- freeing blocks ------------------------------------------------------------------------------ */
 
-/* Checks whether the handle `user.stream` still means the stream named `user.name`.  Returns OK if it does, E_STREAM
- * if the handle means another stream or none, E_CAPTURE if the query would break a capture. */
+/* Checks that the handle `user.stream` still belongs to the stream named `user.name`.  Returns OK if so, E_STREAM if
+ * not, E_CAPTURE if the query would break a stream capture. */
 static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     uint64_t now;
@@ -45,9 +45,8 @@ static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use u
     return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
 }
 
-/* Frees a block outside private memory pools, in the order of its stream.  If a free fails with E_STREAM because the
- * thread has no current context, repeats the free in the device's context.  If the free fails with E_STREAM again,
- * the stream has been destroyed, and weir_free_any() waits for the device. */
+/* Frees a block outside private memory pools, in the order of its stream.  If the thread has no current context, tries
+ * again in the device's context.  If the stream has been destroyed, weir_free_any() waits for the device. */
 static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
@@ -76,8 +75,8 @@ static int may_succeed_later(weir_status status) {
            status != WEIR_E_FORKED;
 }
 
-/* Frees a block that no other stream uses any more.  If the block's own stream can be destroyed, weir has waited for
- * this stream, and does not use its handle.  Returns 1 on success, 0 if weir has to retry the free. */
+/* Frees a block that no other stream uses any more.  Uses the handle of the block's stream only if this stream is never
+ * destroyed; for other streams, weir has already waited.  Returns 1 on success, 0 if weir has to retry the free. */
 static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
@@ -145,9 +144,9 @@ static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Delays the free of a block until the stream has finished its present work.  If the stream is being captured, the
- * free waits for the stream's work at the end of the capture.  Returns OK, E_HOST_MEMORY, or another error of
- * record_use(). */
+/* Delays the free of a block until the stream has finished its present work.  If the stream is being captured, weir
+ * records the event for this wait after the capture.  Returns OK, E_HOST_MEMORY, or an error of record_use() except
+ * E_CAPTURE. */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = t->queues, *queue;
@@ -233,9 +232,8 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
         add_failed_free(t, tensor);
 }
 
-/* Frees the blocks of the queue whose events have completed, or all blocks if `is_over` is set.  To save queries,
- * first queries the oldest event, then the newest: if the newest has completed, all others have.  Otherwise queries
- * the other events, oldest first. */
+/* Frees the blocks of the queue whose events have completed, or all blocks if `is_over` is set.  Queries the newest
+ * event right after the oldest event: if the newest has completed, weir need not query the others. */
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
     int queries_newest = !is_over;
 
@@ -250,8 +248,8 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
     }
 }
 
-/* If the stream's capture has ended, records one event for all blocks of the queue that wait for this end.  If the
- * recording fails, waits for the stream and frees all blocks of the queue. */
+/* Records one event for all blocks of the queue that waited for the end of the stream's capture.  Does nothing if the
+ * capture has not ended.  If the recording fails, waits for the stream and frees all blocks of the queue. */
 static void record_event_for_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
     weir_status status = record_use(t, queue->use, &queue->first_unrecorded->event);
 
@@ -264,7 +262,7 @@ static void record_event_for_waits(weir_tensors *t, struct weir_tensor_queue *qu
     }
 }
 
-/* For all queues, frees the blocks whose events have completed.  If `waits` is set, waits for the device instead. */
+/* For all queues, frees the blocks whose events have completed.  If `waits` is set, first waits for the device. */
 static void end_completed_waits(weir_tensors *t, int waits) {
     int is_over = waits && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
 

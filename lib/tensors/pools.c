@@ -29,8 +29,8 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
-/* A pool grows by 1 / STEP_PART of its bytes, or by 1 / STEP_PART_JOINED if adjacent segments join, but by
- * LARGEST_STEP at most.  A request for more bytes than this makes the pool grow by the request's bytes. */
+/* A pool grows by 1 / STEP_PART of its bytes, or by 1 / STEP_PART_JOINED if adjacent segments join, but by at most
+ * LARGEST_STEP.  If a request is larger than this step, the pool grows by the size of the request. */
 enum { STEP_PART = 8, STEP_PART_JOINED = 128 };
 
 /* ---- segments -------------------------------------------------------------------------------- */
@@ -180,8 +180,8 @@ static int remove_free_segment(const weir_tensors *t, struct weir_tensor_part *p
     return 0;
 }
 
-/* Returns by how much the number of contiguous ranges changes (1, 0 or -1) when the segment is added.  The statistics
- * count joined segments as one segment. */
+/* Returns how the number of contiguous ranges changes (by 1, 0 or -1) when the segment is added.  The statistics count
+ * joined segments as one segment. */
 static int segment_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                           struct weir_tensor_segment segment) {
     size_t below = count_segments_up_to(part, segment.base - 1),
@@ -274,8 +274,8 @@ static void free_pool(struct weir_tensor_pool *pool) {
     free(pool);
 }
 
-/* Returns the reserved bytes of the pool `id`, and creates the record if no earlier pool had this id.  Returns NULL
- * if there is no host memory. */
+/* Returns the record of the reserved bytes of the pool `id`.  Creates the record for the first pool with this id.
+ * Returns NULL if there is no host memory. */
 static struct weir_tensor_reserved *reserved_of(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_reserved *reserved = t->reserved;
 
@@ -551,9 +551,8 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the last segment of this part of the pool, or the first segment if there is
- * none.  If another thread has added a segment meanwhile, may return OK without a segment; then the caller repeats
- * the request. */
+/* Allocates a segment directly after the last segment of this part of the pool, or the part's first segment.  If
+ * another thread adds a segment meanwhile, may return OK without a segment: the caller then repeats the request. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -565,7 +564,7 @@ static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *par
         status = allocate_at(t, round_unit(lacks, PAGE), at, out);
     if (weir__is_failure(status) && part_end(t, part) != end)
         return WEIR_OK;
-    /* Other memory may use the address `end`. */
+    /* Other memory may lie at the address `end`.  Retry at another address. */
     if (status == WEIR_E_NO_MEMORY && end > 0)
         status = allocate_at(t, round_unit(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
@@ -600,7 +599,7 @@ static weir_status allocate_unjoined(weir_tensors *t, struct weir_tensor_pool *p
     return status;
 }
 
-/* Adds a segment that is large enough for the request to this part of the pool.  Unlocks `t` during the allocation. */
+/* Grows this part of the pool by a segment that is large enough for the request.  Unlocks `t` during the allocation. */
 static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_part *part,
                              const struct weir_tensor_request *request) {
@@ -674,8 +673,8 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
     return user;
 }
 
-/* Marks earlier streams with the handle `user.stream` as destroyed, because the driver now reports another id for
- * this handle.  The handle of the per-thread default stream means another live stream in each thread. */
+/* Marks earlier streams with the handle `user.stream` as destroyed, because the driver now reports another id for this
+ * handle.  Does nothing for the per-thread default stream: its handle means another stream in each thread. */
 static void mark_destroyed(weir_tensors *t, struct weir_tensor_pool *pool,
                            struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
@@ -712,8 +711,8 @@ static struct weir_tensor_user *find_or_add_user(weir_tensors *t, struct weir_te
 }
 
 /* Returns 1 if the stream may have freed memory of the pool inside a stream capture, else 0.  weir must not query
- * captures here.  So the function returns 1 for each stream without an id, and for all streams if any stream of the
- * pool was captured.  But a destroyed stream is not being captured. */
+ * captures here, so the function returns 1 for a stream without an id, and for all streams if any stream of the pool
+ * was captured.  It returns 0 for a destroyed stream, whose captures have ended. */
 static int may_free_in_capture(const struct weir_tensor_pool *pool,
                                const struct weir_tensor_user *user) {
     const struct weir_tensor_user *captured = pool->streams;
@@ -726,8 +725,8 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
 }
 
 /* Lets all streams reuse the memory of this part of the pool that was freed up to the sequence number `waited`.  The
- * caller has waited for the device since.  But this wait does not order the branches of a graph.  So while the pool
- * receives requests, only its own stream may reuse memory that may have been freed inside a capture. */
+ * caller has waited for these frees.  But this wait does not order the branches of a graph.  So while the pool
+ * receives requests, memory that a stream may have freed inside a capture remains reserved for this stream. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -841,8 +840,8 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *request) {
     return is_served;
 }
 
-/* Returns the pool's record of a freed block's stream if the stream is being captured, else NULL.  Drivers below 12.0
- * report no stream ids, so weir can identify a stream only during a capture. */
+/* Returns the pool's record of the block's stream if this stream is being captured and the driver reports no stream ids
+ * (before 12.0).  Otherwise returns NULL. */
 static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 

@@ -192,8 +192,7 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *reque
     tensor->address = request->address;
     tensor->bytes = request->bytes;
     tensor->requested = request->requested;
-    /* Copies field by field: the caller has just stored both fields separately, and one load of the whole struct
-     * would stall until both stores are done. */
+    /* Do not copy `home` as a whole: one load of both fields would stall until the caller's two stores are done. */
     tensor->home.stream = request->home.stream;
     tensor->home.name = request->home.name;
     tensor->capture = capture;
@@ -205,8 +204,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *reque
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-/* Locks `t` and returns 1.  Another thread may hold the lock while it waits for the device, and a thread of weir must
- * not wait for the device.  So in a thread of weir, returns 0 if the lock does not become free soon. */
+/* Locks `t` and returns 1.  In a thread of weir, returns 0 if the lock does not become free soon: the thread that holds
+ * the lock may wait for the device, and a thread of weir must not wait for the device. */
 static int lock_for_reclaim(weir_tensors *t) {
     if (weir__thread_is_own())
         return weir__tensors_try_lock(t);
@@ -378,7 +377,7 @@ static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_s
     last_bound.stream = stream;
 }
 
-/* Allocates a block outside private memory pools.  If the stream is being captured, any stream may use the memory. */
+/* Allocates a block outside private memory pools.  During a capture of the stream, all streams may use the block. */
 static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     struct weir_device *device = &t->allocator->device;
     uint64_t id = weir__tensors_legacy_id(t, stream);
@@ -439,9 +438,9 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     return WEIR_E_HOST_MEMORY;
 }
 
-/* If the program has directed the stream's requests to a private memory pool, allocates the block in this pool,
- * stores the result in *status and returns 1.  Otherwise returns 0.  First frees blocks that other streams have
- * finished with. */
+/* Frees blocks that other streams have finished with.  Then, if the program has directed the stream's requests to a
+ * private memory pool, allocates the block in this pool, stores the result in *status and returns 1.  Otherwise returns
+ * 0. */
 static __attribute__((noinline)) int
 alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;
@@ -520,9 +519,9 @@ find_in(weir_tensors *t, uint64_t address, int removes, weir_tensors **owner) {
     return NULL;
 }
 
-/* Finds the record of a block if several devices are in use.  A thread may hold the lock of device A while it waits
- * for A, and A may wait for work that the calling thread has yet to submit to device B.  So the function first tries
- * all locks without a wait, and waits for busy locks last. */
+/* Finds the record of a block if several devices are in use.  Tries all locks before it waits for a busy lock.
+ * Otherwise a deadlock is possible: a thread may hold a lock while it waits for its device, and this device may wait
+ * for work that the calling thread has not submitted yet. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int removes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;

@@ -56,7 +56,7 @@ struct weir_tensor {
     struct weir_tensor_pool *pool; /* the private memory pool that contains the block, or NULL */
     void *note;
     struct weir_tensor *next;
-    /* The streams that use the block.  They include `home` if this stream may be destroyed before the free. */
+    /* The streams that use the block besides `home`.  `home` is in the list, too, if this stream can be destroyed. */
     struct weir_tensor_use *uses;
     size_t use_count;
     size_t wait_count; /* the number of events and captures that must end before the free */
@@ -75,7 +75,7 @@ enum { WEIR_TENSORS_PARTS = 2 };
 struct weir_tensor_part {
     /* the free and used chunks of the segments; NULL in a checkpoint */
     struct weir_placement *placement;
-    struct weir_tensor_segment *segments; /* sorted by address */
+    struct weir_tensor_segment *segments; /* the segments, sorted by address */
     size_t count, room, bytes;
 };
 
@@ -83,8 +83,7 @@ struct weir_tensor_part {
 struct weir_tensor_user {
     struct weir_placement_stream placed; /* `placed.id` is the stream's name */
     weir_stream stream;
-    /* The sequence number of the last free before weir found that the stream was destroyed.  0 as long as the stream
-     * may exist. */
+    /* The value of `sequence` when weir found that the stream was destroyed.  0 as long as the stream may exist. */
     uint64_t ended;
     struct weir_tensor_user *next;
 };
@@ -105,15 +104,14 @@ struct weir_tensor_pool {
      * allocates the segments. */
     weir_tensors_source source;
     int users, is_lendable, is_whole;
-    int pins; /* running calls that have released the lock but still use the pool */
+    int pins; /* the number of running calls that use the pool without the lock */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    uint64_t closed; /* the sequence number of the last free before the last close */
+    uint64_t closed; /* `sequence` at the last close; earlier frees have smaller numbers */
     struct weir_tensor_user *streams;
     /* One entry for all streams that have been destroyed or that weir cannot identify.  Other streams may reuse the
      * memory of these streams only after a wait for the device. */
     struct weir_placement_stream unknown_streams;
-    /* The sequence number of the last free that may have happened inside a stream capture, and for which weir knows
-     * no stream. */
+    /* The sequence number of the last free into `unknown_streams` that may have happened inside a stream capture. */
     uint64_t last_capture_free;
     /* Set if a destroyed or unidentified stream may have freed memory since the last wait for the device. */
     int has_unordered_frees;
@@ -127,8 +125,7 @@ struct weir_tensor_pool {
 /* One stream whose work must finish before a freed block can be reused. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    /* The event that must complete first.  NULL if the event of an earlier entry of the queue also covers this entry,
-     * or if weir has not recorded an event yet because the stream is being captured. */
+    /* The event that must complete first.  NULL until the stream's capture ends, or if an earlier event is enough. */
     CUevent event;
     struct weir_tensor_wait *next;
 };
@@ -154,10 +151,10 @@ struct weir_tensors {
     struct weir_map map;
     struct weir_tensor *free_records;
     struct weir_tensor_pool *pools;
-    atomic_int unused_pools;               /* pools without users */
+    atomic_int unused_pools;               /* the number of pools without users */
     _Atomic uint64_t idle;                 /* the bytes that a trim would free, as last computed */
     struct weir_tensor_pool *routed;       /* pools that receive requests, newest first */
-    struct weir_tensor_reserved *reserved; /* newest pool first */
+    struct weir_tensor_reserved *reserved; /* the records, newest pool first */
     /* The number of frees in private memory pools so far.  A wait for the device covers all frees up to the value of
      * `sequence` when the wait began. */
     uint64_t sequence;
@@ -174,13 +171,14 @@ struct weir_tensors {
     /* Freed blocks that other streams still use: [0] all blocks, [1] small blocks, [2] large blocks. */
     struct {
         int64_t blocks, bytes;
-        /* the peaks of live blocks plus these freed blocks */
+        /* the peaks of live blocks plus freed blocks that other streams still use */
         int64_t peak_blocks, peak_bytes;
-        /* the values at the last weir_tensors_reset_sums */
+        /* `blocks` and `bytes` at the last weir_tensors_reset_sums */
         int64_t blocks_at_reset, bytes_at_reset;
     } pending[3];
-    weir_statistics stats_at_reset; /* at the last weir_tensors_reset_sums */
-    /* The reserved bytes at the last weir_tensors_reset_sums, with the memory from the program's functions. */
+    weir_statistics stats_at_reset; /* the statistics at the last weir_tensors_reset_sums */
+    /* The reserved bytes at the last weir_tensors_reset_sums, including segments that the program's functions
+     * allocated. */
     int64_t reserved_at_reset;
     int64_t pool_bytes; /* the allocator's memory in private memory pools */
     /* The reserved bytes outside private memory pools, as weir last reported them by an event. */
@@ -188,7 +186,7 @@ struct weir_tensors {
     uint64_t growth_address; /* the address in the last event that reported growth */
 };
 
-/* The values of the map `permanent_streams`: WEIR_TENSORS_BOUND if weir has called weir_bind for the stream. */
+/* The values of the map `permanent_streams`.  WEIR_TENSORS_BOUND: weir has also called weir_bind for the stream. */
 enum { WEIR_TENSORS_PERMANENT = 1, WEIR_TENSORS_BOUND };
 
 /* The largest number of devices, and the unit in bytes to which private memory pools round block sizes up. */
@@ -230,7 +228,7 @@ void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream 
 int weir__tensors_reserve_records(weir_tensors *t, size_t count);
 /* Returns an empty block record, or NULL if there is no host memory. */
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
-/* Frees a block's record, after a call of the program's hook `drop` for the block's note. */
+/* Frees a block's record.  First passes the block's note to the program's hook `drop`. */
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
 /* Records a new live block and adds it to the statistics.  `capture` is the id of the stream capture in which the
  * block was allocated, or 0.  Returns 1 on success, 0 if there is no host memory. */
@@ -246,7 +244,7 @@ int weir__tensor_use_alloc_stream(struct weir_tensor *tensor);
 /* Adds a freed block that other streams still use to the statistics if `sign` is 1, or subtracts the block if `sign`
  * is -1. */
 void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
-/* Reports that the free of a block has completed.  Subtracts the block if weir__tensors_count_pending() added it. */
+/* Reports that the free of a block has completed.  Subtracts a block that weir__tensors_count_pending() has added. */
 void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Describes a live block for the program.  `segment` is the contiguous device memory that contains the block. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
@@ -270,9 +268,9 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* The weir_tensors of the only device in use; NULL if none or several are in use.  With several devices, no lock is
- * biased towards one thread, because a thread may hold the lock of its device while it waits for this device, and
- * threads of other devices must not wait for that thread. */
+/* The weir_tensors of the only device in use; NULL if no device or several are in use.  With several devices, no lock
+ * is biased towards one thread.  Such a thread could wait for its device while it holds the lock, and threads of other
+ * devices must not wait for this thread. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
 /* Locks the weir_tensors.  A thread that holds this lock may also lock the allocator's caches, but not in the other
@@ -350,9 +348,8 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 void weir__pending_complete(weir_tensors *t, int waits);
 /* Returns 1 if a freed block waits for a recorded event, else 0.  The caller holds the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
-/* Frees a block outside private memory pools, whose record the caller has removed.  If the free fails but may succeed
- * later, retries the free later, and the statistics show the block as freed but still in use.  The caller does not
- * hold the lock. */
+/* Frees a block outside private memory pools.  The caller has removed the block's record and does not hold the lock.
+ * If the free may succeed later, weir retries it, and the statistics show the block as freed but still in use. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
                                struct weir_tensor_use home);
 
