@@ -44,7 +44,7 @@ static double mib(uint64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-/* Writes the driver's result of the last call, or "" if the driver did not fail.  Returns `text`. */
+/* Writes the driver's result to `text`, or "" if weir's last failure was not the driver's.  Returns `text`. */
 static const char *driver_result_text(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 
@@ -160,7 +160,7 @@ static void append_delayed_free(const struct delayed_free *k) {
         return;
     }
     *copy = *k;
-    /* At the retry, the stream's handle may mean another stream. */
+    /* At the retry, the handle may already belong to a new stream, so the retry does not use the stream. */
     copy->order = WEIR__ADAPTER_ANY;
     pthread_mutex_lock(&lock);
     copy->next = list;

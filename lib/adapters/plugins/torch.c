@@ -14,8 +14,7 @@
 
 enum { TEXT_BYTES = 512 };
 
-/* Throws a C++ exception with the text.  Returns only if the process has no C++ library, or another one than
- * libstdc++. */
+/* Throws a C++ exception with the text, by libstdc++.  Returns if the process has not loaded libstdc++. */
 static void throw_runtime_error(const char *text) {
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
     void (*throws)(const char *) = NULL;
