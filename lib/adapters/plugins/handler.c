@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* handler.c: allocates and frees memory for cuTensorNet, cuDSS and cuStateVec.  These libraries share one structure
- * of allocator functions.  nvJPEG needs allocator functions of these types, too.
+ * of allocator functions.  nvJPEG uses allocator functions of the same types.
  *
  * The code in this file must not depend on anything of these libraries except this structure.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* plugins.c: error messages, and frees that cannot fail, for all adapters of this folder.
  *
- * A framework forgets a block even if the free fails.  So if a free is not possible now, as during a stream capture,
- * weir adds the free to a list, and the next call of a framework retries the free.
+ * A framework forgets a block even if the free fails.  So if a free is not possible now, for example during a stream
+ * capture, weir adds the free to a list, and the next call of a framework retries the free.
  *
  * Locks: `lock` guards the list.  While a thread holds `lock`, it calls no function.
  *

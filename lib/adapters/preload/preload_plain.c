@@ -9,8 +9,8 @@
  * If the process belongs to a group of processes that share a limit, the bytes are added to the group before the
  * driver's call, and subtracted after the driver has freed the memory.
  *
- * Allocations in graphs are added when the program captures or creates them.  After the next launch of a graph, the
- * driver's own number for the memory of graphs replaces this sum.
+ * weir adds the size of an allocation in a graph when the program captures or creates this allocation.  After the
+ * next launch of a graph, the driver's own number for the memory of graphs replaces the sum of these sizes.
  *
  * Locks: `lock` guards the maps and sums.  While a thread holds `lock`, it calls only malloc and functions of the
  * group.  A thread finds the name of the calling library before it takes `lock`, and without the dynamic linker's
@@ -430,7 +430,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     pthread_mutex_unlock(&lock);
 }
 
-/* The caller holds `lock`. */
+/* Returns the mapping that contains the address, or NULL.  The caller holds `lock`. */
 static struct mapping *mapping_of(uint64_t address) {
     uintptr_t found;
 

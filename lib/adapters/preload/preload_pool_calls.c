@@ -63,8 +63,8 @@ static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properti
     return are_properties_known(properties) ? WEIR_FALLBACK_NOT : WEIR_FALLBACK_UNKNOWN;
 }
 
-/* Adds the record of a new pool.  An old record with the pool's handle belongs to a pool that was destroyed without
- * weir's notice, so the function first ends this record. */
+/* Adds the record of a new pool.  If an old record has the handle of the new pool, the program has destroyed the old
+ * pool without weir's notice.  Then the function first ends the old pool. */
 static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                              enum weir_fallback why) {
     struct weir_pool *p = weir__pool_of(pool);

@@ -196,7 +196,7 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     size_t total = SIZE_MAX;
 
     if (amount->kind == WEIR_AMOUNT_DEFAULT || amount->kind == WEIR_AMOUNT_MAX)
-        return 0; /* such an amount is never larger than the limit */
+        return 0; /* these two amounts are never larger than the limit */
     if (amount->kind == WEIR_AMOUNT_BYTES)
         return amount->value > most;
     if (REAL(cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
@@ -801,6 +801,6 @@ void weir__pool_end(struct weir_pool *p, unsigned generation) {
         trim_spares(device);
     if (s && atomic_compare_exchange_strong(
                  &s->state, &(int){WEIR_SERVED_LIVE},
-                 WEIR_SERVED_ENDING)) /* fails if the device was reset meanwhile */
+                 WEIR_SERVED_ENDING)) /* fails if the device was reset before */
         weir__served_release(s);
 }

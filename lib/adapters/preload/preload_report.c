@@ -10,7 +10,7 @@
  * A process that ends by _exit or by a signal calls no exit function (preload_ends.c).  The ending thread may be
  * inside a signal handler that has interrupted any code.  So a thread "weir-exit" waits on a semaphore.  The ending
  * thread posts the semaphore, and waits for a limited time while "weir-exit" writes the reports.  If weir has
- * allocated nothing, the ending thread reports this itself, without memory and locks.
+ * allocated nothing, the ending thread reports this itself.  It then allocates no memory and takes no lock.
  *
  * A program may abort after a failed request.  So weir also writes the statistics at the first failed request, but
  * only as text: each process writes just one line of JSON, at its end.

@@ -10,7 +10,7 @@
 
 /* ---- devices ---- */
 
-/* This number never changes. */
+/* Returns the number of the devices that this process can use, which never changes. */
 static int count_visible_devices(void) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -283,10 +283,10 @@ static CUresult wait_relaxed(CUstream stream) {
     return result;
 }
 
-/* Allocates a block for cuMemAlloc.  All streams may use such a block at once.  So the block comes from an allocator
- * for cuMemAlloc only, on its private stream.  weir may have made this stream wait for earlier work on the memory, so
- * the function waits for the stream.  If the wait fails, frees the block.  Returns 1 if *result is the result for the
- * program, 0 if the driver must serve the request. */
+/* Allocates a block for cuMemAlloc, on the private stream of an allocator for cuMemAlloc only.  weir may have made this
+ * stream wait for earlier work on the memory, but all streams may use the block at once.  So the function waits for
+ * the stream.  If the wait fails, frees the block.  Returns 1 if *result is the result for the program, 0 if the
+ * driver must serve the request. */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(find_stream_device(NULL), &state);

@@ -12,8 +12,8 @@
  * are lost.
  *
  * Locks: `lock` guards the rows and is the innermost lock.  While a thread holds `lock`, it calls only malloc.  A
- * thread reads statistics without `lock`, since this may take long, but between weir__show_pause() and
- * weir__show_resume(), so only one thread reads at a time.
+ * thread reads statistics without `lock`, since the reading may take long.  Because of weir__show_pause(), only one
+ * thread reads at a time.
  *
  * The code in this file must not depend on the format of the file. */
 #include "adapters/preload/preload.h"

@@ -3,12 +3,12 @@
  * through ring buffers in shared memory (record_ring.h).  Every call goes to the driver unchanged, and the program
  * gets the driver's result unchanged.
  *
- * A free has the time before the driver's call, an allocation the time after the call.  So the events of one address
- * are in order even if one thread frees a block and another thread gets its address at once.
+ * The event of a free has the time before the driver's call, the event of an allocation the time after the call.  So
+ * the events of one address are in order even if one thread frees a block and another thread gets its address at once.
  *
  * A thread whose ring is full waits until `weir record` has emptied the ring.  If the ring is still full after
  * WEIR_RECORD_WAIT_MS, the process runs on unrecorded, counts the lost events, and never waits again.  The wait does
- * not include time in which the process is stopped, as by Ctrl-Z, because `weir record` may be stopped, too.
+ * not include time in which the process is stopped, such as by Ctrl-Z, because `weir record` may be stopped, too.
  *
  * A child of fork records nothing if its parent has recorded, but a program that the child executes records again.  A
  * child finds out that it is a child by a page that the kernel fills with zeros in children, since _Fork(3) and
