@@ -44,8 +44,8 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 /* Sanitizers must not instrument a BARE function, because a sanitizer calls dlsym before its own runtime is ready. */
 #define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
 
-/* A flag of cuGetProcAddress: in the function, stream 0 is the thread's own default stream.  With flags 0 or 1,
- * stream 0 is the legacy default stream. */
+/* A flag of cuGetProcAddress, which then returns a function whose stream 0 is the thread's own default stream.  Without
+ * this flag, stream 0 is the legacy default stream. */
 enum { PER_THREAD = 2 };
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
@@ -97,7 +97,7 @@ static const struct row {
 
 /* ---- dlsym ------------------------------------------------------------------------------------- */
 
-/* Returns libc's dlsym.  Takes no lock, since all threads find the same address. */
+/* Returns libc's dlsym.  Needs no lock, since all threads find the same address. */
 BARE static lookup *real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     static _Atomic(void *) known;
@@ -109,8 +109,8 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Sets weir__captures_missed if the program is about to get the driver's own address of a function that begins
- * captures. */
+/* Called before the program gets the address of the driver's function `name`.  Sets weir__captures_missed if this
+ * function begins captures. */
 BARE static void check_for_missed_captures(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -118,7 +118,7 @@ BARE static void check_for_missed_captures(const char *name) {
         atomic_store_explicit(&weir__captures_missed, 1, memory_order_relaxed);
 }
 
-/* Finds libc's dlsym at the load of this library, so that the program sees no error of this search in dlerror(). */
+/* Finds libc's dlsym when this library is loaded, and clears an error of the search, which the program must not see. */
 static __attribute__((constructor)) void find_real_dlsym(void) {
     weir__variables_store();
     (void)real_dlsym();
@@ -135,8 +135,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library that contains the address exports the driver function of this row itself, else 0.  Such a
- * library must find the driver's function and not weir's. */
+/* Returns 1 if the library that contains the address also exports the driver function of this row, else 0.  Such a
+ * library gets the driver's function, not weir's. */
 static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -192,8 +192,8 @@ static CUresult missing_function(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* Finds the driver's function in the libraries that were loaded with the program, or in a driver that any library has
- * opened.  Returns the address of missing_function() if there is none. */
+/* Finds the driver's function in the program's libraries, or in a loaded libcuda.so.1.  Returns the address of
+ * missing_function() if there is none. */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -212,9 +212,8 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the row of the function `base` with the newest version up to `version`.  Returns NULL if weir does not
- * replace such a function.  If `flags` contains PER_THREAD, prefers a function in which stream 0 is the thread's own
- * default stream. */
+/* Finds the newest version of the function `base`, up to `version`, in weir's table.  Returns NULL if there is none.
+ * If `flags` contains PER_THREAD, prefers a function whose stream 0 is the thread's own default stream. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -230,22 +229,21 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Returns the program's result of cuGetProcAddress.  `real` is the driver's answer to the program, and `same` is the
- * driver's answer for the version that weir replaces.  If the two differ, the driver has a newer version that weir
- * cannot replace, and the program gets `real`. */
+/* Returns the address that cuGetProcAddress returns to the program.  `real` is the function that the driver has found
+ * for the program, and `same` is the version of this function that weir replaces.  If the two differ, the program gets
+ * `real`, a newer version that weir does not replace. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         check_for_missed_captures(row->base);
         return real;
     }
-    /* the driver itself may have found weir's exported function */
+    /* The driver's lookup may have found weir's own exported function, which must not be stored as the driver's. */
     if (!is_ours(row, real))
         store_real(row, real);
     return row->serves;
 }
 
-/* Returns the row whose function cuGetProcAddress must return to the program, or NULL if it must return the driver's
- * answer. */
+/* Returns the row of the weir function that cuGetProcAddress must return, or NULL for the driver's function. */
 static const struct row *find_row_to_return(CUresult result, void *const *address, const char *base,
                                             int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;

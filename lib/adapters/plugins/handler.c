@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* handler.c: allocates and frees memory for cuTensorNet, cuDSS and cuStateVec.  These libraries share one structure
- * of allocator functions.  nvJPEG needs allocator functions of these types, too.
+ * of allocator functions.  nvJPEG uses allocator functions of the same types.
  *
  * The code in this file must not depend on anything of these libraries except this structure.
  */
@@ -30,7 +30,7 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     return status;
 }
 
-/* If the free is not possible now, as during a stream capture, retries the free later, and returns WEIR_OK. */
+/* If the free is not possible now, for example during a stream capture, retries the free later, and returns WEIR_OK. */
 int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream) {
     weir_allocator *a;
     weir_status status;

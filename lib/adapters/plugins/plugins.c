@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* plugins.c: error messages, and frees that cannot fail, for all adapters of this folder.
  *
- * A framework forgets a block even if the free fails.  So if a free is not possible now, as during a stream capture,
- * weir adds the free to a list, and the next call of a framework retries the free.
+ * A framework forgets a block even if the free fails.  So if a free is not possible now, for example during a stream
+ * capture, weir adds the free to a list, and the next call of a framework retries the free.
  *
  * Locks: `lock` guards the list.  While a thread holds `lock`, it calls no function.
  *
@@ -44,7 +44,7 @@ static double mib(uint64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-/* Writes the driver's result of the last call, or "" if the driver did not fail.  Returns `text`. */
+/* Writes the driver's result to `text`, or "" if weir's last failure was not the driver's.  Returns `text`. */
 static const char *driver_result_text(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 
@@ -160,7 +160,7 @@ static void append_delayed_free(const struct delayed_free *k) {
         return;
     }
     *copy = *k;
-    /* At the retry, the stream's handle may mean another stream. */
+    /* At the retry, the handle may already belong to a new stream, so the retry does not use the stream. */
     copy->order = WEIR__ADAPTER_ANY;
     pthread_mutex_lock(&lock);
     copy->next = list;

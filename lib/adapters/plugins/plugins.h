@@ -31,7 +31,7 @@ weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void 
 /* Retries the frees that were not possible before.  Each adapter calls this function before it allocates memory. */
 void weir__adapter_retry_frees(void);
 
-/* Stores the allocator that contains the block in *allocator, or the allocator of the stream's device if none does. */
+/* Finds the allocator that contains the block.  If there is none, finds the allocator of the stream's device. */
 weir_status weir__adapter_owner(const void *block, weir_stream stream, weir_allocator **allocator);
 
 #endif

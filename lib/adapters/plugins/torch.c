@@ -14,8 +14,7 @@
 
 enum { TEXT_BYTES = 512 };
 
-/* Throws a C++ exception with the text.  Returns only if the process has no C++ library, or another one than
- * libstdc++. */
+/* Throws a C++ exception with the text, by libstdc++.  Returns if the process has not loaded libstdc++. */
 static void throw_runtime_error(const char *text) {
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
     void (*throws)(const char *) = NULL;
@@ -128,7 +127,7 @@ void weir_torch_record_stream(void *block, weir_stream stream) {
     status = weir__adapter_owner(block, stream, &a);
     if (status == WEIR_OK)
         status = weir_use(a, block, stream);
-    /* PyTorch also passes blocks that weir has not allocated. */
+    /* PyTorch also passes blocks of other allocators, which are no error. */
     if (status != WEIR_OK && status != WEIR_E_NOT_OWNED)
         weir__adapter_lost_use("weir_torch_record_stream", block, status);
 }

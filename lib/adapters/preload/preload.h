@@ -73,7 +73,7 @@ struct weir_served {
     int needs_sums;    /* set if the preload library must sum block sizes */
     struct weir_pool_kind kind;
     _Atomic int state;
-    /* Set if the device's context was reset while a thread may have held a lock of the allocator. */
+    /* Set if some thread may never release a lock of the allocator, after a reset of the device's context. */
     _Atomic int is_stuck;
     /* One bit for each other device that may access the allocator's memory.  A mutex in preload_pools.c guards this
      * field. */
@@ -83,10 +83,10 @@ struct weir_served {
     CUstream private_stream;    /* a stream that only weir uses, or NULL */
     char device_text[WEIR_DEVICE_TEXT];
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
-    /* The requested bytes of live blocks, and their peak, if `needs_sums` is set. */
+    /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The program can restart the peak of reserved memory.  At the last restart, these were the number of the
-     * allocator's next event, or 0, and the reserved bytes. */
+    /* The state at the program's last restart of the peak of reserved memory: the number of the allocator's next event,
+     * or 0 before the first restart, and the reserved bytes. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
@@ -103,8 +103,8 @@ struct weir_pool {
     atomic_uint generation;       /* the number of pools that have used this record */
     int device;
     struct weir_pool_kind kind;
-    /* Set while the program forbids that a stream reuses memory which another stream has freed (opportunistic reuse).
-     * A mutex in preload_pools.c guards this field. */
+    /* Set while the program has turned off opportunistic reuse, so that no stream reuses memory that another stream has
+     * freed.  A mutex in preload_pools.c guards this field. */
     int forbids_opportunistic;
     _Atomic int state;
     _Atomic int fallback;       /* enum weir_fallback */
@@ -125,22 +125,22 @@ const char *weir__torch_reason_unused(void);
 
 /* Returns the pool's record, or NULL if there is none. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
-/* Returns the pool's record, and creates the record if there is none.  `why` is the reason why the driver allocates
- * the pool's memory, or WEIR_FALLBACK_NOT.  Returns NULL if there is no host memory. */
+/* Returns the pool's record, which the function creates if needed.  `why` tells why the driver allocates the pool's
+ * memory, or is WEIR_FALLBACK_NOT if weir does.  Returns NULL if there is no host memory. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
                                  enum weir_fallback why);
-/* Records that the program has destroyed the pool.  If `generation` is not p->generation, another pool uses the
- * record, and the function does nothing.  The pool's allocator stays until all blocks of the pool are freed. */
+/* Records that the program has destroyed the pool.  Does nothing if `generation` is not p->generation, because another
+ * pool then uses the record.  The pool's allocator stays until all blocks of the pool are freed. */
 void weir__pool_end(struct weir_pool *p, unsigned generation);
 /* Returns 1 if weir has noticed that the program destroyed the pool with this handle, else 0.  May be called outside
  * begin_serving(). */
 int weir__pool_has_ended(CUmemoryPool handle);
-/* Gives other devices rights to access the pool's memory, and records the rights.  Returns the result for the
- * program. */
+/* Changes which devices may access the pool's memory, and records these rights.  Returns the result of the program's
+ * call. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
-/* Sets whether a stream may reuse memory of the pool that another stream has freed, once the other stream's work is
- * complete.  If `may` is 0 and the pool has no allocator yet, the driver allocates the pool's memory from now on. */
+/* Turns opportunistic reuse on or off: a stream may reuse memory that another stream has freed, once the other stream's
+ * work is complete.  If the reuse is off at the pool's first request, the driver allocates the pool's memory. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
 /* Returns the device's current pool, from which cuMemAllocAsync allocates.  Returns NULL if the driver fails. */
@@ -172,8 +172,8 @@ uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_stati
 void weir__served_restart_reserve(struct weir_served *s);
 /* Frees idle memory to the device until at most `keep` bytes are reserved.  Does not wait for streams. */
 void weir__served_trim(struct weir_served *s, size_t keep);
-/* If the allocator has no live block, frees all its memory and lets another pool use the allocator.  The allocator's
- * pool has been destroyed. */
+/* Frees all memory of an allocator whose pool was destroyed, and lets another pool use the allocator.  Does nothing
+ * while the allocator has live blocks. */
 void weir__served_release(struct weir_served *s);
 
 static inline void weir__served_freed(struct weir_served *s) {
@@ -207,14 +207,14 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 
 /* ---- preload_streams.c ----------------------------------------------------------------------------- */
 
-/* Returns 1 if weir has noticed the creation of the stream and notices all captures, so that weir need not query the
- * stream's state; else 0.  Holds a lock briefly, and calls no other file. */
+/* Returns 1 if weir need not query whether the stream is captured, because weir has noticed the stream's creation and
+ * notices all captures.  Returns 0 otherwise.  Holds one lock briefly, and takes no other lock. */
 int weir__stream_is_tracked(CUstream stream);
 /* Makes all allocators query the capture state of every stream from now on, because weir no longer notices all
  * captures. */
 void weir__streams_query_all(void);
-/* Stops all queries of streams, before a context ends.  Returns 0 if a query has not ended after a second because the
- * driver does not answer, else 1.  weir__streams_resume() needs the result. */
+/* Stops all queries of streams before a context ends.  Returns 1 on success, 0 if the driver has not answered a query
+ * within a second.  The caller passes the result to weir__streams_resume(). */
 int weir__streams_pause(void);
 void weir__streams_resume(int is_held);
 /* Removes the records of the device's streams, which the driver has destroyed with their context. */
@@ -228,14 +228,14 @@ extern atomic_int weir__captures;
 /* Waits until no thread queries streams, because a query would break a capture.  The caller has already increased
  * weir__captures.  May be called outside begin_serving(). */
 void weir__streams_wait_for_queries(void);
-/* Returns 1 if the thread's default streams and all streams of the device whose creation weir noticed are idle, else
- * 0.  Returns 0 without a query if a capture may run, or if the program has created contexts, because the end of a
+/* Returns 1 if the thread's default streams and all recorded streams of the device are idle, else 0.  Returns 0 if a
+ * capture may run, which a query would break.  Returns 0 if the program has created contexts, because the end of a
  * context destroys its streams. */
 int weir__streams_are_idle(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
 
-/* Calls that allocate memory of the driver and not of weir. */
+/* The kinds of requests that the driver serves instead of weir. */
 enum weir_unserved {
     WEIR_UNSERVED_POOL,
     WEIR_UNSERVED_ALLOC,
@@ -246,13 +246,13 @@ enum weir_unserved {
 };
 extern _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 
-/* Counts a call that allocates memory of the driver.  May be called outside begin_serving(). */
+/* Counts a request that the driver serves instead of weir.  May be called outside begin_serving(). */
 static inline void weir__count_unserved(enum weir_unserved which) {
     atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
 }
 
-/* Counts a request that the driver has served because weir could not.  `pool` is the pool that caused the reason, or
- * NULL. */
+/* Counts a request that the driver has served because weir could not.  `pool` is the pool to which the reason applies,
+ * or NULL. */
 void weir__count_fallback(enum weir_fallback why, struct weir_pool *pool);
 const char *weir__fallback_text(enum weir_fallback why);
 
@@ -280,16 +280,16 @@ void weir__report_register(void);
 void weir__show_begin(void);
 /* Starts a thread with all signals blocked.  Returns 0 on success, else an error number. */
 int weir__start_thread(void *(*run)(void *), const char *name);
-/* These functions stop and restart the driver calls of the thread that publishes statistics, for a short time. */
+/* These functions pause and resume the thread that publishes statistics.  A paused thread makes no driver call. */
 void weir__show_pause(void);
 void weir__show_resume(void);
-/* Stops the driver calls of the thread that publishes statistics, but waits for at most a second.  Returns 1 on
- * success, 0 if the thread has not stopped in time. */
+/* Pauses the thread that publishes statistics, but waits for at most a second.  Returns 1 on success, 0 if the thread
+ * has not paused in time. */
 int weir__show_pause_in_time(void);
 /* Ends the publication of statistics before the driver is unloaded or the process ends. */
 void weir__show_end(void);
-/* Removes the file by which `weir top` reads this process, but not in a child of fork.  Takes no lock and allocates
- * nothing. */
+/* Removes the file that `weir top` reads about this process.  Does nothing in a child of fork.  Takes no lock and
+ * allocates nothing. */
 void weir__show_remove(void);
 
 /* ---- preload_trace.c ------------------------------------------------------------------------------ */
@@ -301,8 +301,8 @@ int weir__trace_is_on(void);
 /* Reads the present statistics and the new events of all allocators, which may take long.  Returns 0 if recording has
  * ended, else 1. */
 int weir__trace_read(void);
-/* Reads the allocator's time line of memory, in at most `most` parts.  Times begin at the creation of the allocator.
- * Returns the number of parts. */
+/* Reads how the allocator's memory changed over time, in at most `most` parts.  The time 0 is the creation of the
+ * allocator.  Returns the number of parts. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
@@ -319,32 +319,32 @@ struct weir_found {
     size_t bytes;
 };
 
-/* The number of the allocator of the block that this thread allocated or freed last. */
+/* The index in `weir__served` of the allocator that this thread's last allocation or free used. */
 extern _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
-/* Set once the preload library has recorded a block of an allocator without a page map, or has given a block an id. */
+/* The first is set once a block of an allocator without a page map was recorded, the second once a block has an id. */
 extern atomic_int weir__blocks_recorded, weir__blocks_have_ids;
 
 /* Finds the live block of weir that contains the address.  Returns 1 on success, 0 if there is no such block. */
 int weir__block_find(CUdeviceptr address, struct weir_found *found);
-/* Returns the allocator whose memory contains the address, or NULL.  The caller has found no live block at the
- * address, and must not pass the address to the driver, because for the driver the address lies in a larger live
- * allocation. */
+/* Returns the allocator whose memory contains the address, or NULL.  Called for an address outside all live blocks.  If
+ * an allocator is found, the caller must not pass the address to the driver, which has a larger live allocation
+ * there. */
 struct weir_served *weir__allocator_at(CUdeviceptr address);
 /* Records a new block if the allocator has no page map.  Returns 1 on success, 0 if there is no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
-/* The caller calls weir__block_end() before it frees a block, and then weir__block_ended() if the block was freed,
- * else weir__block_restore(). */
+/* A caller calls weir__block_end() before a free.  Afterwards, the caller calls weir__block_ended() if the free
+ * succeeded, or weir__block_restore() if the free failed. */
 void weir__block_end(const struct weir_found *found);
 void weir__block_restore(const struct weir_found *found);
 void weir__block_ended(const struct weir_found *found);
 /* Returns an id that no other block ever has, or 0 if there is no host memory. */
 uint64_t weir__block_id(const struct weir_found *found);
 
-/* ---- memory that the program allocates without weir: preload_plain.c ---- */
+/* ---- preload_plain.c: memory that the driver allocates ---- */
 
 enum { WEIR_PLAIN_CALLERS = 8, WEIR_PLAIN_NAME = 32 };
 
-/* A request for memory that the driver allocates.  The structure exists only during the call. */
+/* A request for memory that the driver serves.  The structure exists only during the program's call. */
 struct weir_plain {
     enum weir_group_kind kind;
     CUdevice device;
@@ -355,9 +355,9 @@ struct weir_plain {
     int has_trimmed;          /* set once weir's allocators have freed their idle memory */
 };
 
-/* Adds a request to the memory statistics, and to the group of processes that share a limit, before the driver serves
- * it.  If `device` is -1, the request is for the current device.  Returns 1 if the driver may be called.  Returns 0
- * if the limit forbids the request; the function has then reported the failure. */
+/* Called before the driver serves a request.  Adds the request to the memory statistics, and to the group of processes
+ * that share a limit.  If `device` is -1, uses the current device.  Returns 1 if the driver may be called.  If the
+ * limit forbids the request, reports the failure and returns 0. */
 int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice device,
                       size_t bytes);
 /* If `result` means out of memory, makes weir's allocators or other processes free memory.  Returns 1 if any memory
@@ -366,9 +366,9 @@ int weir__plain_make_room(struct weir_plain *p, CUresult result);
 /* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory, and `bytes`
  * its size. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
-/* Called around a free by the driver.  weir__plain_freeing() removes the memory's record and returns the record, or
- * NULL if there is none.  weir__plain_freed() deletes the record if the driver has freed the memory, else restores
- * the record. */
+/* weir__plain_freeing() is called before a free by the driver.  This function removes and returns the memory's record,
+ * or returns NULL if there is none.  weir__plain_freed() deletes the record if the free succeeded, else restores the
+ * record. */
 struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);
@@ -384,27 +384,27 @@ void weir__plain_unmapped(uint64_t address, size_t bytes);
 
 /* Returns 1 if the program has captured an allocation in a graph, else 0. */
 int weir__plain_any_graphs(void);
-/* Reads from the driver how much memory the graphs of the device use, after the launch of a graph or a trim of the
- * graphs' memory.  If `device` is -1, uses the current device. */
+/* Called after the launch of a graph, or after a trim of the graphs' memory.  Reads from the driver how much memory the
+ * device's graphs use.  If `device` is -1, uses the current device. */
 void weir__plain_query_graphs(CUdevice device);
 /* Removes the records of memory that the driver has freed with its context.  Does nothing if `context` is NULL. */
 void weir__plain_context_ended(CUcontext context);
-/* Removes the records of memory in all contexts of the device, and of its graphs. */
+/* Removes all records of the device's memory except those of handles, because physical memory outlives contexts. */
 void weir__plain_lost(CUdevice device);
 
-/* A shared object, and the bytes that this object has allocated from the driver and has not freed. */
+/* A library, or the program, and the bytes that it has allocated from the driver and not freed. */
 struct weir_plain_caller {
     char name[WEIR_PLAIN_NAME];
     uint64_t bytes;
 };
 struct weir_plain_figures {
     uint64_t kind[WEIR_GROUP_KIND_COUNT];
-    /* The shared objects with the most memory, largest first.  An entry with the name "" ends the list. */
+    /* The libraries with the most memory, largest first.  An entry with the name "" ends the list. */
     struct weir_plain_caller caller[WEIR_PLAIN_CALLERS];
 };
 void weir__plain_read(struct weir_plain_figures *out);
 
-/* ---- begin and end of a call of the program in weir ---- */
+/* ---- calls of the program that weir executes ---- */
 
 static inline CUstream to_per_thread_stream(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
@@ -414,9 +414,9 @@ static inline int is_default_stream(CUstream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Begins to execute a call of the program in weir.  Returns 1 on success.  Until end_serving(), all driver calls of
- * this thread go to the driver unchanged.  Returns 0 if this thread already executes a call, or in a child of fork,
- * where a thread that does not exist in the child may hold a lock. */
+/* Marks this thread, until end_serving(), because it executes a call of the program in weir.  All driver calls of a
+ * marked thread go to the driver unchanged.  Returns 1 on success.  Returns 0 if the thread is marked already, or in a
+ * child of fork, in which weir's locks may stay locked for ever. */
 static inline int begin_serving(void) {
     if (weir__is_serving || weir__driver_forked())
         return 0;
@@ -432,8 +432,8 @@ static inline void end_serving(void) {
 
 /* ---- streams ---- */
 
-/* Returns 1 if the stream belongs to another context than the allocator, so that events may be unable to order work
- * on the stream, else 0. */
+/* Returns 1 if the stream and the allocator belong to different contexts, else 0.  Events may then be unable to order
+ * the stream's work. */
 static inline int is_of_other_context(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 
@@ -448,8 +448,8 @@ static inline int is_any_captured(void) {
     return atomic_load_explicit(&weir__captures, memory_order_acquire) > 0;
 }
 
-/* Returns 1 if the stream is a default stream and the thread has no current context, else 0.  weir must let such a
- * call fail, because the CUDA runtime then creates a context and repeats the call. */
+/* Returns 1 if the stream is a default stream and the thread has no current context, else 0.  A call with such a stream
+ * must fail: the CUDA runtime then creates a context and repeats the call. */
 __attribute__((cold)) int weir__stream_lacks_context(CUstream stream);
 
 /* Returns 1 if the stream is being captured or if the driver cannot answer the query, else 0. */
@@ -460,14 +460,13 @@ static inline int is_stream_captured(CUstream stream) {
                                  status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* Returns 1 if weir has noticed that the program destroyed the pool, else 0.  The driver (580) may crash if the
- * program uses a destroyed pool whose host memory has been reused, even by weir. */
+/* Returns 1 if weir has noticed that the program destroyed the pool, else 0.  A call with a destroyed pool may crash
+ * the driver (580) after the pool's host memory has been reused. */
 static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }
 
-/* Returns 1 if the program uses a pool that weir knows as destroyed, else 0.  The caller has not called
- * begin_serving() yet. */
+/* Returns is_ended() for a call of the program, 0 for a call that weir makes.  Called before begin_serving(). */
 static inline int has_pool_ended(CUmemoryPool pool) {
     return !weir__is_serving && is_ended(pool);
 }
@@ -479,8 +478,8 @@ CUresult weir__result_of(weir_status status);
 
 /* ---- requests: preload_requests.c ---- */
 
-/* Makes the allocators on the device of `but`, except `but`, free their idle memory to the device.  If `but` is NULL,
- * all allocators do so.  Returns 1 if any memory was freed, else 0. */
+/* If `but` is NULL, makes all allocators free their idle memory to the device.  Else makes all allocators on the device
+ * of `but` do so, except `but`.  Returns 1 if any memory was freed, else 0. */
 int weir__make_room(const struct weir_served *but);
 
 /* ---- frees: preload_frees.c ---- */

@@ -2,8 +2,8 @@
 /* preload_blocks.c: finds the allocator and the block of weir that contain an address.
  *
  * There are few allocators, so this file searches one after another, beginning with the allocator of the block that
- * the thread used last.  Most allocators find their blocks in a page map.  Allocators with the pool engine and
- * without caches have none (drivers before 12.0), so this file records their blocks in a map.
+ * the thread used last.  Most allocators find their blocks in a page map.  With drivers before 12.0, allocators with
+ * the pool engine and without caches have no page map, so this file records their blocks in a map.
  *
  * Locks: `lock` guards the maps.  While a thread holds `lock`, it calls only functions of the maps.
  *

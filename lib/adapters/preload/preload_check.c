@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_check.c: gives the self-check of a PyTorch shim access to the device model, a GPU in software
+/* preload_check.c: exports the device model, a GPU in software, for the self-check of a PyTorch shim
  * (adapters/torch/check_model.h).  The code in this file must not depend on which errors the self-check looks for. */
 #include "adapters/torch/check_model.h"
 
@@ -63,7 +63,7 @@ const struct weir_check_model *weir_check_model_open(void) {
     struct weir_driver_failure failure;
     CUcontext context = NULL;
 
-    /* the self-check uses no pools of the driver, so tensors need their own allocator */
+    /* The self-check uses no pools of the driver, so its tensors do not share the allocator of a pool. */
     weir__drop_in_serves = NULL;
     weir__drop_in_refused = NULL;
     model = setenv("WEIR_DEVICE", "model", 1) == 0 ? weir__driver_open("model", &failure) : NULL;

@@ -16,8 +16,8 @@ static CUresult record_context_creation(CUresult result) {
     return result;
 }
 
-/* If the device had too little memory for a new context, makes other processes free memory.  Returns 1 if the device
- * may have enough memory now, else 0. */
+/* Called after the driver failed to create a context.  If the device is out of memory, makes other processes free
+ * memory.  Returns 1 if the device may have enough memory now, else 0. */
 static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
     int any = 0;
 
@@ -132,7 +132,7 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
                           REAL(cuCtxCreate_v4)(context, parameters, flags, device));
 }
 
-/* Removes the context's record before the driver's call, since another thread may then get the handle for a new
+/* Removes the context's record before the driver's call.  After the call, another thread may get the handle for a new
  * context. */
 CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
     struct weir_group *group;
@@ -178,8 +178,8 @@ static CUresult reset_device(device_call real, CUdevice device) {
     return result;
 }
 
-/* Releases the primary context of a device.  The context lives at least as long as weir's allocators on the device,
- * because each of them holds a reference. */
+/* Releases one reference to the primary context of a device.  Each of weir's allocators on the device holds another
+ * reference, so the context outlives these allocators. */
 static CUresult release_primary(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;
@@ -220,8 +220,8 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 /* ---- captures ---- */
 
-/* Increases the number of captures before the driver begins a capture, so that no thread begins a query of streams,
- * which would break the capture.  Then waits until no thread queries streams. */
+/* Called before the driver begins a capture, which a query of a stream would break.  Increases weir__captures, so that
+ * no thread begins a query.  Then waits until no thread queries streams. */
 static void capture_begins(void) {
     if (weir__is_serving)
         return;
@@ -239,7 +239,7 @@ static CUresult capture_began(CUstream stream, CUresult result) {
     return result;
 }
 
-/* Returns 1 if the stream has a capture that has not ended, even if an error has broken the capture, else 0. */
+/* Returns 1 if the stream is being captured, even if an error has broken the capture, else 0. */
 static int has_capture(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -248,8 +248,8 @@ static int has_capture(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Decreases the number of captures if the stream was captured before the driver's call (`had`) and is not now.  A
- * failed call may end a capture, too.  Returns `result`. */
+/* Called after a driver call that may end the stream's capture, even if the call failed.  Decreases weir__captures if
+ * the stream was captured before the call (`had`) and is not captured now.  Returns `result`. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream)) {
         weir__streams_capture(stream, 0);
@@ -274,8 +274,8 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-/* Captures into a command list of a graphics interface.  weir does not notice the end of such a capture, so weir
- * queries the state of each stream from then on. */
+/* This capture, for a graphics interface, ends without weir's notice.  After the first such capture, weir always
+ * queries whether a stream is captured. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,

@@ -4,8 +4,8 @@
  *
  * A program that has caught a signal often cleans up, restores the default action, and sends the signal to itself, so
  * that its parent sees why the program ended.  Python does so after Ctrl-C.  weir treats such a signal like _exit.
- * If another process sends the signal, weir writes no report: that would need a signal handler, which the program
- * would notice.
+ * If another process sends the signal, weir writes no report, because weir would need a signal handler, which the
+ * program would notice.
  *
  * If the program sends a blocked signal to itself by kill(2), the process does not end, since another thread may
  * receive the signal by sigwait(3).  If a thread sends a blocked signal to itself by raise(3), the process ends:
@@ -22,14 +22,14 @@
 
 #include "adapters/preload/preload.h"
 
-/* A header may define a macro with an exported name, so each function has another name in C. */
+/* In C, these functions have other names than the exported names, which may be macros of a header. */
 #define EXPORT __attribute__((visibility("default")))
 EXPORT _Noreturn void weir__exit(int status) __asm__("_exit");
 EXPORT _Noreturn void weir__exit_too(int status) __asm__("_Exit");
 EXPORT int weir__kill(pid_t pid, int number) __asm__("kill");
 EXPORT int weir__raise(int number) __asm__("raise");
 
-/* the functions that this library replaces */
+/* the functions of the C library that this library replaces */
 static void (*next_exit)(int status), (*next_exit_too)(int status);
 static int (*next_kill)(pid_t pid, int number), (*next_raise)(int number);
 

@@ -37,7 +37,7 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* What to do with a free of the program: pass the free to the driver, free a block of weir, or only return a result. */
+/* How weir handles a free: the driver frees the block, weir frees its own block, or weir only returns a result. */
 enum to_free { PASS_TO_DRIVER, FREE_BLOCK, RETURN_RESULT };
 
 /* Returns 1 if a reset of the device has destroyed the allocator's memory, so that a free does nothing and succeeds. */
@@ -54,8 +54,7 @@ static int is_in_allocator(CUdeviceptr block) {
     return 0;
 }
 
-/* Returns 1 if a reset has destroyed the allocator's memory, and the driver has since allocated `block` at an address
- * of this memory, else 0. */
+/* Returns 1 if `block` is a block of the driver, at an address that the allocator used before a reset, else 0. */
 static int is_new_driver_block(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;

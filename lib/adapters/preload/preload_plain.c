@@ -9,8 +9,8 @@
  * If the process belongs to a group of processes that share a limit, the bytes are added to the group before the
  * driver's call, and subtracted after the driver has freed the memory.
  *
- * Allocations in graphs are added when the program captures or creates them.  After the next launch of a graph, the
- * driver's own number for the memory of graphs replaces this sum.
+ * weir adds the size of an allocation in a graph when the program captures or creates this allocation.  After the
+ * next launch of a graph, the driver's own number for the memory of graphs replaces the sum of these sizes.
  *
  * Locks: `lock` guards the maps and sums.  While a thread holds `lock`, it calls only malloc and functions of the
  * group.  A thread finds the name of the calling library before it takes `lock`, and without the dynamic linker's
@@ -54,8 +54,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map blocks;   /* by address */
 static struct weir_map handles;  /* by handle */
 static struct weir_map mappings; /* each value is a struct mapping * */
-/* Maps an address of code to the number of its library, plus 2, or to 1 if the library only passes calls to the
- * driver, or if no library contains the address. */
+/* Maps an address of code to the number of its library, plus 2.  The value 1 means no library, or a library that only
+ * passes calls to the driver. */
 static struct weir_map places;
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
@@ -65,8 +65,8 @@ static uint64_t captured[MOST_DEVICES]; /* bytes captured since the driver's las
 static atomic_int any_graphs;
 static _Atomic pid_t recording_process;
 
-/* Returns 1 if this process has recorded memory, else 0.  Returns 0 in a child of fork, which must not wait for
- * `lock`, because a thread of the parent may have held `lock` at the fork. */
+/* Returns 1 if this process has recorded memory, else 0.  Returns 0 in a child of fork, in which `lock` may stay locked
+ * for ever. */
 static int has_records_here(void) {
     pid_t by = atomic_load_explicit(&recording_process, memory_order_relaxed);
 
@@ -75,7 +75,7 @@ static int has_records_here(void) {
 
 /* ---- callers -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the library only passes calls to the driver, so that the caller is another library, else 0. */
+/* Returns 1 if the library only passes calls of other libraries to the driver, else 0. */
 static int is_pass_through(const char *name) {
     static const char *const parts[] = {"libweir",  "libcuda.so", "libcudart", "libc.so",
                                         "ld-linux", "libpthread", "libnvrtc"};
@@ -212,9 +212,9 @@ static int wait_for_killed_process(const struct weir_plain *p) {
     return 1;
 }
 
-/* Frees device memory for a request: idle memory of weir's allocators, then memory of killed processes, then memory
- * of other processes that weir asks.  Frees idle memory only once for each request, since other threads may free more
- * blocks for ever.  Returns 1 if memory may have become free, else 0. */
+/* Frees device memory for a request: first idle memory of weir's allocators, then memory of killed processes, then
+ * memory of other processes.  Frees idle memory only once for each request, since other threads may free more blocks
+ * for ever.  Returns 1 if memory may have become free, else 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -232,7 +232,7 @@ static int reserve_in_group(struct weir_plain *p) {
     while (!weir__group_charge(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    /* find_room() may free idle memory again if the driver's call fails */
+    /* If the driver's call fails, find_room() may free idle memory again. */
     p->has_trimmed = 0;
     return 1;
 }
@@ -246,7 +246,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
         return 1;
     if (device < 0)
         p->device = current_device();
-    /* the driver reports an invalid device */
+    /* The driver will reject an invalid device. */
     if (p->device < 0 || p->device >= MOST_DEVICES) {
         end_serving();
         return 1;
@@ -283,14 +283,14 @@ static void delete_record(struct weir_plain_record *r) {
     free(r);
 }
 
-/* Deletes a handle's record without references and mappings.  The caller holds `lock`. */
+/* Deletes a handle's record if the record has no references and no mappings.  The caller holds `lock`. */
 static void delete_unused_record(struct weir_plain_record *r) {
     if (r->references == 0 && r->mappings == 0)
         delete_record(r);
 }
 
-/* Deletes an old record of `key`, an address or handle that the driver has given to new memory.  The driver must have
- * freed the old memory without weir's notice.  The caller holds `lock`. */
+/* Called when the driver has returned `key`, an address or a handle, for new memory.  Deletes an old record of `key`,
+ * whose memory was freed without weir's notice.  The caller holds `lock`. */
 static void delete_reused_record(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
@@ -302,7 +302,7 @@ static void delete_reused_record(struct weir_map *map, uint64_t key) {
     delete_unused_record(old);
 }
 
-/* Returns 1 on success, 0 if there is no host memory. */
+/* Records new memory.  Returns 1 on success, 0 if there is no host memory. */
 static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
     int is_handle = p->kind == WEIR_GROUP_CREATE, is_recorded;
@@ -332,8 +332,8 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
     return is_recorded;
 }
 
-/* At the first call, begins to publish the statistics for `weir top`.  Because of begin_serving(), the memory that
- * the driver allocates for the new thread is not added to the program's. */
+/* At the first call, begins to publish the statistics for `weir top`.  After begin_serving(), the memory of the new
+ * thread is not added to the program's statistics. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -430,7 +430,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     pthread_mutex_unlock(&lock);
 }
 
-/* The caller holds `lock`. */
+/* Returns the mapping that contains the address, or NULL.  The caller holds `lock`. */
 static struct mapping *mapping_of(uint64_t address) {
     uintptr_t found;
 
@@ -503,7 +503,7 @@ int weir__plain_any_graphs(void) {
     return atomic_load_explicit(&any_graphs, memory_order_relaxed);
 }
 
-/* Sets the memory of the device's graphs to `now`, the driver's number.  The caller holds `lock`. */
+/* Records that the device's graphs use `now` bytes, as the driver reports.  The caller holds `lock`. */
 static void set_graph_bytes(CUdevice device, uint64_t now) {
     struct weir_group *g = weir__drop_in_group_of(device);
     uint64_t before = graphs[device] + captured[device];
@@ -541,7 +541,7 @@ static void delete_records_of_context(CUcontext context, CUdevice device) {
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
 
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
-            /* the removal may move another entry into this slot */
+            /* Does not advance, because the removal may move another entry into this slot. */
             (void)weir__map_remove(&blocks, slot->key, NULL);
             delete_record(r);
         } else {
@@ -558,7 +558,6 @@ void weir__plain_context_ended(CUcontext context) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Keeps the records of handles, because physical memory outlives contexts. */
 void weir__plain_lost(CUdevice device) {
     if (!has_records_here() || device < 0 || device >= MOST_DEVICES)
         return;

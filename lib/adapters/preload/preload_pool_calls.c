@@ -28,8 +28,8 @@ static enum weir_fallback reason_of_location(CUmemAllocationType type, CUmemLoca
     }
 }
 
-/* Returns the location of a pool that the program has created with the location *given.  The only locality domain of
- * a device is the whole device, which the driver then stores as the location. */
+/* Returns the location of a pool that the program has created with the location *given.  If the device has only one
+ * locality domain, the driver stores the whole device in place of the domain. */
 static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
     CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
     CUmemLocationType type;
@@ -50,8 +50,8 @@ static int are_properties_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns the reason why weir cannot allocate the pool's memory, or WEIR_FALLBACK_NOT.  weir can allocate memory of a
- * device, for a pool with properties that weir supports and that no other process can use. */
+/* Returns the reason why weir cannot allocate the pool's memory.  Returns WEIR_FALLBACK_NOT if the memory is on a
+ * device, no other process can use the pool, and weir supports the pool's properties. */
 static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properties,
                                                   CUmemLocationType location) {
     enum weir_fallback why = reason_of_location(properties->allocType, location);
@@ -63,8 +63,8 @@ static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properti
     return are_properties_known(properties) ? WEIR_FALLBACK_NOT : WEIR_FALLBACK_UNKNOWN;
 }
 
-/* Adds the record of a new pool.  An old record with the pool's handle belongs to a pool that was destroyed without
- * weir's notice, so the function first ends this record. */
+/* Adds the record of a new pool.  If an old record has the handle of the new pool, the program has destroyed the old
+ * pool without weir's notice.  Then the function first ends the old pool. */
 static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                              enum weir_fallback why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -104,8 +104,7 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
     return result;
 }
 
-/* Reads `generation` of the record before the driver's call, because another thread may then get a pool with this
- * handle. */
+/* Reads `generation` before the driver's call.  After the call, another thread may get a pool with this handle. */
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     struct weir_pool *p = weir__is_serving ? NULL : weir__pool_of(pool);
     unsigned generation = p ? atomic_load_explicit(&p->generation, memory_order_relaxed) : 0;
@@ -118,7 +117,7 @@ CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     return result;
 }
 
-/* Returns NULL if weir does not allocate the pool's memory. */
+/* Returns the pool's allocator, or NULL if weir does not allocate the pool's memory. */
 static struct weir_served *allocator_of_pool(CUmemoryPool pool) {
     struct weir_pool *p = weir__pool_of(pool);
 
@@ -139,8 +138,8 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
 }
 
 /* The driver checks and stores the value.  weir ignores a release threshold, because the user's settings say how much
- * memory weir keeps.  Of the three attributes for the reuse of memory, weir obeys only opportunistic reuse, because
- * weir does not see the program's events. */
+ * memory weir keeps.  Of the attributes for reuse, weir obeys only opportunistic reuse.  The other attributes depend on
+ * the program's events, which weir does not see. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
@@ -161,7 +160,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Returns the value for the pool's allocator.  The caller adds the value of the driver's own pool. */
+/* Returns the attribute's value for weir's memory of the pool.  The caller adds the value for the driver's memory. */
 static uint64_t read_pool_figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -194,8 +193,7 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Restores the earlier rights to access the driver's pool, because weir's memory of the pool cannot have the new
- * rights. */
+/* Called if weir's memory of the pool cannot have the new rights.  Restores the earlier rights of the driver's pool. */
 static void restore_pool_access(const struct weir_pool *p, CUmemoryPool pool,
                                 const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -245,8 +243,8 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- current pools ---- */
 
-/* Records a pool that the program has set as a current pool or has received from the driver.  A pool that the program
- * has not created is a device's default pool. */
+/* Records a pool that the program has set as a current pool, or that the driver has returned to the program.  If the
+ * program has not created this pool, it is a device's default pool. */
 static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
                                const CUmemLocation *given, CUmemAllocationType type,
                                int is_current) {
@@ -260,8 +258,7 @@ static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
     why = reason_of_location(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_FALLBACK_NOT ? location.id : -1,
                        (struct weir_pool_kind){0}, why);
-    /* The program has passed the only locality domain of a device, so weir queries the driver for the current pool
-     * later. */
+    /* If the program has given a locality domain, weir queries the driver for the device's current pool later. */
     if (is_current && why == WEIR_FALLBACK_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     end_serving();

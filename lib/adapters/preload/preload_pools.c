@@ -55,7 +55,7 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle) {
 
 enum { MOST_ENDED = 256 };
 
-/* The handles of destroyed pools, without those that the driver has given to new pools.  An unused entry is NULL. */
+/* The handles of destroyed pools.  If the driver gives a handle to a new pool, the handle's entry becomes NULL. */
 static _Atomic(CUmemoryPool) ended[MOST_ENDED];
 static atomic_uint ended_count; /* the number of entries ever used */
 
@@ -196,7 +196,7 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     size_t total = SIZE_MAX;
 
     if (amount->kind == WEIR_AMOUNT_DEFAULT || amount->kind == WEIR_AMOUNT_MAX)
-        return 0; /* such an amount is never larger than the limit */
+        return 0; /* these two amounts are never larger than the limit */
     if (amount->kind == WEIR_AMOUNT_BYTES)
         return amount->value > most;
     if (REAL(cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
@@ -264,15 +264,15 @@ static weir_status read_served_options(weir_options *options, struct weir_served
     return WEIR_OK;
 }
 
-/* Does not call the driver, because other threads may wait for `lock`. */
+/* Returns 1 if the allocator has live blocks.  Makes no driver call, because other threads may wait for `lock`. */
 static int has_served_blocks(struct weir_served *s) {
     return s->needs_sums ? atomic_load_explicit(&s->used, memory_order_relaxed) > 0
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Returns the number of an unused entry of the table.  If the table is full, returns the entry of a lost allocator,
- * preferably of one without live blocks; this allocator stays in memory, since a thread may still read it.  Returns
- * WEIR_MOST_SERVED if the table is full of other allocators. */
+/* Returns the number of an unused entry of the table.  If there is none, returns the entry of a lost allocator,
+ * preferably one without live blocks.  This allocator stays in memory, since a thread may still use it.  Returns
+ * WEIR_MOST_SERVED if no allocator is lost. */
 static unsigned find_served_entry(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -306,7 +306,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     s->kind = kind;
     if (read_served_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first allocator of a device logs warnings during its creation.  Later, OOM reports replace its log lines. */
+    /* The first allocator of a device logs warnings, but only at its creation.  Later, the user gets OOM reports. */
     logs_warnings = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (logs_warnings)
         options.log = WEIR_LOG_WARNING;
@@ -319,7 +319,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     if (logs_warnings)
         weir__drop_in_stop_logs(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
-    /* The allocator holds its own reference to this context. */
+    /* This reference is in addition to the allocator's own reference to the context. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
     s->needs_records = !weir__drop_in_knows_blocks(s->allocator);
@@ -327,7 +327,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* A thread in weir__streams_query_all() may have read the table before this allocator was added. */
+    /* A thread in weir__streams_query_all() may have missed this new allocator, so this thread checks, too. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__misses_captures())
         weir__drop_in_query_all(s->allocator);
@@ -356,8 +356,8 @@ void weir__served_restart_peak(struct weir_served *s) {
         (void)weir__drop_in_peak(s->allocator, 1);
 }
 
-/* Returns the peak of reserved memory since the last restart: the largest of the memory at the restart, after each
- * later growth, and now. */
+/* Returns the peak of reserved memory since the last restart.  Reserved memory can be largest at the restart, after a
+ * later growth, or now. */
 uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->restart_event, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->restart_reserved, memory_order_relaxed);
@@ -396,7 +396,7 @@ void weir__served_trim(struct weir_served *s, size_t keep) {
         weir__drop_in_trim(s->allocator, keep, weir__streams_are_idle(s));
 }
 
-/* Memory that unfinished work still uses is freed later, when another pool of the device is destroyed. */
+/* If unfinished work still uses memory of the allocator, trim_spares() frees this memory later. */
 void weir__served_release(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
@@ -410,7 +410,7 @@ void weir__served_release(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Frees the memory of allocators that no pool uses.  When their pools ended, unfinished work still used this memory. */
+/* Frees memory of allocators that no pool uses.  When the pools ended, unfinished work still used this memory. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -423,9 +423,8 @@ static void trim_spares(int device) {
     }
 }
 
-/* Returns an unused allocator with these properties for a new pool, or NULL.  First checks the allocators of
- * destroyed pools again, because a pool's last block may have been freed just when the pool was destroyed.  The
- * caller holds `lock`. */
+/* Returns an allocator with these properties that no pool uses, or NULL.  First calls weir__served_freed() again,
+ * because a pool's last block may have been freed just when the pool was destroyed.  The caller holds `lock`. */
 static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -489,9 +488,9 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
     return status;
 }
 
-/* Gives other devices the access rights of the pool to its new allocator.  Removes the rights of an earlier pool
- * after a wait for the device.  Returns 1 on success, 0 if the memory cannot have these rights.  The caller holds
- * `lock`. */
+/* Gives other devices the pool's rights to access the memory of the pool's new allocator.  Waits for the device before
+ * it removes a right of an earlier pool.  Returns 1 on success, 0 if the memory cannot have these rights.  The caller
+ * holds `lock`. */
 static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->peers == 0;
 
@@ -509,7 +508,7 @@ static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     return 1;
 }
 
-/* Returns 1 if weir's memory cannot have such access rights, as for access from the host, else 0. */
+/* Returns 1 if only the driver's memory can have these rights, for example access from the host, else 0. */
 static int is_access_of_driver_only(const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -565,7 +564,7 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
 
 /* ---- allocators of pools ------------------------------------------------------------------------- */
 
-/* Logs that the driver allocates memory in place of weir, or that requests fail.  Logs each of the two only once. */
+/* Logs that the driver allocates memory in place of weir, or that requests fail.  Logs each message only once. */
 static void log_not_served(const char *what, int device, int state) {
     static atomic_flag said[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
     int is_refused = state == WEIR_POOL_REFUSED;
@@ -590,7 +589,7 @@ int weir__any_allocator_tried(void) {
     return atomic_load_explicit(&any_allocator_tried, memory_order_relaxed);
 }
 
-/* Takes `lock`.  weir__driver_begin_use() makes sure that a child that is forked meanwhile does not wait for `lock`. */
+/* Takes `lock`.  weir__driver_begin_use() prevents calls of weir in a child of fork, which would wait for `lock`. */
 static void lock_for_creation(void) {
     atomic_store_explicit(&any_allocator_tried, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();
@@ -699,8 +698,8 @@ CUstream weir__served_private_stream(struct weir_served *s) {
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
-/* The longest waits before a reset of a device, in seconds: for a query of all allocators, which shows whether some
- * thread never releases an allocator's lock, and for release_device_pools(). */
+/* The time limits before a reset of a device, in seconds.  QUERY_S limits a query of all allocators, which hangs if
+ * some thread never releases an allocator's lock.  RELEASE_S limits release_device_pools(). */
 enum { QUERY_S = 2, RELEASE_S = 10 };
 
 static int is_on_device(const struct weir_served *s, const void *device) {
@@ -732,7 +731,7 @@ static void release_device_pools(void *device) {
 /* Runs release_device_pools() in another thread with a time limit, since some thread may never release an allocator's
  * lock.  Returns 1 on success, 0 if the time limit was reached. */
 static int release_in_time(int device) {
-    /* by value, since a late thread may read the number after the return of this function */
+    /* passes the number by value, since a late thread may read it after this function has returned */
     void *number = (void *)(intptr_t)device;
 
     return weir__thread_in_time(query_device_figures, number, QUERY_S) &&
@@ -746,8 +745,8 @@ void weir__served_save(struct weir_served *s) {
         weir__run_log("the profile of %s was not written", s->device_text);
 }
 
-/* The driver promises that blocks of pools outlive the context.  But the streams and events that order the reuse of
- * memory do not, so the allocators cannot continue. */
+/* The driver promises that blocks of pools outlive the context.  But weir's allocators cannot continue without the
+ * context's streams and events, which order the reuse of memory. */
 void weir__served_mark_lost(int device) {
     int was_released = release_in_time(device), is_held = weir__show_pause_in_time();
 
@@ -802,6 +801,6 @@ void weir__pool_end(struct weir_pool *p, unsigned generation) {
         trim_spares(device);
     if (s && atomic_compare_exchange_strong(
                  &s->state, &(int){WEIR_SERVED_LIVE},
-                 WEIR_SERVED_ENDING)) /* fails if the device was reset meanwhile */
+                 WEIR_SERVED_ENDING)) /* fails if the device was reset before */
         weir__served_release(s);
 }

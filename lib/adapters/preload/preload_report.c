@@ -10,7 +10,7 @@
  * A process that ends by _exit or by a signal calls no exit function (preload_ends.c).  The ending thread may be
  * inside a signal handler that has interrupted any code.  So a thread "weir-exit" waits on a semaphore.  The ending
  * thread posts the semaphore, and waits for a limited time while "weir-exit" writes the reports.  If weir has
- * allocated nothing, the ending thread reports this itself, without memory and locks.
+ * allocated nothing, the ending thread reports this itself.  It then allocates no memory and takes no lock.
  *
  * A program may abort after a failed request.  So weir also writes the statistics at the first failed request, but
  * only as text: each process writes just one line of JSON, at its end.
@@ -159,7 +159,7 @@ static void add_numbers(struct weir_output *line, const char *name,
 /* Adds the allocator's time line of memory to a line of JSON, in the form that the replay of a trace writes
  * (cli/replay/child.c). */
 static void add_timeline(struct weir_output *line, const struct weir_served *s) {
-    /* static, to save stack; only one thread calls this function */
+    /* This array is static to save stack space.  Only one thread calls this function. */
     static struct weir_timeline_extent part[MOST_PARTS];
     const struct weir_output before = *line;
     size_t count = weir__trace_extents(s, part, MOST_PARTS);
@@ -175,7 +175,7 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        /* removes the time line, because it leaves too little room for the statistics */
+        /* Removes the time line, which leaves too little room for the statistics. */
         *line = before;
 }
 
@@ -201,7 +201,7 @@ static void add_served(struct weir_output *line, const struct weir_served *s,
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
     add_timeline(line, s);
-    /* the end of the time line, later than its last change */
+    /* The last part of the time line lasts until now. */
     weir__put_json(line, ",'ended_ns':%ju}", weir__show_age(s->allocator));
 }
 
@@ -214,7 +214,7 @@ static void put_line(const char *path, const struct weir_output *line) {
 }
 
 static void report_json(const char *path) {
-    /* static, to save stack; only one thread calls this function, only once */
+    /* This buffer is static to save stack space.  This function runs only once. */
     static char text[LINE_BYTES];
     struct weir_output line = {.text = text, .bytes = sizeof text};
     int is_incomplete = 0;
@@ -325,17 +325,17 @@ static int wants_report(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error.  Its number is far from the numbers that programs use (such as 200, for locks in
- * scripts), and below most limits on numbers of open files. */
+/* A duplicate of standard error.  Its number is larger than the numbers that programs choose (scripts use 200 for
+ * locks), and below most limits on numbers of open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate of standard error is open, else 0.  If the program has closed the duplicate and opened
- * another file with this number, the file lacks the flag FD_CLOEXEC. */
+/* Returns 1 if the duplicate of standard error is open, else 0.  The program may have closed the duplicate and opened
+ * another file with this number.  Such a file lacks the flag FD_CLOEXEC. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
 
-/* In a child of fork, a reader of standard error would otherwise wait until the child ends, too. */
+/* Closes the duplicate in a child of fork, so that a reader of standard error does not wait for the child's end. */
 static void close_kept_error(void) {
     if (has_kept_error())
         weir__kept_close(&kept_error);
@@ -371,7 +371,7 @@ static void restore_error_output(void) {
 
 /* ---- the end of the process ---------------------------------------------------------------------- */
 
-/* posted when all statistics have been read, and when all profiles have been written */
+/* has_figures is posted when all statistics have been read, has_profiles when all profiles have been written. */
 static sem_t has_figures, has_profiles;
 
 static void save_profiles(void) {
@@ -422,8 +422,8 @@ static void log_missing_parts(int has_all_figures, int wants_figures, int has_pr
             wants_figures ? " its statistics," : "", has_profile ? " its profile," : "");
 }
 
-/* Reads the statistics and writes the profiles in a new thread, or in this thread if no thread can be started.  Logs
- * what is missing after a limited time. */
+/* Reads the statistics and writes the profiles, in a new thread if possible.  After a time limit, logs which of these
+ * are missing. */
 static void read_with_time_limit(int wants_figures) {
     int has_profile = has_any_profile(), figures = 0, profiles = 0;
 
@@ -443,7 +443,7 @@ static void read_with_time_limit(int wants_figures) {
 static pid_t served_process;
 /* set by the first thread that writes the reports; other threads wait for this thread */
 static atomic_int has_begun;
-/* set while this thread writes reports, which a signal handler on this thread must not write again */
+/* set while this thread writes reports, so that a signal handler on this thread does not write reports, too */
 static _Thread_local int is_reporting;
 /* `is_ending` is posted by a thread that ends the process by _exit, `has_reported` by the thread that has written all
  * reports. */
@@ -460,8 +460,8 @@ static void wait_for_reports(void) {
                   (long)getpid(), REPORT_S);
 }
 
-/* Writes all reports before the driver is unloaded, but not in a child process, even if no handler of
- * pthread_atfork(3) has run in the child. */
+/* Writes all reports before the driver is unloaded.  Does nothing in a child process, even if the handlers of
+ * pthread_atfork(3) did not run in the child. */
 static void report(void) {
     const char *path = report_file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
@@ -533,9 +533,9 @@ static __attribute__((constructor)) void begin_report(void) {
     duplicate_error_output();
 }
 
-/* Returns 1 if the path of a file that is mapped into this process contains `name`, else 0.  Reads /proc/self/maps,
- * because a signal may have interrupted this thread inside the dynamic linker.  Only the first character of `name`
- * may be a slash, because the search never goes back. */
+/* Returns 1 if the process has mapped a file whose path contains `name`, else 0.  Reads /proc/self/maps, because a
+ * signal may have interrupted this thread inside the dynamic linker.  Only the first character of `name` may be a
+ * slash, because the search reads each character of the file only once. */
 static int is_file_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
@@ -589,9 +589,9 @@ static int log_fallbacks(void) {
     return 1;
 }
 
-/* At the end of the process, logs the requests that the driver has served because weir could not, or the reason if
- * weir has allocated nothing.  Pools for which weir could not create an allocator were logged at their first
- * requests.  Does nothing in a child of fork or vfork. */
+/* At the end of the process, logs the requests that the driver has served because weir could not.  If weir has
+ * allocated nothing, logs the reason.  If weir could not create an allocator, the first request has already logged
+ * this.  Does nothing in a child of fork or vfork. */
 static __attribute__((destructor)) void report_at_exit(void) {
     static atomic_int is_done;
     const char *why = weir__torch_reason_unused();
@@ -615,8 +615,8 @@ static __attribute__((destructor)) void report_at_exit(void) {
         log_nothing_served();
 }
 
-/* Does nothing in a child of fork or vfork.  A child of vfork shares all memory with its parent, and only its process
- * id differs. */
+/* Does nothing in a child of fork or vfork.  The check needs the process id, because a child of vfork shares all memory
+ * with its parent. */
 void weir__report_before_end(int is_sure) {
     int is_own = !weir__driver_forked() && getpid() == own_process;
 

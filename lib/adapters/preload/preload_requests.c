@@ -10,7 +10,7 @@
 
 /* ---- devices ---- */
 
-/* This number never changes. */
+/* Returns the number of the devices that this process can use, which never changes. */
 static int count_visible_devices(void) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -38,7 +38,7 @@ static int find_stream_device(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
 
-    /* With one device, no query is needed.  If the thread has no context, the allocator reports the error. */
+    /* With only one device, the function needs no query.  Without a context, the allocator reports the error. */
     if (count_visible_devices() == 1 && (!is_default_stream(stream) || weir__served_known() > 0))
         return 0;
     if (is_default_stream(stream))
@@ -93,7 +93,7 @@ __attribute__((noinline, cold)) int weir__make_room(const struct weir_served *bu
     return any;
 }
 
-/* The reason why the driver serves the thread's present request, and the pool that causes the reason, or NULL. */
+/* The reason why the driver serves the thread's present request, and the pool to which the reason applies, or NULL. */
 static _Thread_local struct {
     struct weir_pool *pool;
     enum weir_fallback why;
@@ -149,7 +149,7 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
 
 /* ---- requests of pools ---- */
 
-/* Returns 1 if weir has noticed that the program destroyed the pool, else 0.  Sets *result to the program's error. */
+/* Returns 1 if weir has noticed that the program destroyed the pool, else 0.  Sets *result to the error to return. */
 static int reject_ended_pool(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
@@ -194,8 +194,8 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     return done;
 }
 
-/* Adds a request to the statistics before the driver serves it, to the memory of graphs if the stream is being
- * captured.  Returns 1 if the driver may be called, 0 if the limit of the group of processes forbids the request. */
+/* Called before the driver serves a request.  Adds the request to the statistics (of graphs, if the stream is being
+ * captured).  Returns 1 if the driver may be called, 0 if the limit of the group of processes forbids the call. */
 static int begin_driver_request(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                                 size_t bytes) {
     int is_graph = !weir__is_serving && is_any_captured() && is_stream_captured(stream);
@@ -271,7 +271,7 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
 
 /* ---- requests by cuMemAlloc ---- */
 
-/* Waits for a stream, in the capture mode relaxed: then the wait breaks no capture of another thread. */
+/* Waits for a stream.  In the capture mode "relaxed", this wait does not break the captures of other threads. */
 static CUresult wait_relaxed(CUstream stream) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -283,10 +283,10 @@ static CUresult wait_relaxed(CUstream stream) {
     return result;
 }
 
-/* Allocates a block for cuMemAlloc.  All streams may use such a block at once.  So the block comes from an allocator
- * for cuMemAlloc only, on its private stream.  weir may have made this stream wait for earlier work on the memory, so
- * the function waits for the stream.  If the wait fails, frees the block.  Returns 1 if *result is the result for the
- * program, 0 if the driver must serve the request. */
+/* Allocates a block for cuMemAlloc, on the private stream of an allocator for cuMemAlloc only.  weir may have made this
+ * stream wait for earlier work on the memory, but all streams may use the block at once.  So the function waits for
+ * the stream.  If the wait fails, frees the block.  Returns 1 if *result is the result for the program, 0 if the
+ * driver must serve the request. */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(find_stream_device(NULL), &state);
@@ -295,7 +295,7 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!private_stream || !serve_from_pool(s, &found.base, bytes, private_stream, result)) {
-        /* The user has not chosen weir for this request, so the final report must not list it as a fallback. */
+        /* The final report must not list a request by cuMemAlloc as a fallback. */
         fallback.why = WEIR_FALLBACK_NOT;
         return !s && state == WEIR_POOL_REFUSED;
     }
@@ -309,8 +309,8 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return 1;
 }
 
-/* Allocates a block for cuMemAlloc, if the user wants this (`weir run`) and no capture runs.  Returns 1 if *result is
- * the result for the program, 0 if the driver must serve the request. */
+/* Allocates a block for cuMemAlloc, if the user has chosen this option of `weir run` and no capture runs.  Returns 1 if
+ * *result is the result for the program, 0 if the driver must serve the request. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     /* 1 for yes, -1 for no, 0 before the variable is read */
     static atomic_int is_wanted;
@@ -334,9 +334,9 @@ static void count_driver_request(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* Passes a request for `asked` bytes to the driver by `call`, and repeats `call` while the driver is out of memory
- * but other allocators or processes free some.  `*key` is the address or the handle of the new memory, and `got` its
- * size in bytes. */
+/* Passes a request for `asked` bytes to the driver by `call`.  While the driver is out of memory, repeats `call` after
+ * other allocators or processes have freed memory.  `*key` is the address or the handle of the new memory, and `got` is
+ * its size in bytes. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -361,8 +361,8 @@ CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
                              REAL(cuMemAlloc_v2)(block, bytes), block, bytes);
 }
 
-/* The driver (580) rounds the bytes of a row up to a multiple of PITCH.  weir adds the bytes to its statistics before
- * the driver returns the pitch. */
+/* The driver (580) rounds the bytes of a row up to a multiple of PITCH.  weir must know the size of the memory before
+ * the driver's call. */
 enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,

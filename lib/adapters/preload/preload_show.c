@@ -81,7 +81,7 @@ static void fill_shown_figures(void) {
     show.time_ns = weir__clock_ns();
 }
 
-/* Returns 1 on success, 0 after weir__show_end(). */
+/* Publishes the statistics.  Returns 1 on success, 0 after weir__show_end(). */
 static int publish_figures(void) {
     int goes_on;
 

@@ -23,7 +23,7 @@
 atomic_int weir__contexts_created;
 
 static struct weir_lock lock;
-/* Maps a stream to its device and the bit CAPTURED.  `lock` guards the map; a thread that holds `lock` takes no other
+/* Maps a stream to its device and the bit CAPTURED.  `lock` guards the map.  A thread that holds `lock` takes no other
  * lock. */
 static struct weir_map tracked;
 
@@ -74,7 +74,7 @@ static uint64_t device_bit(int device) {
     return UINT64_C(1) << (device & 63);
 }
 
-/* A child of fork has no streams. */
+/* Resets all locks and records in a child of fork, because the child has no streams. */
 static void reset_streams_in_child(void) {
     pthread_mutex_init(&query_lock, NULL);
     lock = (struct weir_lock){0};
@@ -155,7 +155,7 @@ void weir__streams_forget_device(int device) {
     for (size_t i = 0; streams && i < count; i++)
         if (weir__map_remove(&tracked, (uintptr_t)streams[i], &value) && value & CAPTURED)
             atomic_fetch_sub_explicit(&weir__captures, 1, memory_order_acq_rel);
-    /* Without host memory, remove the records of all streams, so that weir queries the driver about them. */
+    /* Without host memory for the list, removes the records of all streams, so that weir queries the driver. */
     if (!streams)
         weir__map_clear(&tracked);
     weir__lock_give(&lock);
@@ -174,7 +174,7 @@ static void notify_allocators(void (*notify)(weir_allocator *, weir_stream), CUs
         notify(weir__served_at(i)->allocator, stream);
 }
 
-/* Returns 0 if the thread has no current context. */
+/* Returns the device of the thread's current context, or 0 if there is no current context. */
 static int current_context_device(void) {
     CUdevice device = 0;
 
@@ -215,8 +215,8 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Records that a stream of the device still has work before the program destroys the stream, after which weir cannot
- * query it.  Does nothing if no allocator uses the device. */
+/* Called before the program destroys a stream, because weir cannot query the stream afterwards.  If the stream still
+ * has work, records this for the device.  Does nothing if no allocator uses the device. */
 static void record_unfinished_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

@@ -88,8 +88,8 @@ static __attribute__((format(printf, 2, 3))) void keep_torch_allocator(int is_wa
         weir__run_log(text, reason_unused);
 }
 
-/* Returns the path of the Python interpreter as the user has typed it, which selects the virtual environment.  If the
- * program is not Python, returns "PYTHON". */
+/* Returns the path of the Python interpreter as the user has typed it, because this path selects the virtual
+ * environment.  If the program is not Python, returns "PYTHON". */
 static const char *find_interpreter(void) {
     return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
                                                                     : "PYTHON";
@@ -171,7 +171,7 @@ static void install(const struct library *library) {
 
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
         keep_torch_allocator(0, "WEIR_RUN_TORCH is off");
-        /* the user has turned weir off for PyTorch, so no report tells why PyTorch does not use weir */
+        /* The user has turned weir off for PyTorch, so no report tells why PyTorch does not use weir. */
         reason_unused[0] = '\0';
     } else if (disabled_by) {
         keep_torch_allocator(0, "%s %s", disabled_by,
@@ -219,7 +219,7 @@ static void find_torch(void) {
     (void)dlerror(); /* clears an error of dlsym, which the program must not see */
 }
 
-/* `is_installing` is set meanwhile, because the shim may call functions that call install_once(). */
+/* Sets `is_installing` during the installation, because the shim may call functions that call install_once(). */
 static void install_once(void) {
     if (is_installing)
         return;

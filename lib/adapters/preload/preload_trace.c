@@ -12,8 +12,8 @@
  * are lost.
  *
  * Locks: `lock` guards the rows and is the innermost lock.  While a thread holds `lock`, it calls only malloc.  A
- * thread reads statistics without `lock`, since this may take long, but between weir__show_pause() and
- * weir__show_resume(), so only one thread reads at a time.
+ * thread reads statistics without `lock`, since the reading may take long.  Because of weir__show_pause(), only one
+ * thread reads at a time.
  *
  * The code in this file must not depend on the format of the file. */
 #include "adapters/preload/preload.h"
@@ -137,8 +137,8 @@ void weir__trace_record_failure(const struct weir_served *s, size_t bytes) {
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
 
-/* Returns 1 if this process created the file before it executed the present program, so that `text` contains its
- * process id, else 0. */
+/* Returns 1 if the file contains `text`, which names this process, else 0.  An earlier program of this process, before
+ * execve(2), has created such a file. */
 static int is_own_earlier_file(const char *text, size_t length) {
     char found[300];
     int file = weir__file_open(path, O_RDONLY, 0);
@@ -233,7 +233,7 @@ static FILE *open_trace_file(void) {
     return file < 0 ? NULL : fdopen(file, "w");
 }
 
-/* A thread that still reads statistics may add events afterwards, which nobody reads. */
+/* A thread that still reads statistics may add events later.  Nobody reads these events. */
 void weir__trace_end(void) {
     struct weir_file_guard guard;
     uint64_t missing = 0;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The export table that contains the function `table_of'. */
+/* The id of the export table that contains the function `table_of'. */
 enum { WEIR_NVTX_ETID_CALLBACKS = 1 };
 
 /* The numbers of two modules of NVTX's functions. */
@@ -57,8 +57,8 @@ struct weir_nvtx_attributes {
     int32_t payload_type, reserved;
     uint64_t payload; /* in NVTX's header, this field is a union */
     int32_t message_type;
-    /* The name, in NVTX's header a union: a string of char, a string of wchar_t, or the handle of a registered
-     * string. */
+    /* The name: a string of char, a string of wchar_t, or the handle of a registered string.  In NVTX's header, this
+     * field is a union. */
     const void *message;
 };
 

@@ -3,12 +3,12 @@
  * through ring buffers in shared memory (record_ring.h).  Every call goes to the driver unchanged, and the program
  * gets the driver's result unchanged.
  *
- * A free has the time before the driver's call, an allocation the time after the call.  So the events of one address
- * are in order even if one thread frees a block and another thread gets its address at once.
+ * The event of a free has the time before the driver's call, the event of an allocation the time after the call.  So
+ * the events of one address are in order even if one thread frees a block and another thread gets its address at once.
  *
  * A thread whose ring is full waits until `weir record` has emptied the ring.  If the ring is still full after
  * WEIR_RECORD_WAIT_MS, the process runs on unrecorded, counts the lost events, and never waits again.  The wait does
- * not include time in which the process is stopped, as by Ctrl-Z, because `weir record` may be stopped, too.
+ * not include time in which the process is stopped, such as by Ctrl-Z, because `weir record` may be stopped, too.
  *
  * A child of fork records nothing if its parent has recorded, but a program that the child executes records again.  A
  * child finds out that it is a child by a page that the kernel fills with zeros in children, since _Fork(3) and
@@ -27,9 +27,9 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread that waits for room in its ring sleeps for PAUSE_NS, or for 1 / PAUSES of the wait so far if that is
- * longer, so that hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS the thread
- * checks that `weir record` still runs. */
+/* A thread that waits for room in its ring sleeps for PAUSE_NS at first.  Later sleeps last 1 / PAUSES of the wait so
+ * far, so that hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS, the thread checks
+ * that `weir record` still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 /* The shared file of this process's events.  NULL before the first event, or if weir could not create the file. */
@@ -66,13 +66,13 @@ static void release_ring(void *left) {
     struct weir_record_ring *mine = left;
 
     ring = NULL;
-    /* in a child of fork, the ring belongs to the parent */
+    /* A child of fork must not release the ring, which belongs to the parent. */
     if (is_recording())
         atomic_store_explicit(&mine->is_in_use, 0, memory_order_release);
 }
 
-/* Returns NULL if there is no memory.  Kernels before 4.14 copy the page instead of filling the page with zeros; then
- * a child of _Fork wrongly records into its parent's rings. */
+/* Maps the page.  Returns NULL if there is no memory.  Before Linux 4.14, a child of _Fork gets a copy of the page, and
+ * so wrongly records into its parent's rings. */
 static struct recording *map_recording(void) {
     struct recording *made =
         mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -328,7 +328,7 @@ static uint8_t record_device(CUstream stream) {
 }
 
 static int is_host_location(const CUmemLocation *location) {
-    /* larger types mean the host, or a NUMA node of the host */
+    /* Larger types mean the host, or a NUMA node of the host. */
     return location->type > CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
@@ -349,7 +349,7 @@ static inline int is_host_pool(CUmemoryPool pool) {
            find_pool_place(pool);
 }
 
-/* Adds a new pool of host memory to host_pools.  For other pools, removes an old entry with the new pool's handle. */
+/* Adds a pool of host memory to host_pools.  Removes the handle of any other pool from host_pools. */
 static void record_host_pool(CUmemoryPool pool, int is_host) {
     static pthread_mutex_t host_pools_lock = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
@@ -401,8 +401,8 @@ static inline uint8_t capture_flag(CUstream stream) {
                : 0;
 }
 
-/* The address of the program's code that made the request: the exported functions jump to the functions of this file,
- * so this address is the return address. */
+/* The address of the program's code that made the request.  The exported functions jump to the functions of this file,
+ * so the return address of such a function lies in the program. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
 /* Writes the event of a request after the driver's call. */
@@ -424,8 +424,8 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
     put_event(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
-/* Returns 1 if the program makes the call, and then marks the thread.  Returns 0 if the thread is marked already:
- * this library or the driver itself makes the call, and weir does not record the call. */
+/* If the program makes the call, marks the thread and returns 1.  If the thread is marked already, this library or the
+ * driver makes the call.  Then the call is not recorded, and the function returns 0. */
 static inline int enter_call(void) {
     if (weir__is_serving)
         return 0;
@@ -437,8 +437,8 @@ static inline void leave_call(void) {
     weir__is_serving = 0;
 }
 
-/* Calls the driver and records the request.  Does not record a request that succeeds without a block, such as a
- * request of 0 bytes.  The driver returns the block through the pointer `asked`. */
+/* Calls the driver and records the request.  The driver stores the block's address in *asked.  Does not record a
+ * request that succeeds without a block, such as a request of 0 bytes. */
 #define REQUEST_ON(device, call, asked, address, bytes, stream, kind)                              \
     do {                                                                                           \
         int is_outer = enter_call();                                                               \
@@ -504,8 +504,8 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                WEIR_RECORD_VMM);
 }
 
-/* Calls the driver and records the end of a block, a mapping, a stream or a context, with the time before the call,
- * unless the call fails. */
+/* Calls the driver.  If the call succeeds, records the end of a block, a mapping, a stream or a context, with the time
+ * before the call. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
         struct event_in_progress made;                                                             \
@@ -534,7 +534,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
         per_thread_or(stream));
 }
 
-/* cuMemFree has no stream.  The length 1 means the stream on which the block was allocated. */
+/* cuMemFree gets no stream.  The event's length 1 means the stream on which the block was allocated. */
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
 }
@@ -607,7 +607,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
 }
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
-    /* before the call, since the driver may give the handle to a new pool at once */
+    /* Removes the pool before the driver's call, because the driver may then give the handle to a new pool. */
     record_host_pool(pool, 0);
     return REAL(cuMemPoolDestroy)(pool);
 }
@@ -704,7 +704,7 @@ CUresult weir__serve_cuStreamSynchronize_ptsz(CUstream stream) {
 void weir_mark(const char *label) {
     struct weir_record_event event = {.operation = WEIR_RECORD_MARK};
 
-    /* without a request, there is no file for events */
+    /* There is no file for events before the first request. */
     if (!atomic_load(&file))
         return;
     strncpy(event.label, label ? label : "", sizeof event.label - 1);

@@ -48,7 +48,7 @@ static int find_in_map(struct weir_map *map, uint64_t key, uintptr_t *value) {
     return found;
 }
 
-/* If there is no host memory, leaves the map unchanged, and the next request tries again. */
+/* Does nothing if there is no host memory.  Then the next request tries again. */
 static void add_to_map(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_lock(&lock);
     (void)weir__map_put(map, key, value);
@@ -85,8 +85,8 @@ static void find_python(void) {
     memcpy(&python_dump, &dump, sizeof dump);
 }
 
-/* Makes CPython write a crash report of the thread, and reads the report.  Uses a new file each time, since the
- * program may close or reuse any file descriptor.  Returns 1 on success, 0 if there is no report. */
+/* Makes CPython write the thread's stack to a file, as in a crash report, and reads the file.  Uses a new file for each
+ * call, since the program may close or reuse any file descriptor.  Returns 1 on success, 0 if there is no report. */
 static int read_report(void *state, char *text, size_t bytes) {
     int file = memfd_create("weir-callers", MFD_CLOEXEC);
     ssize_t length;

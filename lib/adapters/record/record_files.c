@@ -66,8 +66,8 @@ static void map_board(int fd) {
         munmap(map, (size_t)is.st_size);
 }
 
-/* Gets a number for this process from the file `board`, and locks the number's byte in this file until the process
- * ends. */
+/* Gets a number for this process from the file `board`.  Locks one byte of this file, the byte for this number, until
+ * the process ends. */
 static void claim_number(void) {
     int fd = open_board();
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -186,7 +186,7 @@ static struct weir_record_file *claim_spare_file(int has_counter) {
     return NULL;
 }
 
-/* Returns the counter of the process's lost events, or NULL if the table of unrecorded processes is full. */
+/* Adds this process to `board->unrecorded`.  Returns its counter of lost events, or NULL if the table is full. */
 static _Atomic uint64_t *add_unrecorded_process(int error) {
     uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
     struct weir_record_unrecorded *entry = &board->unrecorded[i];
@@ -230,7 +230,7 @@ struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint6
     *lost = made ? &made->head.lost : add_unrecorded_process(error);
     if (made)
         atomic_fetch_add(&board->files, 1);
-    /* `weir record` first sets `is_closed` and then looks for new files for the last time. */
+    /* If `is_closed` is clear, `weir record` will search for new files again, and find this file. */
     return atomic_load(&board->is_closed) ? report_recorder_ended() : made;
 }
 

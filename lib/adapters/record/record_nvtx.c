@@ -171,7 +171,7 @@ static int domain_pop(const void *domain) {
     return pop_range();
 }
 
-/* Returns a handle for the name: a copy, which weir never frees, because a program may use handles until it ends. */
+/* Returns a copy of the name as a handle.  weir never frees the copy, since programs use handles until they end. */
 static const void *register_a(const void *domain, const char *name) {
     (void)domain;
     return name && (weir__record_callers || is_wanted(name)) ? strdup(name) : NULL;
@@ -211,13 +211,14 @@ static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
 };
 
-/* Returns 1 on success, 0 if weir needs no NVTX calls or does not support this version of the interface. */
+/* Makes NVTX call weir's functions.  Returns 1 on success, 0 if weir needs no NVTX calls or does not support this
+ * version of the interface. */
 int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
     const char *pattern = weir__variable(WEIR_RECORD_RANGES);
 
     if (!wanted && pattern)
-        /* a copy, because a program that changes its process title overwrites its environment */
+        /* Needs a copy, because a program that changes its process title overwrites its environment. */
         wanted = strdup(pattern);
     if ((!wanted && !weir__record_callers) || !callbacks ||
         callbacks->struct_size < sizeof *callbacks)

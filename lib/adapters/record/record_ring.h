@@ -97,7 +97,7 @@ enum weir_record_kind {
     WEIR_RECORD_VMM
 };
 
-/* One event, in one cache line. */
+/* An event, which fills one cache line. */
 struct weir_record_event {
     _Alignas(64) uint64_t time;
     uint8_t operation, kind;
@@ -108,7 +108,7 @@ struct weir_record_event {
         struct {
             uint64_t address, bytes, stream;
             uint64_t caller; /* the address of the code that made the request */
-            /* The numbers of two names, or 0: of the code that made the request, and of the innermost NVTX range. */
+            /* The numbers of the names of the requesting code and of the innermost NVTX range, 0 if there is none. */
             uint64_t place, range;
         };
         struct {
@@ -174,8 +174,8 @@ static inline uint64_t weir__record_clock(void) {
     return weir__clock_ns();
 }
 
-/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  If so, times of events are values
- * of this counter, and `weir record` converts them. */
+/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  With a constant rate, events
+ * contain values of the counter, which `weir record` converts to times. */
 static inline int weir__record_has_counter(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
@@ -186,7 +186,7 @@ static inline int weir__record_has_counter(void) {
 #endif
 }
 
-/* Returns the present time, read after all earlier loads of the thread. */
+/* Returns the present time.  The processor reads the time after all earlier loads of the thread. */
 static inline uint64_t weir__record_time(int has_counter) {
 #if defined(__x86_64__)
     if (has_counter) {

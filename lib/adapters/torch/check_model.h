@@ -12,8 +12,8 @@
 
 struct weir_check_model {
     int (*stream_create)(void **stream);
-    /* Launches work of 1 ms on the stream, which reads and writes a block.  By `owner`, the model detects two owners
-     * of one memory. */
+    /* Launches work that reads and writes the block on the stream for 1 ms.  `owner` names the owner of the block, so
+     * that the model detects memory with two owners. */
     int (*use)(void *stream, const void *block, size_t bytes, uint64_t owner);
     int (*synchronize)(void);
     int (*is_capturing)(void *stream, int *status);

@@ -22,7 +22,7 @@ inline thread_local Context free_context;
 inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;
 
-// Sets the stack of events of frees until the end of a scope.
+// Sets the stack that events of frees contain, until the end of the C++ scope.
 struct FreeContext {
     explicit FreeContext(Context context) { free_context = std::move(context); }
     ~FreeContext() { free_context = nullptr; }

@@ -13,7 +13,7 @@
 
 namespace weir_torch {
 
-// The first letter of a handle, which PyTorch sends to another process as a text, says who has made the handle.
+// The first letter of a handle, which PyTorch sends to another process as a text, tells whether CUDA or weir has made it.
 constexpr char CUDA_HANDLE = 'c';
 constexpr char WEIR_HANDLE = 'w';
 

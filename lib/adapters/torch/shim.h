@@ -19,7 +19,7 @@
 
 enum {
     WEIR_BUILD_ID_BYTES = 2 * 32 + 1,
-    /* the first version of PyTorch (2.6) for weir_torch.cpp; also in versions.h */
+    /* 2.6, the first version of PyTorch that weir_torch.cpp supports; also in versions.h */
     WEIR_TORCH_FIRST = 206
 };
 
@@ -33,9 +33,9 @@ int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
  * a folder or the path is too long. */
 int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending);
 
-/* Locks a file in the folder of the shims, which exists.  The lock ends when the returned file is closed here and in
- * all children.  Several processes that compile shims may hold this lock.  Returns the open file, or -1 with the
- * reason in errno. */
+/* Locks a file in the existing folder of the shims.  Several processes that compile shims may hold this lock.  Returns
+ * the open file, or -1 with the reason in errno.  The lock ends when this process and all its children have closed the
+ * file. */
 int weir__shim_lock(void);
 
 /* Locks the shim with this build id, so that only one process compiles this shim.  `file` is the result of
@@ -50,8 +50,8 @@ int weir__shim_await(const char *path, uint64_t timeout_ns);
  * success, 0 if no such failure is recorded. */
 int weir__shim_failure(const char *id, char *why, size_t bytes);
 
-/* Returns 1 if no other user can have changed the file that the process is about to load as code: the file is a plain
- * file of this user or of root, and only its owner may write to the file.  Returns 0 otherwise. */
+/* Returns 1 if the process can safely load the file as code, else 0.  The file is safe if it is a plain file of this
+ * user or of root, and only its owner may write to it. */
 int weir__shim_is_safe(const char *path);
 
 /* Returns the environment variable by which the user has chosen one of PyTorch's own allocators, or NULL. */

@@ -13,7 +13,7 @@ struct Listing {
     c10::DeviceIndex device;
     bool with_stacks, is_expandable;
     uint64_t segment; // the address of weir's segment that contains the last block
-    bool has_stream;  // true if the segment has a live block, whose stream it shows
+    bool has_stream;  // true if a live block has set the segment's stream
 };
 
 inline void add(Listing *listing, const weir_tensors_block *block) {

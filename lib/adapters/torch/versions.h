@@ -75,7 +75,7 @@ inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t a
 #if WEIR_TORCH_VERSION >= 211
 using Interface = cca::CUDAAllocator;
 #else
-// The pointer does not own the allocator.  The pool that uses the allocator keeps it alive.
+// The pointer does not own the allocator.  The pool that uses the allocator keeps the allocator alive.
 inline Source borrowed(cca::CUDAAllocator *own) {
     return {own, [](cca::CUDAAllocator *) {}};
 }

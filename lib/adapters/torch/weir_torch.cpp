@@ -21,7 +21,7 @@
 #include "sharing.h"
 #include "snapshot.h"
 
-// Newer versions of PyTorch deprecate the old names of the settings, and older versions have only these.
+// Newer versions of PyTorch deprecate the old names of the settings.  Older versions have only the old names.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 namespace weir_torch {
