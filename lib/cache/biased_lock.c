@@ -203,14 +203,12 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         weir__lock_give(&bias->lock);
         return 0;
     }
-    if (manner != WEIR_BIAS_USER) {
-        bias->last = NULL;
-        return 1;
-    }
     if (bias->last != me) {
         bias->last = me;
         bias->run = 0;
     }
+    if (manner != WEIR_BIAS_USER)
+        return 1;
     /* This thread holds `lock` now.  It uses the bias when it takes the lock the next time. */
     if (++bias->run >= bias->patience && can_revoke() && ensure_mark()) {
         bias->since = clock_now();
