@@ -17,9 +17,10 @@ nobase_dist_doc_DATA = \
 	bench/results/limit-model-2026-11-29.json \
 	bench/results/over-time-h200-2026-11-27.txt \
 	bench/results/torch-tests-h200-2026-11-28.txt \
-	bench/results/torch-h200-2026-11-28.txt \
+	bench/results/torch-h200-2026-11-30.txt \
 	bench/results/two-gpus-h200-2026-11-28.txt \
-	bench/results/rmm-h200-2026-11-24.txt \
+	bench/results/packing-h200-2026-11-30.txt \
+	bench/results/rmm-h200-2026-11-30.txt \
 	bench/results/several-h200-2026-11-22.txt \
 	bench/results/stream-kinds-h200-2026-11-27.txt \
 	doc/c.md \
