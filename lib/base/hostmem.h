@@ -24,8 +24,8 @@ struct weir__hostmem {
     size_t bytes;                    /* the number of bytes that are allocated now */
 };
 
-/* Asks the kernel for large pages (2 MiB), since with small pages a random read in a large table needs most of its time
- * for address translation.  Call it before the first access to the memory.  Ignores a failure. */
+/* Asks the kernel for large pages (2 MiB), with which random reads in a large table need less time for address
+ * translation.  The caller must not have accessed the memory yet.  Ignores a failure. */
 static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     const uintptr_t page = (uintptr_t)2 << 20;

@@ -10,7 +10,8 @@
 
 /* Copies the environment variables that begin with WEIR_, once, before the program's main(). */
 void weir__variables_store(void);
-/* Returns the value of an environment variable, or its copy if it is not set now, or NULL if there is none. */
+/* Returns the value of an environment variable.  If the variable is not set now, returns its copy, or NULL if there is
+ * none. */
 const char *weir__variable(const char *name);
 
 #endif

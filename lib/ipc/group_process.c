@@ -62,7 +62,7 @@ static int check_folder(const struct weir_group_text *folder, char *message, siz
                   "members may write to";
     if (problem)
         return refuse_setting(message, bytes, folder, problem);
-    /* weir creates the shared file of a group by O_TMPFILE */
+    /* Tests O_TMPFILE, since weir creates the group's shared file by O_TMPFILE. */
     file = weir__file_open(folder->text, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,

@@ -71,8 +71,8 @@ static void *registry_bell(const struct weir_slot_file *f) {
 }
 
 void weir__registry_ring(struct weir_slot_file *f) {
-    /* FUTEX_WAKE_OP adds 1 to the second futex word, and wakes all threads that sleep on the first.  The bell is both
-     * words. */
+    /* FUTEX_WAKE_OP adds 1 to one word, and wakes all threads that sleep on another word.  Here both words are the
+     * bell. */
     (void)syscall(SYS_futex, registry_bell(f), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0,
                   registry_bell(f), WEIR_FUTEX_ADD_1);
 }
