@@ -37,7 +37,7 @@ void weir__counters_close(struct weir_counters *counters) {
 }
 
 void weir__counters_event(struct weir_counters *counters, const weir_event *event) {
-    /* no request waits for background growth, so its time is not in stall_ns */
+    /* background growth makes no request wait, so stall_ns does not include its time */
     int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD;
     struct weir_event *slot;
 

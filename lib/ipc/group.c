@@ -152,8 +152,8 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the owner of a slot was killed, but its child holds the slot's life lock; else 0.  A child of fork()
- * shares this lock for a short time. */
+/* Returns 1 if the owner of a slot was killed, else 0.  A child of fork() may hold the owner's life lock for a short
+ * time. */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_in_own_namespace(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);

@@ -16,7 +16,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The size by which the driver's memory pools grow (H200, driver 580). */
+/* The driver enlarges a memory pool by a multiple of this size (H200, driver 580). */
 #define POOL_UNIT ((uint64_t)32 << 20)
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
@@ -261,9 +261,9 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Charges `units` bytes, by which a request may grow the pool.  The driver may grow a pool even if its idle memory is
- * sufficient.  If the limit forbids the growth, waits for the stream's work, trims the pool and tries again.  Returns 1
- * on success, 0 if the limit forbids the growth. */
+/* Charges `units` bytes, the maximum growth of the pool by a request.  The driver may grow a pool even if its idle
+ * memory is sufficient.  If the limit forbids the growth, waits for the stream's work, trims the pool and tries again.
+ * Returns 1 on success, 0 if the limit forbids the growth. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {
     CUstreamCaptureStatus status;

@@ -27,7 +27,7 @@ struct weir_group_settings {
  * error writes a message and returns -1. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
 /* The settings of a group as texts.  A text is NULL if its setting is not set.  Messages name a setting by its label.
- * weir__group_settings_of() returns the values that weir__group_settings() returns. */
+ * weir__group_settings_of() has the return values of weir__group_settings(). */
 struct weir_group_texts {
     struct weir_group_text {
         const char *text, *label;

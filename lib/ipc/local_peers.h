@@ -22,7 +22,7 @@ struct weir_local_peer {
 
 void weir__local_peers_join(struct weir_local_peer *s);
 /* Removes an allocator from the list, and waits until no other thread uses its entry.  The caller must hold no lock
- * that such a thread may need. */
+ * that a user of the entry may need. */
 void weir__local_peers_leave(struct weir_local_peer *s);
 /* Returns the entry after `last`, or the first entry if `last` is NULL.  Returns NULL at the end.  If `s` is not NULL,
  * returns only entries of other allocators on the device of `s`.  Makes the caller a user of the returned entry, and

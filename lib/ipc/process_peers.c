@@ -69,8 +69,7 @@ struct weir_process_peers {
     struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    /* The sequence numbers of the last answered requests, so that no request is answered twice.  Only one thread uses
-     * the array. */
+    /* Sequence numbers of the last answered requests, so that none is answered twice.  Used by one thread only. */
     uint64_t answered[WEIR_REGISTRY_ANSWERS];
     unsigned answers;
 
@@ -179,8 +178,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     return any;
 }
 
-/* Publishes the memory of all allocators of this process.  `as_of_ns` is the time that set_share_limits() has
- * returned. */
+/* Publishes the memory of all allocators of this process.  `as_of_ns` is from set_share_limits(). */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_allocator_memory sum;
@@ -355,7 +353,7 @@ static void answer_all(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        /* The requesting process may have just started.  Then the shares of the device have become smaller. */
+        /* Sets the shares again, because the requesting process may have just started and made them smaller. */
         if (bytes > 0)
             answer_request(n, entry.sequence, bytes, set_share_limits(n));
     }
@@ -708,8 +706,7 @@ void weir__process_peers_describe(struct weir_process_peers *n,
 
 /* ---- joining and leaving ------------------------------------------------------------------------- */
 
-/* Releases the slots of this process in all registries at exit.  The last process that exits normally removes the
- * file. */
+/* Releases the slots of this process in all registries at exit.  Removes a registry if no other process has a slot. */
 static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;

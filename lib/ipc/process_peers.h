@@ -45,7 +45,7 @@ struct weir_process_peers_calls {
     /* Frees up to `bytes` bytes of the allocator's idle memory.  Returns the freed bytes. */
     uint64_t (*free_idle_memory)(void *owner, uint64_t bytes);
     /* Sets the limit of an allocator whose limit is a share of the device.  `weights` is the sum of the weights of all
-     * processes that use the device.  Called again and again, since processes start and end. */
+     * processes that use the device.  Called repeatedly, because processes start and end. */
     void (*set_share_limit)(void *owner, uint64_t weights);
 };
 

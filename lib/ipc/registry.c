@@ -171,7 +171,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = entry_checksum(entry);
     if (weir__slot_file_is_lost(f)) {
-        /* If the file was truncated, restores the page of the bell, so that the ring below wakes threads. */
+        /* If the file was truncated, restores the page of the bell, because the call below needs it to wake threads. */
         if (weir__slot_file_has(f))
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);

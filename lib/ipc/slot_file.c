@@ -125,8 +125,7 @@ static int lock_slots(const struct weir_slot_file *f, int file, int first, int c
     return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
-/* Unlocks all slots that this open file has locked.  A child of fork() shares the open file, so the child's locks also
- * end. */
+/* Unlocks all slots of this open file.  A child of fork() shares the open file, so the child's locks also end. */
 static void unlock_slots(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
