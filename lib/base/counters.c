@@ -37,7 +37,7 @@ void weir__counters_close(struct weir_counters *counters) {
 }
 
 void weir__counters_event(struct weir_counters *counters, const weir_event *event) {
-    /* no request waits for background growth, so its time is not in stall_ns */
+    /* background growth makes no request wait, so stall_ns does not include its time */
     int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD;
     struct weir_event *slot;
 
@@ -68,7 +68,7 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
         atomic_fetch_add_explicit(&counters->stall_ns, event->stall_ns, memory_order_relaxed);
 }
 
-/* ---- counters that every call raises ---- */
+/* ---- counters that every call increments ---- */
 
 _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 
@@ -101,7 +101,7 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     *out = counters->sums;
     pthread_mutex_unlock(&counters->lock);
     out->size = sizeof *out;
-    /* A thread counts the allocation of a block before the growth for it, and before its free.  weir reads these
+    /* For each block, a thread increments `allocs` before `growth_allocs` and before `frees`.  weir reads these
      * counters in the reverse order, so that no difference below is negative. */
     out->frees = weir__striped_sum(&counters->striped, WEIR_STRIPED_FREES);
     out->growth_allocs = atomic_load_explicit(&counters->growth_allocs, memory_order_acquire);

@@ -16,7 +16,7 @@
 #include "base/histogram.h"
 #include "base/tls.h"
 
-/* ---- counters that every call raises, without a locked instruction ---- */
+/* ---- counters that every call increments ---- */
 
 /* Frequent counters exist once for each thread, so that threads do not write to one cache line.  The array of counters
  * of a thread is a stripe.  Each of the first WEIR_STRIPED_STRIPES threads gets a stripe for ever, and increments its
@@ -35,9 +35,8 @@ struct weir_striped {
     } stripe[WEIR_STRIPED_STRIPES + 1];
 };
 
-/* The index of this thread's stripe plus one, or 0 if the thread has none yet.  The TLS model initial-exec makes a read
- * one instruction, but needs four bytes of the small space that the C library reserves for libraries that a program
- * opens at run time. */
+/* The index of this thread's stripe plus one, or 0 if the thread has no stripe yet.  A read is one instruction
+ * (tls.h). */
 extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 /* Gives this thread a stripe of counters, and returns its index plus one. */
 unsigned weir__striped_assign(void);
@@ -76,7 +75,7 @@ enum { WEIR_OPERATION_ALLOC = 0, WEIR_OPERATION_FREE = 1, WEIR_OPERATION_COUNT =
 struct weir_counters {
     struct weir_striped striped; /* numbers of allocations and frees, for each thread */
 
-    /* numbers of rare events, one variable for all threads */
+    /* counters of rare events, which all threads share */
     _Atomic uint64_t growth_allocs;
     _Atomic uint64_t failed_requests;
     _Atomic uint64_t retries;
@@ -127,8 +126,8 @@ struct weir_failed_request {
 void weir__failure_set(const struct weir_failed_request *refused);
 /* Copies the last failed request of the calling thread to *out. */
 void weir__failure_get(struct weir_failed_request *out);
-/* Returns the number of requests of the calling thread that have failed so far, by which a caller finds out whether
- * another request has failed meanwhile. */
+/* Returns the number of requests of the calling thread that have failed so far.  A caller compares two results to
+ * detect a new failure. */
 uint64_t weir__failure_count(void);
 /* Overwrites the size of the calling thread's last failed request. */
 void weir__failure_set_bytes(uint64_t bytes);

@@ -45,8 +45,8 @@ void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
     weir__raise_to(&h->max, value);
 }
 
-/* Returns the rank of a quantile: fraction * total, rounded up, and at least 1.  The product 0.07 * 100, for example,
- * is slightly above 7 in floating point; the subtraction makes its rank 7 and not 8. */
+/* Returns the rank of a quantile: fraction * total, rounded up, and at least 1.  In floating point, 0.07 * 100 is
+ * slightly above 7.  The subtraction makes the rank 7 and not 8. */
 static uint64_t rank_of(double fraction, uint64_t total) {
     double exact = fraction * (double)total;
     uint64_t rank;

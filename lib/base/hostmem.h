@@ -24,8 +24,8 @@ struct weir__hostmem {
     size_t bytes;                    /* the number of bytes that are allocated now */
 };
 
-/* Asks the kernel for large pages (2 MiB), since with small pages a random read in a large table needs most of its time
- * for address translation.  Call it before the first access to the memory.  Ignores a failure. */
+/* Asks the kernel for large pages (2 MiB), with which random reads in a large table need less time for address
+ * translation.  The caller must not have accessed the memory yet.  Ignores a failure. */
 static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     const uintptr_t page = (uintptr_t)2 << 20;
@@ -40,8 +40,8 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 #endif
 }
 
-/* Makes the kernel provide all pages of the memory now (from Linux 5.14 on), since a page fault takes as long as
- * several allocations from a per-stream cache.  A failure is ignored. */
+/* Makes the kernel provide all pages of the memory now (from Linux 5.14 on), so that later accesses do not wait for
+ * page faults.  Ignores a failure. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);

@@ -18,7 +18,7 @@ static inline void relax(void) {
 }
 
 static int try_lock(struct weir_lock *lock) {
-    /* While another thread holds the lock, a read does not take the cache line from it, as an exchange would. */
+    /* Reads first, because an exchange would take the cache line from the thread that holds the lock. */
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
            atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
 }

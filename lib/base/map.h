@@ -24,8 +24,8 @@ struct weir_map_slot {
 
 /* Removes all entries and frees the memory of the map.  A map whose bytes are all 0 is empty. */
 void weir__map_clear(struct weir_map *map);
-/* Stores a value for a key, in place of an earlier value.  Returns 1 on success.  Returns 0 if there is no host memory,
- * and changes nothing; this cannot happen if the map has the key already. */
+/* Stores a value for a key, in place of an earlier value.  Returns 1 on success, 0 if there is no host memory.  On
+ * failure changes nothing.  A replacement never fails. */
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value);
 /* Makes room for `more` new keys, which weir__map_put() can then store without failure.  Returns 1 on success, 0 if
  * there is no host memory. */

@@ -36,7 +36,7 @@ static int utf8_bytes(const unsigned char *at) {
                : bytes;
 }
 
-/* Writes a text as a JSON string.  A byte that is not valid UTF-8 becomes an escape of its number, such as \u00ff. */
+/* Writes a text as a JSON string.  Writes a byte that is not valid UTF-8 as \u and its value, for example \u00ff. */
 static void put_string(struct weir_output *out, const char *text) {
     const unsigned char *at = (const unsigned char *)text;
 

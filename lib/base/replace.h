@@ -29,8 +29,8 @@ int weir__append_all(const char *path, const char *text, size_t length);
 
 /* Opens a new file that will replace the file at `path`.  Returns 0 on success, else an errno value. */
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode);
-/* Closes the new file and renames it.  If `why`, an errno value, is not 0, the caller has failed to write the contents,
- * and the function removes the new file.  Returns 0 on success, else `why` or the errno value of a failure. */
+/* Closes the new file.  If `why` is 0, renames it, else removes it.  A caller that has failed to write the contents
+ * passes the errno value as `why`.  Returns 0 on success, else `why` or the errno value of a failure. */
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
 /* Replaces the contents of a file by `count` bytes.  A new file gets the permissions `mode` without the bits of the
@@ -40,7 +40,7 @@ int weir__replace_file(const char *path, mode_t mode, int is_durable, const void
                        size_t count);
 
 /* Removes the file or link at `path`, and creates a new file there.  Readers see the file while weir writes it.
- * Returns a descriptor, or -1 with errno, for example for another user's file in a folder that all users share. */
+ * Returns a descriptor, or -1 with errno.  Fails, for example, for another user's file in /tmp. */
 int weir__replace_open(const char *path, mode_t mode);
 
 #endif

@@ -94,7 +94,7 @@ int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head
 }
 
 /* Sets the permissions of a new file, reserves disk space for `bytes` bytes, and writes `head`.  Without disk space, a
- * later write to a mapping would raise a signal.  Returns 0 on success, -1 with errno on failure. */
+ * later write to a mapping of the file would raise SIGBUS.  Returns 0 on success, -1 with errno on failure. */
 static int fill_file(int file, size_t bytes, const void *head, size_t head_bytes) {
     int error = weir__file_reserve(file, (off_t)bytes);
 

@@ -39,12 +39,12 @@ int weir__runfile_is_own(int file, struct stat *is);
  * bytes that begin with `head`.  Returns 0 otherwise. */
 int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes);
 
-/* Creates a file of `bytes` bytes that begins with `head`, and names it when it is complete.  Returns 0 if a file of
- * this name exists now; another process may have created it.  Returns -1 with errno on failure. */
+/* Creates a file of `bytes` bytes that begins with `head`, and names the file when it is complete.  Returns 0 on
+ * success, also if another process has already created a file of this name.  Returns -1 with errno on failure. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
 
-/* Removes the name `path` if it belongs to the open file `file`.  If another process puts another file there after this
- * check, that file loses its name.  Follows no link.  Returns 0 if `file` does not have the name any more, -1 with
+/* Removes the name `path` if it belongs to the open file `file`.  If another process replaces the file just after this
+ * check, the new file loses its name.  Follows no link.  Returns 0 if `file` does not have the name any more, -1 with
  * errno on failure. */
 int weir__runfile_unname(int file, const char *path);
 

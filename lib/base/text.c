@@ -108,9 +108,8 @@ static int whole_value(const struct decimal *decimal, uint64_t *out) {
     return weir__digits_read(&at, UINT64_MAX, out) >= 0;
 }
 
-/* Returns the exact value of floor(0.fraction * factor), where `fraction` is the digits after the point.  `factor` is
- * at most 2^60.  Uses Horner's rule from the last digit.  To round down after each division by ten has the same result
- * as to round down once at the end. */
+/* Returns floor(0.fraction * factor), where `fraction` is the digits after the point.  `factor` is at most 2^60.  Uses
+ * Horner's rule from the last digit.  The result is exact, although each division by ten rounds down. */
 static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     uint64_t value = 0;
 
@@ -302,8 +301,8 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* ----------------------------------------------------------------- spelling ---- */
 
-/* Divides *bytes by `base` (1024 or 1000) while the quotient is whole.  Returns the index of the unit: 0 for bytes, 1
- * for KiB or KB, and so on. */
+/* Divides *bytes by `base` (1024 or 1000) until there would be a remainder.  Returns the index of the unit: 0 for
+ * bytes, 1 for KiB or KB, and so on. */
 static unsigned reduce(uint64_t *bytes, unsigned base) {
     unsigned unit = 0;
 
@@ -396,7 +395,7 @@ void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes
     }
 }
 
-/* Writes as few digits as weir__factor_read() needs to read an equal factor. */
+/* Writes the smallest number of digits from which weir__factor_read() reads an equal factor. */
 void weir__factor_spell(double factor, char *text, size_t text_bytes) {
     size_t point_bytes = strlen(localeconv()->decimal_point), digits;
     struct weir_problem problem;
@@ -423,7 +422,7 @@ size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
     for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        /* `diagonal` is the distance of both texts without their last letter, `far` without their last two letters. */
+        /* `diagonal` is the distance of i - 1 and j - 1 letters, `far` the distance of i - 2 and j - 2 letters. */
         size_t diagonal = row[0], far = 0;
 
         row[0] = i;

@@ -12,15 +12,15 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 void weir__thread_begin(void);
 /* Returns 1 if the calling thread is one of weir's own threads, else 0. */
 int weir__thread_is_own(void);
-/* Tries for one second to take a lock.  For the end of the process or of a context, when another thread may hold the
- * lock forever in a driver call.  Returns 1 on success, else 0. */
+/* Tries for one second to take a lock at the end of the process or of a context.  Another thread may then hold the lock
+ * forever in a driver call.  Returns 1 on success, else 0. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
-/* Calls `work`, which may never return from a driver call, in a new thread, and waits up to `seconds` seconds.  Returns
- * 1 if `work` has returned.  Returns 0 if the thread still runs and uses `context`.  If no thread can be started, calls
- * `work` in the calling thread. */
+/* Calls `work` in a new thread, since `work` may never return from a driver call.  Waits up to `seconds` seconds.
+ * Returns 1 if `work` has returned.  Returns 0 if the thread still runs and uses `context`.  If no thread can be
+ * started, calls `work` in the calling thread. */
 int weir__thread_in_time(void (*work)(void *context), void *context, int seconds);
 /* Sets a function that each of weir's threads calls at its start.  A library that intercepts driver calls recognises
- * weir's threads by it.  Must be called before weir starts a thread. */
+ * weir's threads by this call.  Must be called before weir starts a thread. */
 void weir__thread_watch(void (*begins)(void));
 
 /* The time that a thread waited for a processor, from its start to the last call of weir__thread_waits_in(). */

@@ -10,7 +10,7 @@
 
 /* Copies the environment variables that begin with WEIR_, once, before the program's main(). */
 void weir__variables_store(void);
-/* Returns the value of an environment variable, or its copy if it is not set now, or NULL if there is none. */
+/* Returns the value of a variable.  If it is not set now, returns the stored copy, or NULL if there is none. */
 const char *weir__variable(const char *name);
 
 #endif

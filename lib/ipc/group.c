@@ -37,7 +37,7 @@
 enum { COMMAND_WORDS = WEIR_REGISTRY_COMMAND / 8 };
 
 struct group_slot {
-    /* The number of the slot's last change.  It does not begin at 0 again when another process claims the slot. */
+    /* The sequence number of the slot's last change.  A new owner of the slot does not begin at 0 again. */
     _Atomic uint64_t applied;
     /* The owner.  weir writes `pid` last: if `pid` is not 0, `start` and `namespace` are valid. */
     _Atomic uint64_t pid, start, namespace;
@@ -98,8 +98,8 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the word of the group's counter.  First completes the last change: writes its number into `applied` of its
- * slot, if the process was killed before it could do so. */
+/* Returns the word of the group's counter.  The member that last changed the counter may have been killed before it
+ * could write `applied`.  In this case, first writes `applied` for the member. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -152,16 +152,16 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the owner of a slot was killed, but its child holds the slot's life lock; else 0.  A child of fork()
- * shares this lock for a short time. */
+/* Returns 1 if the owner of a slot was killed, else 0.  A child of fork() may hold the owner's life lock for a short
+ * time. */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_in_own_namespace(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Subtracts the bytes of ended members from the group's counter; a member also ends by exec().  Returns the bytes of
- * killed members that stay counted, because the kernel has not freed their memory yet, or because a child still holds
- * the life lock.  The caller holds the lock. */
+/* Subtracts the bytes of ended members from the group's counter.  A member also ends by exec().  Keeps the bytes of a
+ * killed member until the kernel has freed its memory and no child holds its life lock.  Returns the kept bytes.  The
+ * caller holds the group's lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -310,9 +310,8 @@ static void remove_group_without_members(const char *name, void *device) {
         weir__group_leave(&g);
 }
 
-/* Prepares the shared file of a group without members for a new limit.  If a killed member still has memory, which must
- * stay counted, writes the new limit into the file; otherwise removes the file.  Returns 0 if the group has no members
- * and `limit` is 0, else 1. */
+/* Removes the shared file of a group without members.  If a killed member still has memory, the file stays to count the
+ * memory, and gets the new limit.  Returns 0 if the group has no members and `limit` is 0, else 1. */
 static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
@@ -362,9 +361,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Joins the group again after its shared file was removed: opens or creates the file that has the name now, and counts
- * this process's bytes in it, even above the limit.  On failure keeps the old file, and all requests for memory fail.
- * The caller holds the lock. */
+/* Joins the group again after its shared file was removed: opens or creates a file with the old name.  Counts this
+ * process's bytes in the new file, even above the limit.  On failure keeps the old file, and all requests for memory
+ * fail.  The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -389,8 +388,8 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    /* If only the descriptor was closed, the file is the old one, and now has two slots of this process.  Subtracts the
-     * bytes of the old slot. */
+    /* If the program has only closed the file's descriptor, the file now has two slots of this process.  Then
+     * recover_ended() subtracts the bytes of the old slot. */
     (void)recover_ended(g);
 }
 

@@ -43,8 +43,8 @@ enum weir_group_kind {
 };
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
-/* A group on one device that this process has joined or opened.  All fields are zero if it has done neither.  All
- * threads may use the struct.  The lock in `shared` guards its fields, and this process's changes of the shared
+/* A group on one device that this process has joined or opened.  A struct without a group is all zeros.  All threads
+ * may use the struct.  The lock in `shared` guards the struct's fields and this process's changes of the shared
  * file. */
 struct weir_group {
     struct weir_slot_file shared;
@@ -83,8 +83,8 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
 /* Calls `visit` for each group that exists on the device. */
 void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
                          void *context);
-/* Ends the membership of this process, and subtracts its bytes from the group's counter.  If the group then has no
- * members, removes the shared file, even if this process has only opened the file (weir__group_view). */
+/* Subtracts this process's bytes from the group's counter, if this process is a member, and closes the shared file.
+ * Removes the file if the group has no other member. */
 void weir__group_leave(struct weir_group *g);
 /* Records that the process begins to exit.  If it is the last member, removes the group's file.  Otherwise its bytes
  * stay counted until it has ended, because the driver may free the memory late.  Another member then subtracts the

@@ -16,7 +16,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The size by which the driver's memory pools grow (H200, driver 580). */
+/* The driver enlarges a memory pool by a multiple of this size (H200, driver 580). */
 #define POOL_UNIT ((uint64_t)32 << 20)
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
@@ -111,9 +111,9 @@ static CUresult cap_free_memory(size_t *free_bytes, size_t *total) {
 /* A driver call that frees a block or a physical allocation.  `key` is the address or the handle. */
 typedef CUresult free_call(unsigned long long key);
 
-/* Records the charged bytes of a new allocation under *key, its address or handle.  If there is no host memory for the
- * record, frees the allocation by `undo`.  In this case, and if `result` is an error of the driver, subtracts the bytes
- * from the group. */
+/* Records the charged bytes of a new allocation.  *key is the address or the handle.  If there is no host memory for
+ * the record, frees the allocation by `undo`, and subtracts the bytes from the group.  If `result` is a driver error,
+ * only subtracts the bytes. */
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
                              const unsigned long long *key, uintptr_t word, CUresult result,
                              free_call *undo) {
@@ -214,12 +214,12 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
     return bytes;
 }
 
-/* Sets the bytes that the group counts for a pool to the pool's reserved bytes.  `before` is the growth that the caller
- * has charged.  If the driver does not report the reserved bytes, assumes a growth of `took` bytes. */
+/* Makes the group count the pool's reserved bytes.  The caller has charged a growth of `before` bytes.  If the driver
+ * does not report the reserved bytes, assumes that the pool has grown by `took` bytes. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
-    /* A thread holds this lock from the query of the reserved bytes until it has stored them, so that no other thread
-     * overwrites them with older ones. */
+    /* A thread holds this lock while it queries and stores the reserved bytes, so that an older number never replaces a
+     * newer one. */
     static pthread_mutex_t correcting_count = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;
@@ -261,8 +261,8 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Charges `units`, the most by which a request may grow a pool; the driver may grow a pool even if its idle memory is
- * sufficient.  If the limit forbids the growth, waits for the frees on the stream, trims the pool and tries again.
+/* Charges `units` bytes, the maximum growth of the pool by a request.  The driver may grow a pool even if its idle
+ * memory is sufficient.  If the limit forbids the growth, waits for the stream's work, trims the pool and tries again.
  * Returns 1 on success, 0 if the limit forbids the growth. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {

@@ -29,7 +29,7 @@ enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_group all[DRIVERS][MOST_DEVICES];
-/* One group for each device of each driver; NULL until the process has joined it. */
+/* The groups that this process has joined, by driver and device.  NULL where it has joined none. */
 static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES];
 static atomic_int is_preload;
 
@@ -62,7 +62,7 @@ static int check_folder(const struct weir_group_text *folder, char *message, siz
                   "members may write to";
     if (problem)
         return refuse_setting(message, bytes, folder, problem);
-    /* weir creates the shared file of a group by O_TMPFILE */
+    /* Tests O_TMPFILE, since weir creates the group's shared file by O_TMPFILE. */
     file = weir__file_open(folder->text, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,

@@ -26,8 +26,8 @@ struct weir_group_settings {
 /* Reads the group's settings from the environment.  Returns 1 if WEIR_GROUP is set, 0 if no setting is set.  On an
  * error writes a message and returns -1. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
-/* The settings of a group as texts, each with a label for messages.  A text may be NULL.  weir__group_settings_of()
- * reads these texts as weir__group_settings() reads the environment. */
+/* The settings of a group as texts.  A text is NULL if its setting is not set.  Messages name a setting by its label.
+ * weir__group_settings_of() has the return values of weir__group_settings(). */
 struct weir_group_texts {
     struct weir_group_text {
         const char *text, *label;
@@ -63,8 +63,8 @@ void weir__group_context_lost(struct weir_group *g);
 /* Returns the bytes that all members together may still allocate. */
 uint64_t weir__group_room(struct weir_group *g);
 
-/* Requests idle memory from the other processes that use the device.  If the group's limit forbids the request, asks
- * only members of the group, since other processes use none of this limit. */
+/* Requests idle memory from the other processes that use the device.  If too little of the group's limit is left, asks
+ * only members of the group, because only their memory counts against the limit. */
 struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
                                                struct weir_memory_request request);
 
@@ -73,8 +73,8 @@ struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_describe(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
-/* Returns a driver table that charges all device memory of this process to its group, or `inner`, which may be NULL, if
- * the environment names no group.  The table charges nothing if libweir-preload.so charges the memory. */
+/* Returns a driver table that charges all device memory of this process to its group.  The table charges nothing if
+ * libweir-preload.so charges the memory.  Returns `inner` if the environment names no group.  `inner` may be NULL. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

@@ -22,11 +22,11 @@ struct weir_local_peer {
 
 void weir__local_peers_join(struct weir_local_peer *s);
 /* Removes an allocator from the list, and waits until no other thread uses its entry.  The caller must hold no lock
- * that such a thread may need. */
+ * that a user of the entry may need. */
 void weir__local_peers_leave(struct weir_local_peer *s);
-/* Returns the next allocator in the list after `last`, or the first one if `last` is NULL.  Returns NULL at the end.
- * If `s` is not NULL, skips `s` and the allocators on other devices.  Makes the caller a user of the returned entry,
- * and ends its use of `last`. */
+/* Returns the entry after `last`, or the first entry if `last` is NULL.  Returns NULL at the end.  If `s` is not NULL,
+ * returns only entries of other allocators on the device of `s`.  Makes the caller a user of the returned entry, and
+ * ends the caller's use of `last`. */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
 /* Ends the use of an entry that weir__local_peers_next() returned, for a caller that stops before the end of the

@@ -38,19 +38,19 @@
 #define MILLISECOND UINT64_C(1000000)
 /* The time for which weir requests no memory from a process that has left a request unanswered. */
 #define UNRESPONSIVE_NS (2000 * MILLISECOND)
-/* ENDING_NS is the longest time for which requests wait for the memory of one killed or exiting process.
- * BESIDE_RESERVE is an estimate of its memory besides its reserved bytes, such as its context. */
+/* ENDING_NS is the maximum time for which requests wait for the memory of a killed or exiting process.  BESIDE_RESERVE
+ * is an estimate of the device memory that a process has besides its reserved bytes, for example for its context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* Times in ms.  REFRESH_MS is how long a request waits for other processes to publish their memory.  The thread that
- * answers requests sleeps at most LONG_TICK_MS, or TICK_MS if the limit of an allocator is a share of the device, since
- * a killed process does not wake the thread. */
+/* Times in ms.  A request waits REFRESH_MS for other processes to publish their memory.  The thread that answers
+ * requests sleeps at most LONG_TICK_MS.  If an allocator's limit is a share of the device, the thread sleeps at most
+ * TICK_MS, because a killed process does not wake it. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* For one slot: the last process that left a request unanswered, and the last process that was killed or exiting.
- * `start` distinguishes the process from a later owner of the slot. */
+/* The last process of a slot that left a request unanswered, and the last process of a slot that was killed or exiting.
+ * A later process of the slot has another `start`. */
 struct unresponsive {
     uint64_t start, as_of_ns, until_ns;
 };
@@ -58,18 +58,18 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-/* The maximum number of sums that refresh() computes while allocators change their memory. */
+/* The maximum number of times that refresh() reads all allocators, if their memory changes during each read. */
 enum { REFRESHES = 8 };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
-    /* weir__local_peers_next() returns only allocators on the device of this entry.  The entry is in no list. */
+    /* An entry outside the list, for which weir__local_peers_next() returns only allocators on this device. */
     struct weir_local_peer own;
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    /* The numbers of the last answered requests, so that none is answered twice.  Only one thread uses them. */
+    /* Sequence numbers of the last answered requests, so that none is answered twice.  Used by one thread only. */
     uint64_t answered[WEIR_REGISTRY_ANSWERS];
     unsigned answers;
 
@@ -83,7 +83,7 @@ struct weir_process_peers {
     pthread_mutex_t asking;
     struct unresponsive unresponsive[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* For each slot, the bytes of its process that the request cannot get: a part of weir_answers.unavailable. */
+    /* For each slot, the bytes that its process adds to weir_answers.unavailable. */
     uint64_t unavailable[WEIR_SLOTS];
     const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
@@ -164,7 +164,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.report_memory(s->owner, &h);
-        /* From now on, weir__process_peers_publish_reserved() adds only later changes. */
+        /* The sum below contains h.reserved, so weir__process_peers_publish_reserved() must add only later changes. */
         if (h.published)
             atomic_store_explicit(h.published, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
@@ -178,8 +178,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     return any;
 }
 
-/* Publishes the memory of all allocators of this process.  `as_of_ns` is the time at which the caller began to prepare
- * this publication (set_share_limits()). */
+/* Publishes the memory of all allocators of this process.  `as_of_ns` is from set_share_limits(). */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_allocator_memory sum;
@@ -354,7 +353,7 @@ static void answer_all(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        /* Sets the limits that are shares of the device again, since the requesting process may have just started. */
+        /* Sets the shares again, because the requesting process may have just started and made them smaller. */
         if (bytes > 0)
             answer_request(n, entry.sequence, bytes, set_share_limits(n));
     }
@@ -424,8 +423,8 @@ static int turn_of_process(const struct weir_process_peers *n,
     return n->group ? 0 : 2;
 }
 
-/* Lists the other processes in the order in which the request asks them.  Sets *missing to the number of processes that
- * have not published their memory since `since`.  Sets *answers to the figures before any process has answered. */
+/* Lists the other processes in the order in which weir asks them.  Sets *missing to the number of processes that have
+ * not published their memory since `since`.  Initialises *answers from the published memory. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                               struct weir_memory_request request, size_t *missing,
                               struct weir_answers *answers) {
@@ -473,8 +472,8 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
     return count;
 }
 
-/* Makes all processes publish their memory, and waits a short time for the publications.  Lists the processes in the
- * order in which the request asks them. */
+/* Makes all processes publish their memory, and waits a short time for the publications.  Lists the processes as
+ * list_candidates() does. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out,
                      struct weir_memory_request request, struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
@@ -495,8 +494,8 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out,
     }
 }
 
-/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the freed bytes: those in the
- * answer, or the idle memory of an ended process. */
+/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that the process
+ * has freed.  An ended process has freed its idle memory. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -533,7 +532,7 @@ static void request_from_some(struct weir_process_peers *n, struct candidate **s
     uint64_t sequence = weir__registry_now(), now, given, bytes;
     size_t open;
 
-    /* Mixes in the pid, so that two requests at one time have different numbers. */
+    /* Two processes may begin a request at one time.  The pid makes their sequence numbers different. */
     sequence = sequence << 8 ^ (uint64_t)getpid();
     publish_request(n, requests, sequence, until);
     weir__registry_ring(&n->registry);
@@ -563,8 +562,8 @@ static void request_from_some(struct weir_process_peers *n, struct candidate **s
     answers->has_timeout |= open > 0;
 }
 
-/* Selects the next processes that the request asks, which together should free `bytes` bytes.  Writes the bytes for
- * each to `requests`.  Returns the number of processes. */
+/* Selects processes that were not asked yet, until their idle memory is enough for `bytes` bytes.  Writes to `requests`
+ * how many bytes weir requests from each process.  Returns the number of processes. */
 static size_t select_candidates(struct candidate *all, size_t count, uint64_t bytes,
                                 struct candidate **some, struct weir_registry_request *requests) {
     size_t picked = 0;
@@ -707,8 +706,7 @@ void weir__process_peers_describe(struct weir_process_peers *n,
 
 /* ---- joining and leaving ------------------------------------------------------------------------- */
 
-/* Releases the slots of this process in all registries at exit.  The last process that exits normally removes the
- * file. */
+/* Releases the slots of this process in all registries at exit.  Removes a registry if no other process has a slot. */
 static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;

@@ -25,8 +25,8 @@ struct weir_allocator_memory {
     uint64_t reserved, in_use, idle; /* `idle` is the part that the allocator could free */
     uint64_t limit;                  /* UINT64_MAX if there is none */
     uint64_t device_total, device_free;
-    /* The allocator's variable for its last published reserved bytes, or NULL.  weir__process_peers_publish_reserved()
-     * adds only the change since that publication. */
+    /* A pointer to the reserved bytes that the allocator has last published, or NULL.
+     * weir__process_peers_publish_reserved() adds only the difference to the published sum. */
     _Atomic uint64_t *published;
 };
 
@@ -45,7 +45,7 @@ struct weir_process_peers_calls {
     /* Frees up to `bytes` bytes of the allocator's idle memory.  Returns the freed bytes. */
     uint64_t (*free_idle_memory)(void *owner, uint64_t bytes);
     /* Sets the limit of an allocator whose limit is a share of the device.  `weights` is the sum of the weights of all
-     * processes that use the device.  Called again and again, since processes start and end. */
+     * processes that use the device.  Called repeatedly, because processes start and end. */
     void (*set_share_limit)(void *owner, uint64_t weights);
 };
 
@@ -62,8 +62,8 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
-/* Publishes the reserved bytes of an allocator.  *published contains the number that was published before, and becomes
- * `reserve`. */
+/* Publishes `reserve` as the reserved bytes of an allocator.  *published contains the bytes that were published before.
+ * The call sets *published to `reserve`. */
 void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *published,
                                           uint64_t reserve);
 
@@ -86,12 +86,12 @@ struct weir_answers {
 /* A request to other processes for idle memory.  All times are of CLOCK_MONOTONIC. */
 struct weir_memory_request {
     uint64_t bytes;
-    /* The start of the program's allocation, which may request memory several times. */
+    /* The time at which the program's allocation began.  One allocation may request memory several times. */
     uint64_t began_ns;
     uint64_t deadline_ns; /* when the caller stops to wait for answers */
 };
 
-/* The state of waiting for device memory before a context is created.  All fields are zero at first. */
+/* The state of a wait for device memory before the creation of a context.  All fields are zero before the wait. */
 struct weir_admission {
     uint64_t began_ns;
     int is_over; /* set once no other process can free more memory */
@@ -120,8 +120,8 @@ struct weir_holder {
 /* The other processes that have memory of the device. */
 enum { WEIR_MOST_HOLDERS = 4 };
 struct weir_holders {
-    /* Of the processes that leave requests unanswered, and of those that answer, the one with most memory.  `pid` is 0
-     * if there is no such process. */
+    /* The largest process that leaves requests unanswered, and the largest process that answers.  `pid` is 0 if there
+     * is none. */
     struct weir_holder unresponsive, responsive;
     /* The processes with most memory, the largest first. */
     struct weir_holder most[WEIR_MOST_HOLDERS];

@@ -71,8 +71,8 @@ static void *registry_bell(const struct weir_slot_file *f) {
 }
 
 void weir__registry_ring(struct weir_slot_file *f) {
-    /* FUTEX_WAKE_OP adds 1 to the second futex word, and wakes all threads that sleep on the first.  The bell is both
-     * words. */
+    /* FUTEX_WAKE_OP adds 1 to one word, and wakes all threads that sleep on another word.  Here both words are the
+     * bell. */
     (void)syscall(SYS_futex, registry_bell(f), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0,
                   registry_bell(f), WEIR_FUTEX_ADD_1);
 }
@@ -171,7 +171,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = entry_checksum(entry);
     if (weir__slot_file_is_lost(f)) {
-        /* If the file was truncated, restores the page of the bell, so that the ring below wakes threads. */
+        /* If the file was truncated, restores the page of the bell, because the call below needs it to wake threads. */
         if (weir__slot_file_has(f))
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);

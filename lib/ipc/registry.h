@@ -40,8 +40,8 @@ struct weir_registry_answer {
 struct weir_registry_entry {
     /* The owner of the entry; set by weir__registry_publish(). */
     uint64_t pid, start, namespace;
-    /* The time at which the process began to prepare its last complete publication, or 0.  By it a reader sees whether
-     * the figures are newer than a request. */
+    /* The time at which the process began to prepare its last complete publication, or 0.  The figures are newer than a
+     * request that began before this time. */
     uint64_t as_of_ns;
     /* Requests for memory go to processes with a lower priority first. */
     uint64_t priority;
@@ -69,7 +69,7 @@ struct weir_registry_entry {
 int weir__registry_open(struct weir_slot_file *f, const char *device);
 /* Opens the registry of a device for reading only.  Returns 0 on success, -1 if it does not exist. */
 int weir__registry_view(struct weir_slot_file *f, const char *device);
-/* Releases this process's slot, and wakes all threads that sleep in weir__registry_wait().  May be called again. */
+/* Releases this process's slot, if it has one, and wakes all threads that sleep in weir__registry_wait(). */
 void weir__registry_leave(struct weir_slot_file *f);
 /* Calls `visit` for each device that has a registry. */
 void weir__registry_each(void (*visit)(const char *device, void *context), void *context);

@@ -27,7 +27,7 @@
 
 enum { WEIR_SEGMENT_PATH_BYTES = 512, WEIR_SEGMENT_KIND_BYTES = 16 };
 
-/* For this time after a read of the segment, its writer continues to publish.  Then the writer sleeps. */
+/* A writer publishes for this time after the last read of its segment.  Then the writer sleeps until the next read. */
 #define WEIR_SEGMENT_WATCHED_NS UINT64_C(3000000000)
 
 struct weir_segment_kind {

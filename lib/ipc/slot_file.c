@@ -125,7 +125,7 @@ static int lock_slots(const struct weir_slot_file *f, int file, int first, int c
     return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
-/* Unlocks all slots that this open file has locked.  A child of fork() shares the open file, and its locks end, too. */
+/* Unlocks all slots of this open file.  A child of fork() shares the open file, so the child's locks also end. */
 static void unlock_slots(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -133,8 +133,8 @@ static void unlock_slots(const struct weir_slot_file *f, int file) {
                      weir__slot_offset(f, WEIR_SLOTS), &lock);
 }
 
-/* Returns 1 if another process has locked all slots in order to remove the file, else 0.  Returns 1 also if no slot is
- * locked, since that process may have just unlocked them. */
+/* Returns 1 if another process has locked all slots in order to remove the file, else 0.  Also returns 1 if no slot is
+ * locked, because the other process may have just unlocked the slots. */
 static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -270,8 +270,8 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file.  If `f` has a mapping, replaces it at its address, and the kernel then releases the old file and slot.
- * Returns 0 on success, -1 with errno on failure. */
+/* Maps the file, at the address of the old mapping if `f` has one.  When the old mapping is gone, the kernel releases
+ * the old file and slot.  Returns 0 on success, -1 with errno on failure. */
 static int map_slot_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
@@ -283,8 +283,9 @@ static int map_slot_file(struct weir_slot_file *f, int file) {
     return 0;
 }
 
-/* Opens or creates the file, claims a slot and maps the file, in place of the old file, slot and mapping.  Creates
- * another file if the process that removes the file is stopped.  Returns 0 on success, -1 with errno on failure. */
+/* Opens or creates the file, claims a slot and maps the file.  Replaces the old file, slot and mapping of `f`.  If a
+ * stopped process has begun to remove the file, creates another file.  Returns 0 on success, -1 with errno on
+ * failure. */
 static int attach_slot_file(struct weir_slot_file *f) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
@@ -367,7 +368,7 @@ struct visit {
     void *context;
 };
 
-/* Calls `visit` for the file at `path`, unless weir__runfile_path() returns a path in another folder for its name. */
+/* Calls `visit` for the file at `path`, but only if weir__slot_file_open() would open this path. */
 static void visit_file(const char *path, const char *rest, void *context) {
     const struct visit *of = context;
     char own[WEIR_SLOT_PATH];
@@ -383,8 +384,8 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if the stored descriptor belongs to another open file of the slot file, else 0.  After the program has
- * closed the descriptor, another part of the process may open the slot file and get the same number. */
+/* The program may have closed the stored descriptor, and another part of the process may have opened the slot file
+ * under its number.  Returns 1 in this case, else 0. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }

@@ -82,8 +82,8 @@ int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *
 void weir__slot_file_each(const char *begins, size_t most,
                           void (*visit)(const char *rest, void *context), void *context);
 
-/* Releases this process's slot for ever.  Removes the file if no other process has a slot or is ending.  Does so also
- * if this process only reads the file.  Takes the lock of `f`. */
+/* Releases this process's slot, if it has one, and closes the file.  Removes the file if no other process has a slot or
+ * is ending.  Takes the lock of `f`. */
 void weir__slot_file_leave(struct weir_slot_file *f);
 /* Releases this process's slot, and unmaps the file. */
 void weir__slot_file_close(struct weir_slot_file *f);
@@ -99,9 +99,8 @@ int weir__slot_file_has(const struct weir_slot_file *f);
 /* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew the file; else 0.  Checks
  * the file at most once in a millisecond.  The caller holds the lock of `f`. */
 int weir__slot_file_is_lost(struct weir_slot_file *f);
-/* Opens the file that has the name now, or creates it, and claims a slot.  The address of the mapping does not change.
- * Returns 0 on success.  On failure returns -1 with errno, and the old mapping stays.  The caller holds the lock of
- * `f`. */
+/* Opens or creates a file with the old file's name, and claims a slot.  Keeps the address of the mapping.  Returns 0 on
+ * success.  On failure returns -1 with errno, and keeps the old mapping.  The caller holds the lock of `f`. */
 int weir__slot_file_renew(struct weir_slot_file *f);
 
 /* Returns the offset of a slot in the file. */
