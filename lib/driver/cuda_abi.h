@@ -79,8 +79,8 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
-/* The parameters of a graph node that allocates memory, in the layout of CUDA_MEM_ALLOC_NODE_PARAMS in <cuda.h>.
- * Struct weir_any_node has the layout of the first part of CUgraphNodeParams. */
+/* Layouts of <cuda.h> for graph nodes that allocate memory.  struct weir_alloc_node is CUDA_MEM_ALLOC_NODE_PARAMS.
+ * struct weir_any_node is the first part of CUgraphNodeParams. */
 struct weir_alloc_node {
     CUmemPoolProps pool;
     const void *access;

@@ -43,33 +43,33 @@ struct weir_device {
      * stream is then reused on another stream only after the host has waited for the first stream, or after weir has
      * returned the memory to the device. */
     atomic_int forbids_opportunistic;
-    /* Returns 1 if weir has intercepted the creation of the stream, else 0.  weir also intercepts each capture and the
-     * destruction of such a stream.  The pointer is NULL unless weir intercepts driver calls. */
+    /* Returns 1 if weir has intercepted the creation of the stream, else 0.  weir then also intercepts the captures and
+     * the destruction of the stream.  The pointer is NULL if weir intercepts no driver calls. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access;
     /* The small block that an earlier weir__device_wait() could not free, or 0.  The next wait frees it. */
     _Atomic CUdeviceptr wait_block;
-    /* Waits for the device have numbers.  `waits` is the number of the last wait that began, `waited` of the last that
-     * succeeded.  Work that was submitted before wait n began is completed if `waited` is at least n. */
+    /* Each wait for the device has a number.  `waits` is the number of the last wait that began.  `waited` is the
+     * greatest number of a wait that succeeded: work that was submitted before this wait began is completed. */
     _Atomic uint64_t waits, waited;
 };
 
 /* Returns the status for a result of the driver, and stores the result as the thread's last driver result.  If the
  * result means that the context is unusable, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets *kind to the properties with which an allocator calls cuMemCreate.  The memory supports GPUDirect RDMA and the
- * export by file descriptor, as far as the device does.  Exportable memory makes no call slower (H200). */
+/* Sets *kind to the properties with which an allocator calls cuMemCreate.  The memory supports GPUDirect RDMA, and
+ * export by file descriptor, if the device supports them.  Exportable memory makes no call slower (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns the size of the largest cuMemAlloc that is certain to succeed after `back` more bytes are freed.  The size is
- * a multiple of 2 MiB, and at most `most`.  Returns 0 if the driver fails to report the free memory. */
+/* Returns the maximum size for which cuMemAlloc is certain to succeed after the caller has freed `back` bytes.  The
+ * size is a multiple of 2 MiB, and at most `most`.  Returns 0 if the driver fails to report the free memory. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
 /* Set once a driver call on a default stream (handle 0, 1 or 2) has failed because this thread has no current context.
- * weir then makes the device's context current before each such call, since the driver takes a microsecond to log a
- * failure. */
+ * weir then makes the device's context current before each call on a default stream, since the failure of a call takes
+ * a microsecond. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 /* Makes the context of the device current if the calling thread has no current context.  Returns 1 if it has done so,
  * else 0; the caller passes the result to weir__device_restore_context(). */
@@ -114,7 +114,7 @@ weir_status weir__device_capture(struct weir_device *device, weir_stream stream)
  * stream is not being captured, or if the driver does not report the id. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
 /* Sets *id to the driver's id of a stream (cuStreamGetId), or to 0 if the driver has no stream ids.  A default stream
- * is that of the current context or, if no context is current, of the device's context.  If the stream is being
+ * belongs to the current context or, if no context is current, to the device's context.  If the stream is being
  * captured, returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, since a query of the id would break the capture. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
@@ -137,8 +137,8 @@ extern _Atomic unsigned weir__device_per_thread_ids;
 extern _Thread_local unsigned weir__device_has_per_thread_id WEIR_FAST_TLS;
 
 /* Sets *id to the cached id of a default stream, without a driver call.  Returns 1 on success, 0 if the id is not
- * cached.  Does not check whether the stream is being captured, so only callers that see each begin of a capture (`weir
- * run`) may use it. */
+ * cached.  Does not check whether the stream is being captured, so the caller must intercept each begin of a capture
+ * (`weir run`). */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =
@@ -153,7 +153,7 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
     return *id != 0 && device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
            current == device->context;
 }
-/* Caches the id of a default stream after a query.  The caller must see each begin of a capture (`weir run`). */
+/* Caches the id of a default stream after a query.  The caller must intercept each begin of a capture (`weir run`). */
 void weir__device_store_default_id(const struct weir_device *device, weir_stream stream,
                                    unsigned long long id);
 /* Returns WEIR_OK if the stream belongs to this device, or if the driver does not report the stream's device.
@@ -171,15 +171,14 @@ CUresult weir__device_record(struct weir_device *device, CUevent event, weir_str
                              uint64_t id);
 /* Makes work that is submitted to the stream from now on wait for the event. */
 CUresult weir__device_wait_event(struct weir_device *device, weir_stream stream, CUevent event);
-/* Makes later work on the stream `waits` wait for the work that was submitted to `stream` until now.  `id` is as for
- * weir__device_record. */
+/* Makes later work on the stream `waits` wait for the work that was submitted to `stream` until now.  `id` is the id of
+ * `stream`, or 0 if the caller does not know the id. */
 CUresult weir__device_order_after(struct weir_device *device, weir_stream waits, weir_stream stream,
                                   uint64_t id);
 /* Returns 1 if all work on the stream is completed, else 0. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
-/* Waits until the device has completed all submitted work, without breaking stream captures.  The wait has no time
- * limit.  Returns CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the small block that the wait allocates and
- * frees. */
+/* Waits until the device has completed all submitted work.  To wait, allocates and frees a small block, which breaks no
+ * stream capture.  Has no time limit.  Returns CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the block. */
 CUresult weir__device_wait(struct weir_device *device);
 /* Frees the small block that an earlier weir__device_wait() could not free, if there is one. */
 void weir__device_free_wait_block(struct weir_device *device);

@@ -18,11 +18,11 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* The check submits work of this duration.  Without a wait, cuMemFree and cuMemFreeHost take 30 and 280 us (H200), so
- * they return before the end of the work. */
+/* To check whether a free waits, weir submits work of this duration.  A cuMemFree or cuMemFreeHost that does not wait
+ * takes 30 or 280 us (H200), so it returns before the end of the work. */
 #define CHECK_NS 1000000L
 
-/* If the call returns later than this after the end of the work, the thread may have been preempted: no result. */
+/* A free that returns later than this after the end of the work proves nothing: the thread may have been preempted. */
 #define SOON_NS 300000
 
 enum wait_call { BY_BLOCK, BY_HOST_BLOCK, WAIT_CALLS };
@@ -64,8 +64,8 @@ static CUstream begin_wait_check(struct weir_device *device, enum wait_call call
     return NULL;
 }
 
-/* Ends the check whose begin_wait_check() has returned `work_stream`.  `result` is the result of the checked call.  If
- * the call does not wait for the device, waits by cuCtxSynchronize. */
+/* Ends a check.  `work_stream` is the result of begin_wait_check(), and `result` is the result of the checked call.  If
+ * the checked call does not wait for the device, waits by cuCtxSynchronize. */
 static CUresult end_wait_check(struct weir_device *device, enum wait_call call,
                                CUstream work_stream, CUresult result) {
     const struct weir_driver *driver = device->driver;

@@ -153,8 +153,7 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
     return result;
 }
 
-/* Ignores failures: if the driver is shutting down or the context was destroyed, the caller's next driver call reports
- * this. */
+/* Ignores failures.  If the driver shuts down or the context was destroyed, the caller's next driver call fails. */
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
     CUcontext popped;
 

@@ -73,15 +73,15 @@ struct weir_driver {
     int version;           /* as cuDriverGetVersion returns it: 12020 is CUDA 12.2 */
     unsigned capabilities; /* WEIR_CAP_ bits */
 
-    /* Returns the time in nanoseconds of a clock that never runs backwards.  On the device model, it is virtual. */
+    /* Returns the nanoseconds of a clock that never runs backwards.  The device model has a virtual clock. */
     uint64_t (*ticks)(void);
     void (*sleep_ns)(uint64_t ns);
     /* Reads the time that calls to the device model have taken.  The first call begins the measurement of real time.
      * NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Begins (1) or ends (0) a period in which this thread does work that a real program would do in another thread.
-     * In the period, driver calls advance a clock of this thread instead of the device model's clock.  The end
-     * (0) returns the time of these calls in nanoseconds.  The pointer is NULL for real devices. */
+    /* Begins (1) or ends (0) a background period, in which this thread does work that a real program would do in
+     * another thread.  In the period, driver calls advance a clock of this thread instead of the device model's clock.
+     * The end returns the time of these calls in nanoseconds.  The pointer is NULL for real devices. */
     uint64_t (*set_background)(int begins);
     /* Returns 1 if other processes may use the devices of the model, too, else 0.  NULL for real devices, which any
      * process may use. */
@@ -111,7 +111,7 @@ void weir__driver_end_use(void);
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure);
 const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure);
 
-/* Returns the capabilities of a driver of this version that lacks no call. */
+/* Returns the capabilities of a driver that exports all calls of this version. */
 unsigned weir__driver_capabilities(int version);
 /* Sets the capabilities of a driver table from its version and entry points.  If a call of an optional group is
  * missing, the table lacks the capability, and all calls of the group become NULL. */
@@ -164,7 +164,7 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
     })
 
 /* Makes the capture mode relaxed, evaluates `call`, and restores the mode.  The value is the result of `call`, or the
- * result of the failed driver call that should set the mode. */
+ * error of the driver if the mode cannot be set. */
 #define WEIR_RELAXED(driver, call)                                                                 \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \

@@ -88,7 +88,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* Returns the generation in `state` plus MODEL_INITIALISED: the state in which driver calls take the fast path. */
+/* Returns the state in which driver calls take the fast path: MODEL_INITIALISED and the number of resets in `state`. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }
@@ -188,8 +188,8 @@ struct call {
     int is_recorded; /* set if the call must be added to the recorded driver calls */
 };
 
-/* Returns the result of a driver call in a child of fork(), as a real driver does.  A pool can still allocate from its
- * idle memory (model_pool_alloc.c), so cuMemAllocFromPoolAsync continues. */
+/* Returns the error of a driver call in a child of fork(), as a real driver does.  Returns CUDA_SUCCESS if the call may
+ * run: cuMemAllocFromPoolAsync can still allocate from a pool's idle memory (model_pool_alloc.c). */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -298,8 +298,8 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* Expands to eleven arguments: those of a driver call, and NULL for each missing one.  The macro drops its first
- * parameter, since a driver call may have no arguments. */
+/* Expands to eleven arguments: first the arguments of a driver call, then NULL.  `first` is unused: without this
+ * parameter, a driver call that has no arguments would leave a comma at the start of the list. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -341,9 +341,8 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* Returns the time in ns that the measurement of one driver call misses: parts of its two clock readings and of its
- * addition.  Uses the least of several rounds, since a round may be interrupted.  May change host_ns, since no
- * measurement runs yet. */
+/* Returns the nanoseconds that the measurement of a driver call takes, but that host_ns would not include.  Uses the
+ * minimum of several rounds, since a round may be interrupted.  Sets host_ns to 0, so no other measurement may run. */
 static uint64_t measurement_overhead(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;
@@ -387,13 +386,13 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a period in which this thread does work that a real program would do in another thread.  Adds the real
- * time of the period to host_ns, since a real program would not wait for this work. */
+/* Begins or ends a background period, in which this thread does work that a real program would do in another thread.
+ * Adds the real time of the period to host_ns, since callers subtract host_ns from a program's measured time. */
 static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
 
-    /* Adds this thread's pending time to its own clock in a period, else to the shared clock. */
+    /* In a background period, adds the thread's pending time to the thread's own clock, else to the shared clock. */
     (void)weir__model_now();
     took = a->ns;
     if (a->start_ns && !begins) {

@@ -58,9 +58,9 @@ void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result,
  * `result`.  If `then` is not 0, the `then`-th call after the first failure fails, too.  If `for_good` is set, all
  * later calls fail.  If k is 0, no call fails.  A failure by weir__model_fail takes precedence. */
 void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good);
-/* Returns the number of calls that weir__model_fail or weir__model_fail_any made fail, since the last reset or
- * weir__model_faults_clear().  If there was one and `last` is not NULL, sets *last to the driver function that failed
- * last. */
+/* Returns the number of calls that failed because of weir__model_fail or weir__model_fail_any, since the last reset or
+ * weir__model_faults_clear().  If the number is not 0 and `last` is not NULL, sets *last to the driver function that
+ * failed last. */
 uint64_t weir__model_faults_injected(enum weir_driver_entry *last);
 void weir__model_faults_clear(void);
 /* Returns how often the driver function was called since the last reset, including failed calls. */

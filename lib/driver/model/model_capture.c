@@ -15,7 +15,7 @@ struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
     uint64_t steps; /* steps that this stream has added to the capture */
-    /* The steps of the capture's other streams for which the next step of this stream waits. */
+    /* Captured steps of other streams.  The next step of this stream waits for these steps. */
     struct model_orders after;
     struct model_branch *next; /* the next stream's part of the capture */
 };
@@ -330,7 +330,8 @@ static int all_joined(const struct model_capture *capture) {
 }
 
 /* Ends the capture that began on the stream, and makes the graph.  If the capture began on another stream, only
- * invalidates it.  If another thread must end it, changes nothing.  After any other error, the capture has ended. */
+ * invalidates the capture.  If only another thread may end the capture, changes nothing.  Any other error ends the
+ * capture, too. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

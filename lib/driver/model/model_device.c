@@ -235,7 +235,7 @@ CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-/* Replaces the thread's current context.  If the thread has none, pushes the context.  A NULL handle pops one. */
+/* Replaces the current context, or pushes the context if none is current.  A NULL handle pops the current context. */
 CUresult weir__model_cuCtxSetCurrent(CUcontext handle) {
     struct model_thread *self = weir__model_thread();
     int depth = self->depth;

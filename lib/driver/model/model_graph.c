@@ -54,7 +54,7 @@ _Static_assert(sizeof(struct model_exec) <= 64, "an executable fits its slot");
 
 /* ---- Memory ---- */
 
-/* Returns the last block of all graphs that begins at `address` or before it, or NULL. */
+/* Returns the graph block whose start address is the greatest one up to `address`, or NULL. */
 static struct model_graph_block *block_before(uint64_t address) {
     struct model_node *node = weir__model_tree_floor(weir__model.graph_blocks, address, 0);
 
@@ -373,7 +373,7 @@ static CUresult clear_allocations(const struct model_exec *exec,
     return CUDA_SUCCESS;
 }
 
-/* Returns the largest number of bytes by which the launch raises the used graph memory of a device. */
+/* Returns the maximum increase of a device's used graph memory during the launch, in bytes. */
 static uint64_t peak_growth(const struct model_plan *plan, const struct model_device *device) {
     int64_t used = 0, most = 0;
     size_t i;
@@ -415,8 +415,8 @@ static CUresult take_memory(const struct model_plan *plan) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Prepares a launch.  Checks that each block of another graph that the launch frees is allocated.  Reserves and maps
- * the memory for the launch. */
+/* Prepares a launch.  Fails if the launch would free an unallocated block of another graph.  Reserves and maps the
+ * memory for the launch. */
 static CUresult prepare(const struct model_plan *plan) {
     size_t i, mapped;
 

@@ -92,9 +92,9 @@ struct model_node {
 void weir__model_tree_insert(struct model_node **root, struct model_node *node);
 /* Removes a node, which must be in the tree. */
 void weir__model_tree_remove(struct model_node **root, struct model_node *node);
-/* Returns the first node whose (key, tie) is equal or greater, or NULL. */
+/* Returns the first node whose (key, tie) is at least (`key`, `tie`), or NULL. */
 struct model_node *weir__model_tree_ceiling(struct model_node *root, uint64_t key, uint64_t tie);
-/* Returns the last node whose (key, tie) is equal or less, or NULL. */
+/* Returns the last node whose (key, tie) is at most (`key`, `tie`), or NULL. */
 struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key, uint64_t tie);
 
 /* ---- Handles ---- */
@@ -123,8 +123,7 @@ void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* An element of a list of orders.  The work that has the list begins only after the operations of stream `id` up to
- * number `seq` are completed. */
+/* An order: work with this order begins only after stream `id` has completed its operations up to number `seq`. */
 struct model_order {
     uint64_t id, seq;
 };
@@ -142,7 +141,7 @@ struct model_stream {
     struct model_branch *branch; /* the stream's part of a running capture, or NULL */
     uint64_t seq;                /* the number of operations that were submitted to this stream */
     uint64_t end_ns;             /* the virtual time when all submitted work is completed */
-    /* The operations of other streams for which the next operation of this stream waits. */
+    /* Operations of other streams.  The next operation of this stream waits for these operations. */
     struct model_orders after;
     struct model_stream *prev, *next; /* links in the context's list of streams */
 };
@@ -154,8 +153,8 @@ struct model_event {
     /* The event's last record covers stream `stream_id` up to operation `seq`; both are 0 before any record. */
     uint64_t stream_id, seq;
     uint64_t end_ns;
-    /* The id of the capture in which the event was recorded, or 0.  In a capture, `after` has numbers of captured steps
-     * instead of numbers of operations. */
+    /* The id of the capture in which the event was recorded, or 0.  In a capture, the numbers in `after` identify
+     * captured steps, not operations. */
     uint64_t capture_id;
     struct model_orders after;
     struct model_event *prev, *next; /* links in the context's list of events */
@@ -283,7 +282,7 @@ struct model {
     /* All memory of graphs, allocated or not, sorted by address. */
     struct model_node *graph_blocks;
     uint64_t next_stream_id, next_object_id;
-    /* When stream ids reach this number, the model removes unneeded orders (model_orders.c). */
+    /* When `next_stream_id` reaches this number, the model removes unneeded orders (model_orders.c). */
     uint64_t collect_at_id;
     struct model_thread *threads;
     /* How often threads that have ended called each driver function. */
@@ -307,8 +306,8 @@ static inline CUresult weir__model_unlocked(CUresult result) {
     weir__model_unlock();
     return result;
 }
-/* The virtual time of this thread's calls that is not yet added to the shared clock, since an atomic addition in each
- * call would be slow.  The thread adds it when it next reads the clock. */
+/* Virtual time of this thread's calls that the shared clock does not include yet.  The thread adds this time when it
+ * next reads the clock, since an atomic addition in each call would be slow. */
 extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 
 /* A period in which this thread does work that a real program would do in another thread at the same time.  Its driver
@@ -368,27 +367,28 @@ void weir__model_stream_drop(struct model_stream *stream);
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device);
 /* Destroys all streams and events of the context. */
 void weir__model_streams_drop(struct model_context *context);
-/* Begins an operation on a stream: counts it, and makes it wait for other streams.  CUDA makes the legacy stream and
- * blocking streams wait for each other. */
+/* Begins an operation on a stream, and increments the stream's `seq`.  Like CUDA, makes the legacy stream and blocking
+ * streams wait for each other. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
 
 /* Returns the `seq` of the list's element for stream `id`, or 0 if there is no such element. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
-/* Adds the operations of stream `id` up to number `seq` to the list, unless the list already has a larger number. */
+/* Adds an order to the list.  If the list already has an order for stream `id`, keeps the greater `seq`. */
 void weir__model_orders_add(struct model_orders *orders, uint64_t id, uint64_t seq);
 void weir__model_orders_add_all(struct model_orders *orders, const struct model_orders *from);
 void weir__model_orders_clear(struct model_orders *orders);
 /* Removes from the list all streams that are not in the list `named`. */
 void weir__model_orders_keep_streams(struct model_orders *orders, const struct model_orders *named);
-/* Removes unneeded orders from all lists (model_orders.c), but only after many streams were created. */
+/* Removes unneeded orders from all lists (model_orders.c), if many streams were created since the last removal. */
 void weir__model_orders_collect(void);
 
-/* Checks whether an operation on a stream is allowed.  If the stream is being captured, sets *branch to its part of the
- * capture; the caller must add the operation to it.  Else sets *branch to NULL; the caller must run the operation. */
+/* Checks whether an operation on a stream is allowed.  If the stream is being captured, sets *branch to the stream's
+ * part of the capture, and the caller must add the operation to *branch.  Else sets *branch to NULL, and the caller
+ * must run the operation. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
-/* Check whether the host may query, or wait for, a stream, an event or a context while streams are being captured. */
+/* Check whether the host may query or wait for a stream, an event or a context while streams are being captured. */
 CUresult weir__model_capture_check_stream(struct model_stream *stream);
 CUresult weir__model_capture_check_event(const struct model_event *event);
 CUresult weir__model_capture_check_context(const struct model_context *context);
@@ -423,7 +423,7 @@ int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
 const char *weir__model_graph_check(int device, uint64_t *physical);
-/* Returns the access (read, or read and write) that a fill or a copy needs to the device memory. */
+/* Returns the access to device memory that a fill or a copy needs: read, or read and write. */
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
 /* Runs a fill or a copy now, as work of the stream. */
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
@@ -469,13 +469,13 @@ int weir__model_usage_is_known(unsigned usage);
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool);
 int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access);
 
-/* Returns 1 if `device` can access the memory of device `other`, which may be itself; else 0. */
+/* Returns 1 if `device` can access the memory of `other`, else 0.  A device can access its own memory. */
 int weir__model_has_peer_access(int device, int other);
 /* Returns 1 if work on the device may access all of these bytes, else 0.  They must lie in one allocated block or in
  * adjacent mappings of physical allocations. */
 int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access);
 
-/* Returns 1 if the device has the access to all of these bytes and mappings contain them without gaps; else 0. */
+/* Returns 1 if mappings without gaps contain all of these bytes, and allow `access` to the device; else 0. */
 int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
                                CUmemAccess_flags access);
 /* Finds the mapping of a physical allocation at `address`, and the device of the memory.  Returns 1 on success, 0 if no
@@ -506,8 +506,8 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
 /* Checks that the host has observed the completion of all uses of these bytes, since cuMemUnmap takes effect at
  * once. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
-/* Checks that the host has observed the completion of all uses of these bytes, since their access is removed at
- * once. */
+/* Checks that the host has observed the completion of all uses of these bytes, since the device loses its access to the
+ * bytes at once. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 /* Records that the host has observed the completion of the work of stream `id` up to operation `seq`, and of all
  * operations in the list `after`. */
@@ -555,8 +555,8 @@ struct model_block *weir__model_import_add(struct model_import *import,
                                            const CUmemPoolPtrExportData *data, uint64_t *before);
 void weir__model_import_drop(struct model_import *import, struct model_block *block);
 
-/* The functions that implement driver calls.  The driver table calls them through a wrapper that counts the call, makes
- * it fail if a test has planned so, and advances the clock by the call's fixed cost. */
+/* The functions that implement driver calls.  The driver table calls them through a wrapper.  The wrapper counts the
+ * call, returns a planned failure, and advances the clock by the fixed time of the call. */
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY

@@ -429,8 +429,8 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return weir__model_unlocked(why);
 }
 
-/* Sets *base to the start of the block that contains `address`, and *bytes to the size that the program requested
- * (measured). */
+/* Sets *base to the start of the block that contains `address`, and *bytes to the size that the program requested, as a
+ * real driver does. */
 CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUresult result = CUDA_SUCCESS;
     const struct model_block *block;

@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Bytes that were last used by one owner (a number for one block of the program), and the operations that used them. */
+/* A range of bytes that one owner has used last.  An owner is a number for one block of the program. */
 struct model_share {
     struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
@@ -32,7 +32,7 @@ struct model_share {
 
 static struct {
     struct model_node *shares;
-    /* The ranges that fills and copies have used in mappings of physical memory.  Their owner is 0. */
+    /* The ranges that fills and copies have used in mappings of physical memory.  The `owner` of these ranges is 0. */
     struct model_node *touched;
     /* The operations whose completion the host has observed, for streams with recorded uses. */
     struct model_orders observed;
@@ -68,7 +68,7 @@ static void append_fault_orders(size_t *length, const struct model_orders *order
 }
 
 /* Stores a text about a use that is not ordered after an earlier use.  `stream` is the stream of the new use, or NULL
- * for the host.  Does nothing if any order is missing for lack of host memory, since the report might be false. */
+ * for the host.  Does nothing if an order was lost for lack of host memory, since the text might be wrong. */
 static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
@@ -193,8 +193,8 @@ static int is_ordered_after_all(const struct model_stream *stream,
     return 1;
 }
 
-/* Checks that the next operation of the stream (of the host, if `stream` is NULL) is ordered after all uses of these
- * bytes by other owners, and removes these uses. */
+/* Checks that a new use of these bytes is ordered after all uses by other owners, and removes the old uses.  The new
+ * use is the next operation of `stream`, or of the host if `stream` is NULL. */
 static void check_other_owners(uint64_t address, uint64_t bytes, const char *what,
                                const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
@@ -216,7 +216,7 @@ struct alias {
     uint64_t owner;
 };
 
-/* Checks that a use of memory is ordered after the uses at another address at which the memory is mapped. */
+/* Checks that a use of memory is ordered after all uses by other owners through another mapping of the memory. */
 static void check_alias(void *context, uint64_t address, uint64_t bytes) {
     const struct alias *a = context;
     struct model_share *share =
@@ -273,7 +273,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     check_other_owners(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* Only ranges of this owner are left in these bytes.  Adds ranges for the gaps, and records the new use in all. */
+    /* These bytes now contain only ranges of this owner, and gaps.  Fills the gaps with ranges, and records the use. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {
@@ -376,7 +376,7 @@ void weir__model_oracle_collect(struct model_orders *named) {
     remove_completed_uses(-1, named);
 }
 
-/* If streams of this device have waited for work on other devices, this work is completed, too. */
+/* The device's streams may have waited for work on other devices.  The host then has observed its completion, too. */
 void weir__model_oracle_observe_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Unneeded orders are removed after this number of new streams, since the removal is slow. */
+/* The number of new streams between two removals of unneeded orders.  A removal is slow, so it must be rare. */
 enum { COLLECT_AFTER = 64 };
 
 /* Returns the index of the stream's element in the list, or the index at which it must be inserted. */

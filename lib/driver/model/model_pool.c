@@ -148,8 +148,8 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
 }
 
 /* Ends the process if a real driver would crash because a call has the handle of a destroyed pool.  A real driver
- * returns an invalid value until it reuses the pool's host memory (measured).  In the model, the next physical
- * allocation reuses this memory (assumed). */
+ * crashes once the pool's host memory is reused; until then, the call returns INVALID_VALUE (measured).  In the model,
+ * the next physical allocation reuses the memory (assumed). */
 static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
@@ -605,7 +605,7 @@ CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool
     return weir__model_unlocked(result);
 }
 
-/* Makes a pool whose memory is that of another process's pool.  `file` is the exported descriptor. */
+/* Makes a pool that uses the memory of another process's pool.  `file` is the exported descriptor. */
 static CUresult import_pool(CUmemoryPool *handle, int file) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},

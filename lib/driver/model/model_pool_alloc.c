@@ -44,8 +44,8 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
 }
 
 /* Selects a span of the queue that operation `seq` or an earlier one has freed, and whose work is completed at
- * `now_ns`.  Selects the best fit; if it may not be used, the oldest usable span that is large enough.  Returns NULL if
- * there is none. */
+ * `now_ns`.  Prefers the best fit.  If the best fit may not be used, selects the oldest span that is large enough.
+ * Returns NULL if there is no such span. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -103,8 +103,8 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
     weir__model.pools_grew = 1;
 }
 
-/* Returns the number of units whose memory a block in this span could get: units to move from other free spans, plus
- * units by which the pool may grow.  Returns 0 in a child of fork(). */
+/* Returns how many units of memory a block in this span could get from other free spans and from growth of the pool.
+ * Returns 0 in a child of fork(). */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child()
@@ -148,9 +148,9 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     return block;
 }
 
-/* Allocates a block from memory that was freed on another stream whose work is not completed, and makes later work on
- * `stream` wait for this work.  Selects the smallest range that is large enough; among equal ones, the one whose work
- * will be completed first. */
+/* Allocates a block from memory that was freed on a stream whose work is not completed.  Makes later work on `stream`
+ * wait for that work.  Selects the smallest span that is large enough and, among spans of equal size, the one whose
+ * work ends first. */
 static struct model_span *cut_pending_span(struct model_pool *pool, struct model_stream *stream,
                                            uint64_t bytes) {
     const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
@@ -297,8 +297,8 @@ CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstrea
 
 /* ---- frees ---- */
 
-/* Removes a block from the tree of allocated blocks and from the figures of its pool.  The caller must free the
- * returned span. */
+/* Removes a block from the tree of allocated blocks, and subtracts it from the pool's counters.  The caller must free
+ * the returned span. */
 static struct model_span *remove_allocated_block(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -319,8 +319,7 @@ static void free_imported_block(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block for use by every stream at once, since the program must free a block only after all uses are
- * completed. */
+/* Frees a block.  Every stream may reuse the memory immediately: all uses must be completed before this free. */
 void weir__model_pool_free_now(struct model_block *block) {
     struct model_pool *pool = block->pool;
 

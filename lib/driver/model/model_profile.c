@@ -56,7 +56,7 @@ static int parse_curve(const char *text, struct model_curve *curve) {
     return 0;
 }
 
-/* Sets the figure that `key` names.  Returns 0 on success, -1 if the value is malformed, -2 if the key is unknown. */
+/* Sets the field that `key` names.  Returns 0 on success, -1 if the value is malformed, -2 if the key is unknown. */
 static int set_key(struct model_profile *profile, const char *key, const char *value) {
     size_t i;
 
@@ -95,8 +95,8 @@ static char *trim(char *text) {
     return text;
 }
 
-/* Parses one line, `key = value`, and sets the figure.  Changes the text of the line.  Returns 0 on success, -1 with
- * the reason in *failure. */
+/* Parses one line, `key = value`, and sets the field.  Changes the text of the line.  Returns 0 on success, -1 with the
+ * reason in *failure. */
 static int parse_line(struct model_profile *profile, char *line, const char *file, unsigned number,
                       struct weir_driver_failure *failure) {
     char *text = trim(line), *equals = strchr(text, '='), *key, *value;
@@ -164,7 +164,7 @@ static int is_power_of_two(uint64_t value) {
     return value != 0 && (value & (value - 1)) == 0;
 }
 
-/* Checks that the model supports all figures.  Returns 0 on success, -1 with the reason in *failure. */
+/* Checks that the model supports all values of the profile.  Returns 0 on success, -1 with the reason in *failure. */
 static int check(const struct model_profile *p, const char *file,
                  struct weir_driver_failure *failure) {
     const struct {

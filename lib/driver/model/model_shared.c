@@ -25,9 +25,9 @@
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
-/* The value of `owner` while a process clears the slot of a process that has ended.  Others ignore the slot. */
+/* The value of `owner` while a process clears the slot of an ended process.  Other processes ignore the slot. */
 #define NOBODY UINT64_C(1)
-/* The least time between two checks whether the owners of slots still run, since a check is expensive. */
+/* The minimum time between two checks whether the owners of slots still run.  The checks are slow. */
 #define OWNER_CHECK_NS UINT64_C(5000000)
 
 struct slot {
@@ -170,8 +170,8 @@ uint64_t weir__model_shared_key(void) {
     return shared.own ? shared.key : 0;
 }
 
-/* Returns the bytes of the device that all processes have allocated, except for the process with the slot `without`.
- * With `wanted`, adds the bytes that they are about to allocate. */
+/* Returns the bytes of the device that all processes have allocated, except the process of the slot `without`.  If
+ * `wanted` is set, adds the bytes that these processes are about to allocate. */
 static uint64_t sum_allocated(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 

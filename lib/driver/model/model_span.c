@@ -256,8 +256,7 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
             continue;
         if (bytes == wanted)
             break;
-        /* A limit for the address space of the process (ulimit -v) was met.  The range uses half of the available
-         * space. */
+        /* The process has a limit for its address space (ulimit -v).  The range uses half of the available space. */
         wanted = bytes / 2 / unit * unit;
         wanted = wanted < unit ? unit : wanted;
         munmap(mapping, bytes + unit);
@@ -309,8 +308,8 @@ struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes
     return (struct model_span *)(void *)weir__model_tree_ceiling(tree, bytes, 0);
 }
 
-/* Cuts off the part of a span behind its first `bytes` bytes, and adds this part to its tree.  The caller has removed
- * the span from its tree. */
+/* Shortens a span to `bytes` bytes, and adds the rest to a tree as a new span.  The caller has removed the first span
+ * from its tree. */
 static void split_off_rest(struct model_range *range, struct model_span *span, uint64_t bytes) {
     struct model_span *rest;
 
@@ -440,8 +439,8 @@ static void set_units_have_memory(struct model_range *range, uint64_t from, uint
         range->top = end;
 }
 
-/* First maps memory for the block, because only this step can fail.  Then cuts off the rest of the span, so that memory
- * of the rest can move to the block, too.  A move discards the memory of other free units. */
+/* First maps memory for the block, because only this step can fail.  Then discards the memory that moves to the block:
+ * memory of the rest of the span, and of other free units. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved) {
     uint64_t lacks = weir__model_range_missing_units(range, span, bytes),

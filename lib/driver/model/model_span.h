@@ -88,7 +88,7 @@ struct model_range {
     struct model_queue *spare_queues;
 };
 
-/* Reserves host addresses for `bytes` bytes of memory of a pool, or for fewer if the process has a limit.  With
+/* Reserves `bytes` bytes of host addresses for a pool, or fewer if the process has a limit for its address space.  With
  * `is_shared`, the memory is in a file that other processes can map.  Returns 0 on success, else -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
@@ -117,18 +117,18 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
  * driver does so before a request fails.  Returns 0 on success.  On failure returns -1 and changes nothing. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
-/* Frees the span of a block for use by every stream at once. */
+/* Frees the span of a block.  Every stream may reuse the span immediately. */
 void weir__model_range_free(struct model_range *range, struct model_span *span);
-/* Frees the span of a block on a stream: other streams cannot use it before the work is completed.  The free is
- * operation `seq` of the stream, and the work before it is completed at the time `end_ns`. */
+/* Frees the span of a block on a stream.  Other streams cannot use the span before the stream's work is completed.  The
+ * free is operation `seq` of the stream.  The work before the free is completed at the time `end_ns`. */
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
 /* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`.  Before this time, other
  * streams cannot use spans that were freed on the stream since its last launch. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Frees, for all streams, the spans of a stream's queue from the oldest to the newest whose work is completed at
- * `now_ns`.  Removes the queue of a destroyed stream once it is empty. */
+/* Makes spans of a stream's queue free for all streams: the newest span whose work is completed at `now_ns`, and all
+ * older spans.  Removes the queue of a destroyed stream once the queue is empty. */
 void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
                                       uint64_t now_ns);
 /* Frees, for all streams, the spans of a stream's queue that were freed up to operation `seq`.  Removes the queue of a
@@ -140,8 +140,7 @@ void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id,
 /* Handles the destruction of a stream: makes its completed spans free for all streams.  The stream's queue of spans is
  * removed once it is empty. */
 void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
-/* Returns the physical memory of up to `units` free units to the device, highest address first.  Returns the number of
- * such units. */
+/* Unmaps the memory of up to `units` free units, highest address first.  Returns the number of unmapped units. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);
 
 /* Checks the data of the range.  Returns NULL, or a text about the first error. */

@@ -314,8 +314,8 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* Maps the memory of a physical allocation at an address, or changes the protection of its mapping by a new one,
- * because after mprotect, Valgrind examines each byte.  Returns 0 on success, else -1. */
+/* Maps the memory of a physical allocation at an address.  To change the protection, maps the memory again, because
+ * Valgrind examines each byte after mprotect.  Returns 0 on success, else -1. */
 static int map_file_part(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
@@ -353,8 +353,8 @@ static void drop_mapping(struct model_mapping *mapping) {
     drop_unused_memory(memory);
 }
 
-/* Removes all mappings in a range.  Succeeds if nothing is mapped in it.  Fails if it contains a part of a mapping, or
- * both mappings and gaps. */
+/* Removes all mappings in a range.  Also succeeds if the range has no mapping.  Fails if the range contains a part of a
+ * mapping, or both mappings and gaps. */
 static CUresult unmap(uint64_t address, uint64_t bytes) {
     uint64_t count = count_mappings(address, bytes);
 
@@ -414,8 +414,8 @@ static CUresult protect(const struct model_mapping *mapping) {
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Sets the access of a device to all mappings in a range.  Mappings that have this access already take no time, as on a
- * real device. */
+/* Sets the access of a device to all mappings in a range.  If a mapping already has this access, the call takes no time
+ * for the mapping, as on a real device. */
 static CUresult set_mapping_access(uint64_t address, uint64_t bytes, CUdevice device,
                                    CUmemAccess_flags access) {
     const struct model_profile *profile = &weir__model.profile;
@@ -486,8 +486,7 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* ---- Entries ---- */
 
-/* Returns CUDA_SUCCESS, or an error if the properties of a new physical allocation are invalid or the model lacks
- * them. */
+/* Returns CUDA_SUCCESS, or an error if a property of a new physical allocation is invalid or unsupported. */
 static CUresult check_memory_properties(const CUmemAllocationProp *properties) {
     size_t i;
 
@@ -569,7 +568,7 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
     return weir__model_unlocked(CUDA_SUCCESS);
 }
 
-/* Maps a whole physical allocation; a part is an error, as with a real driver. */
+/* Maps a whole physical allocation.  To map a part of an allocation is an error, as with a real driver. */
 static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
                          struct model_memory *memory) {
     if (!memory || bytes > memory->bytes || offset > memory->bytes - bytes)
