@@ -29,8 +29,8 @@ weir__check_live_allocator(const weir_allocator *a) {
     return a ? weir__check_live(a) : weir__without_driver(WEIR_E_INVALID);
 }
 
-/* Ends a public call, and returns its status.  A call that succeeds restores the thread's earlier driver result, which
- * driver calls inside the call may have changed. */
+/* Ends a public call, and returns its status.  If the call succeeded, restores the thread's driver result from before
+ * the call, because driver calls of weir may have changed the result. */
 static inline weir_status weir__end_call(int result_before, weir_status status) {
     if (status == WEIR_OK)
         weir__driver_result = result_before;
@@ -67,12 +67,12 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 
 /* Checks the settings of a new allocator against its device, and converts amounts such as "75%" to bytes. */
 weir_status weir__apply_settings(weir_allocator *a);
-/* Sets the preallocation if the engine fixes it: to the whole region for bfc-fixed, to 0 for direct. */
+/* Sets the preallocation for engines whose preallocation is fixed: the whole region for bfc-fixed, 0 for direct. */
 void weir__size_fixed_region(weir_allocator *a);
 
 /* ---- preallocation and trims ------------------------------------------------------------------- */
 
-/* Preallocates memory.  On an error writes the reason to `text`, or "" if the status says enough. */
+/* Preallocates memory.  On an error writes the reason to `text`, or "" if the returned status is reason enough. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
 /* Returns why weir cannot find out how much memory is reserved, or NULL if it can. */
 const char *weir__unknown_reserve_reason(const weir_allocator *a);

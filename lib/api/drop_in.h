@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* drop_in.h: functions for lib/adapters, which intercepts the driver calls of an unmodified program.  The functions
- * belong to an allocator that replaces the driver's memory pools.  lib/adapters follows the rules of include/weir in
- * place of the program.
+/* drop_in.h: functions of an allocator that replaces the driver's memory pools in an unmodified program.  lib/adapters
+ * intercepts the program's driver calls, and calls these functions.  lib/adapters follows the rules of include/weir,
+ * because the program does not know weir.
  *
  * This file must not depend on the driver calls of the program. */
 #ifndef WEIR_DROP_IN_H
@@ -12,8 +12,8 @@
 #include "driver/driver.h"
 #include "ipc/process_peers.h"
 
-/* weir_device_allocator() calls this function, unless it is NULL, and returns its result if that is not NULL.
- * libweir-preload.so sets the pointer when it is loaded. */
+/* If this pointer is not NULL, weir_device_allocator() calls the function.  If the function returns an allocator,
+ * weir_device_allocator() returns this allocator.  libweir-preload.so sets the pointer when it is loaded. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
 
 /* weir calls this function, unless it is NULL, after each failed weir_tensors_alloc of an allocator that replaces the
@@ -39,9 +39,8 @@ void weir__drop_in_stop_logs(weir_allocator *allocator);
  * been released to the device.  Blocks smaller than a page always return to the cache of their stream. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *allocator, int on);
 
-/* Reads options as weir_options_from_env does, but variables of frameworks do not choose the engine.  Variables that
- * request preallocation also have an effect if weir makes the framework use CUDA's memory pools.  `sources` may be
- * NULL. */
+/* Reads options as weir_options_from_env does, but variables of frameworks do not choose the engine.  A framework's
+ * variable sets the preallocation only if the framework uses CUDA's memory pools.  `sources` may be NULL. */
 struct weir_sources;
 weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
                                   char *message, size_t message_bytes);
@@ -59,8 +58,8 @@ int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
 /* Returns 0 if no block of the allocator has ever been at this address, else 1. */
 int weir__drop_in_may_contain(const weir_allocator *allocator, uint64_t address);
-/* Returns 1 if the address lies in the allocator's memory, else 0.  With engines pool and direct, this memory is all
- * blocks that the driver has not freed; with other engines, all regions. */
+/* Returns 1 if the address lies in the allocator's memory, else 0.  With engines pool and direct, searches all blocks
+ * that the driver has not freed.  With other engines, searches all regions. */
 int weir__drop_in_contains(const weir_allocator *allocator, uint64_t address);
 /* Returns 1 if all blocks lie in one range of addresses that stays reserved while the allocator lives; else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
@@ -69,7 +68,7 @@ int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
  * else 0. */
 int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_stream stream);
 
-/* Frees a block on which all work of all streams has completed, as the caller knows. */
+/* Frees a block.  All streams must have completed their work on the block. */
 weir_status weir__drop_in_free_completed(weir_allocator *allocator, void *block);
 
 /* Frees a block after the work of `stream`, which belongs to another device or context.  `apart` is a stream without
@@ -122,9 +121,9 @@ struct weir_group;
 struct weir_group *weir__drop_in_group(CUdevice device, int *refused);
 /* Returns the group with a common limit that this process has joined, or NULL.  Makes no driver call. */
 struct weir_group *weir__drop_in_group_of(CUdevice device);
-/* Asks other processes for idle memory.  The caller passes a request such as cuMemAlloc to the driver, and the device
- * or the group's limit has too little memory.  `began` is the start of the request (CLOCK_MONOTONIC).  Returns 1 if the
- * memory may now be enough, else 0. */
+/* Asks other processes for idle memory, because a driver call such as cuMemAlloc finds too little memory on the device
+ * or below the group's limit.  `began` is the time when the program's request began (CLOCK_MONOTONIC).  Returns 1 if
+ * the memory may now be enough, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
 /* Logs the members of the process group and their memory, after the group's limit has made a driver call fail.  Logs
  * only the first few failures. */
