@@ -432,9 +432,9 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  This is so if the name begins with a
- * known name that has at least a third of its letters, or if the names differ in at most two letters and less than
- * half.  `start` is the length of a common prefix, which is not counted. */
+/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  A misspelt name begins with a
+ * known name that has at least a third of its letters, or differs from a known name in at most two letters and less
+ * than half.  `start` is the length of a common prefix, whose letters are not counted. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 

@@ -111,10 +111,10 @@ weir_status weir__options_copy_in(const weir_options *options, weir_options *out
  * the caller's field `size` or fields that this version does not know. */
 void weir__options_copy_out(const weir_options *from, weir_options *options);
 
-/* Checks a caller's options (NULL: all defaults), and writes the complete options to *out: every default becomes its
- * value for the engine, except that of cache_limit, which depends on the bytes in use.  Returns OK, or an error with a
- * message: E_INVALID, E_LIMIT if the preallocation is above the limit, or E_NOT_SUPPORTED if the engine cannot allow
- * the devices in `peers` to use its memory. */
+/* Checks a caller's options (NULL means all defaults), and writes the complete options to *out.  Replaces each default
+ * by its value for the engine, except the default of cache_limit, which depends on the bytes in use.  Returns OK, or an
+ * error with a message: E_INVALID, E_LIMIT if the preallocation is above the limit, or E_NOT_SUPPORTED if the engine
+ * cannot allow the devices in `peers` to use its memory. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
