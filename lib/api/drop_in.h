@@ -24,9 +24,9 @@ extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
  * being captured then fails with WEIR_E_CAPTURE, because the driver must add the allocation to the graph.  The peak of
  * requested bytes is updated at each request that no per-stream cache can satisfy.
  *
- * `watches` returns 1 for a stream for which weir__drop_in_stream_begins() was called, else 0; it may be NULL.  weir
- * does not query the capture of such a stream that has a cache, nor of a thread's default streams.  So the caller must
- * not call weir with a captured stream.  weir may hold locks meanwhile, so `watches` must not call weir. */
+ * `watches` returns 1 if weir__drop_in_stream_begins() was called for the stream, else 0.  `watches` may be NULL.  weir
+ * does not query the capture of a watched stream that has a cache, nor of a thread's default streams.  So the caller
+ * must not call weir with a captured stream.  `watches` must not call weir, since weir may hold locks. */
 void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
 /* Makes weir query the capture of each request's stream, because lib/adapters no longer sees every capture begin. */
 void weir__drop_in_query_all(weir_allocator *allocator);
@@ -34,9 +34,9 @@ void weir__drop_in_query_all(weir_allocator *allocator);
 /* Stops the log of failed requests, because the caller logs them itself.  Must be called before the first request. */
 void weir__drop_in_stop_logs(weir_allocator *allocator);
 
-/* Sets when another stream may reuse a block that one stream has freed.  If `on` is 0 (the default): after the GPU work
- * on the block has completed.  If `on` is set: the host must also have waited for this work, or the memory must have
- * been released to the device.  Blocks smaller than a page always return to the cache of their stream. */
+/* Sets when a stream may reuse a block that another stream has freed.  If `on` is 0 (the default), the GPU work on the
+ * block must have completed.  If `on` is set, the host must also have waited for the work, or the memory must have been
+ * released to the device.  Blocks smaller than a page always return to the cache of their stream. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *allocator, int on);
 
 /* Reads options as weir_options_from_env does, but variables of frameworks do not choose the engine.  A framework's
@@ -83,12 +83,11 @@ void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
  * wait for the device.  Does nothing if the stream is being captured or has no cache. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
-/* Finds out, without a wait, which frees have completed on these streams and on the calling thread's default streams,
- * so that weir__drop_in_trim() can release the memory.  Checks the legacy stream only if all others are idle, because
- * an event on the legacy stream would make blocking streams wait.
- *
- * Returns 1 if all streams are idle.  Returns 0 otherwise, if another thread has used its own default stream, or if
- * another thread is in a request that uses the engine.  No capture may begin and no stream end during the call. */
+/* Finds the completed frees on these streams and on the calling thread's default streams, but waits for none.
+ * weir__drop_in_trim() can then release the memory.  Checks the legacy stream only if all other streams are idle,
+ * because an event on the legacy stream would make blocking streams wait.  Returns 1 if all streams are idle.  Returns
+ * 0 otherwise, if another thread has used its own default stream, or if another thread is in a request that uses the
+ * engine.  No capture may begin and no stream may end during the call. */
 int weir__drop_in_are_idle(weir_allocator *allocator, const weir_stream *streams, size_t count);
 /* Returns 1 if the stream is idle and is not being captured, else 0.  The stream must not end during the call. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);

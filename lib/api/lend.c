@@ -129,10 +129,10 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
     return weir__size_smaller(idle, weir__size_subtract(figures.reserved, held) + *above);
 }
 
-/* Releases idle memory for other allocators or processes, and returns the number of released bytes, which may be more
- * than `wanted`.  If memory outside of private pools of tensors is not enough, and `may_wait` is set, waits for the
- * device and makes pools without users free their memory.  Omits this wait if the trim has already waited and no pool
- * has idle memory. */
+/* Releases idle memory for other allocators or processes.  Returns the number of released bytes, which may be more than
+ * `wanted`.  If memory outside of private tensor pools is not enough, and `may_wait` is set, waits for the device, and
+ * makes private pools without users free their memory.  Omits this wait if the trim has already waited and no pool has
+ * idle memory. */
 static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES) != 0;
     int has_waited = !may_wait;

@@ -2,8 +2,8 @@
 /* request.c: weir_alloc and weir_free.
  *
  * The fast path takes a block from a per-stream cache by inlined functions of stream_cache.h, and calls no other
- * function.  A request leaves it if a bit of the word in slow_path.h is set, which never happens in steady state, or if
- * no cache has a suitable block.
+ * function.  A request leaves the fast path if no cache has a suitable block, or if a bit of the word in slow_path.h is
+ * set.  No bit is set in steady state.
  *
  * This file must not depend on how an engine places blocks, or on the names of settings. */
 #include <stdio.h>
