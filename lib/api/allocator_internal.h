@@ -42,9 +42,9 @@ struct weir_allocator {
     /* If fewer than `low` bytes are idle, a background thread reserves memory until `high` bytes are idle.  Both are 0
      * if the option grow_ahead is off. */
     uint64_t low, high;
-    /* After a failed attempt to release memory above a lowered limit: the bytes that stayed reserved, and the number of
-     * allocations and frees at the attempt.  weir does not retry while both are unchanged.  Only the thread that adapts
-     * limits uses both. */
+    /* `not_released` is the number of bytes above a lowered limit that weir could not release.  `retry_release_after`
+     * is the number of allocations plus frees before this failure.  weir retries only after one of the two numbers has
+     * changed.  Only the thread that adapts limits uses both fields. */
     uint64_t not_released, retry_release_after;
     struct weir_local_peer local_peer;
     struct weir_claim claim; /* this allocator's entry in the shared registry of processes */
@@ -104,8 +104,8 @@ weir_status weir__allocator_create_later(const struct weir_driver *driver,
                                          char *message, size_t message_bytes);
 
 /* Checks whether these options can create an allocator on the device, and sets *prealloc to the bytes to preallocate.
- * Retains the device's primary context during the call.  After a failed driver call weir__driver_result is not 0, and
- * the options may be correct. */
+ * Retains the device's primary context during the call.  If weir__driver_result is not 0 after an error, a driver call
+ * has failed, and the options may be correct. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 
@@ -118,7 +118,7 @@ weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, 
  * have called weir_bind for the stream, and `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
-/* Writes a text, as weir_ipc_make does, with which another process can map at most `most` bytes from `address` on.
+/* Writes a text as weir_ipc_make does.  Another process can then map at most `most` bytes, which begin at `address`.
  * These bytes may lie in several adjacent blocks. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);

@@ -15,11 +15,11 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* If processes preallocate shares, 1/SHARE_MARGIN_PART of the device's memory stays free for contexts and code. */
+/* If weir preallocates a share of the device, 1/SHARE_MARGIN_PART of the memory stays free for contexts and code. */
 enum { SHARE_MARGIN_PART = 64 };
 
-/* Computes the limit and the preallocation in bytes if an option makes them a share of the device.  Computes keep_free
- * first, because it makes shares smaller. */
+/* Computes the limit and the preallocation in bytes if an option requests a share of the device.  Computes keep_free
+ * first, because weir subtracts keep_free from the memory that processes share. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *o = &a->options;
@@ -63,8 +63,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     return WEIR_OK;
 }
 
-/* Lowers a preallocation above the limit to the limit, with a warning, if a framework's environment variable has set
- * it.  If the user has set it by an option of weir, the creation of the allocator fails instead. */
+/* Lowers the preallocation to the limit, and warns.  weir calls this function only if a framework's variable requests
+ * more than the limit.  If an option of weir requests more, the creation of the allocator fails instead. */
 static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -158,8 +158,8 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if grow-ahead is larger than the memory that can be reserved.  Also warns if the driver will release the memory
- * that grow-ahead adds, because it releases idle memory above the release threshold at each synchronisation. */
+/* Warns if grow-ahead is larger than the memory that can be reserved.  Also warns if the driver would release the
+ * memory that grow-ahead adds.  At each synchronisation the driver releases idle memory above the release threshold. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
@@ -208,8 +208,8 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the limit or the preallocation is a share of the device, which becomes smaller when other processes start,
- * but the engine cannot release memory. */
+/* Warns if the limit or the preallocation is a share of the device, but the engine cannot release memory.  The share
+ * becomes smaller when other processes start. */
 static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 

@@ -3,7 +3,7 @@
  *
  * Each request passes through the guard (option harden), the per-stream caches (option cache) and the engine.
  *
- * Locks: a thread takes the mutex `first_request` of an allocator before all other locks of the preallocation.
+ * Locks: a thread that preallocates takes the allocator's mutex `first_request` before all other locks.
  *
  * This file must not depend on how an engine places blocks, or on the names of settings. */
 #include "config.h"
@@ -573,7 +573,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
         return create_with_engine(c, allocator);
     if (message.bytes == 0)
         c->message = (struct weir_message){text, sizeof text};
-    /* c->completed also fits engine mapped, since engines pool and mapped have equal defaults. */
+    /* Changes only the engine, since engines pool and mapped have equal defaults for all other options. */
     c->completed.engine = WEIR_ENGINE_MAPPED;
     why = create_with_engine(c, allocator);
     c->message = message;
@@ -589,7 +589,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     weir__set_driver_result(result_before);
     c->completed.engine = WEIR_ENGINE_POOL;
     status = create_with_engine(c, allocator);
-    /* Engine pool has memory, so engine mapped had no addresses.  Later allocators choose engine pool at once. */
+    /* Engine pool works, so engine mapped lacked addresses, not memory.  Later allocators use engine pool at once. */
     if (status == WEIR_OK && why == WEIR_E_NO_MEMORY)
         atomic_fetch_or_explicit(&full, ordinal_bit(c->ordinal), memory_order_relaxed);
     return status;
@@ -679,8 +679,8 @@ static int has_live_blocks(const weir_allocator *a) {
 }
 
 /* Returns 1 if no GPU work uses the allocator's memory any more.  Waits for the device if frees are pending, or if the
- * engine's close requires it.  Returns 0 if the wait fails, or if a free is still pending, as during a stream capture.
- * The allocator must then not be destroyed. */
+ * engine cannot be closed without a wait.  Returns 0 if the wait fails, or if a free stays pending, for example during
+ * a stream capture.  The caller must then not destroy the allocator. */
 static int is_free_of_work(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;

@@ -29,8 +29,8 @@ weir__check_live_allocator(const weir_allocator *a) {
     return a ? weir__check_live(a) : weir__without_driver(WEIR_E_INVALID);
 }
 
-/* Ends a public call, and returns its status.  A call that succeeds restores the thread's earlier driver result, which
- * driver calls inside the call may have changed. */
+/* Ends a public call, and returns its status.  If the call succeeded, restores the thread's driver result from before
+ * the call, because driver calls of weir may have changed the result. */
 static inline weir_status weir__end_call(int result_before, weir_status status) {
     if (status == WEIR_OK)
         weir__driver_result = result_before;
@@ -67,12 +67,12 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 
 /* Checks the settings of a new allocator against its device, and converts amounts such as "75%" to bytes. */
 weir_status weir__apply_settings(weir_allocator *a);
-/* Sets the preallocation if the engine fixes it: to the whole region for bfc-fixed, to 0 for direct. */
+/* Sets the preallocation for engines whose preallocation is fixed: the whole region for bfc-fixed, 0 for direct. */
 void weir__size_fixed_region(weir_allocator *a);
 
 /* ---- preallocation and trims ------------------------------------------------------------------- */
 
-/* Preallocates memory.  On an error writes the reason to `text`, or "" if the status says enough. */
+/* Preallocates memory.  On an error writes the reason to `text`, or "" if the returned status is reason enough. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
 /* Returns why weir cannot find out how much memory is reserved, or NULL if it can. */
 const char *weir__unknown_reserve_reason(const weir_allocator *a);
@@ -95,10 +95,10 @@ uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t mos
 void weir__join_process_peers(weir_allocator *a);
 void weir__leave_peers(weir_allocator *a);
 
-/* Returns the bytes of an engine's memory that a trim cannot release, or 0 if they are not known: the sum of all pieces
- * that contain a live block or are larger than `most` bytes, since a piece is released only as a whole.  `live` lists
- * the live blocks of `of`, which is the caches or the guard, or NULL for no live block.  Takes the engine's lock, and
- * then the locks of `of`.  Needs about 10 ns for each block. */
+/* Returns the bytes of an engine's memory that a trim of `most` bytes cannot release, or 0 if they are not known.  A
+ * trim releases only whole pieces of memory.  So a piece stays if it contains a live block or is larger than `most`.
+ * `live` lists the live blocks of `of`, which is the caches, the guard, or NULL for no live block.  Takes the engine's
+ * lock, and then the locks of `of`.  Needs about 10 ns for each block. */
 typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
 uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live, void *of,
                             uint64_t most);

@@ -31,7 +31,7 @@ void weir__drop_in_stop_logs(weir_allocator *a) {
     a->logs_no_failures = 1;
 }
 
-/* Also sets the attribute of the driver's pool, since with engine pool the driver itself reuses memory. */
+/* Also sets the attribute of the driver's pool, because with engine pool the driver reuses memory, not weir. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *a, int on) {
     CUmemoryPool pool = a->reserve.engine->driver_pool;
     int may = !on;
@@ -125,8 +125,8 @@ static int releases_after_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_RELEASES_ASYNC);
 }
 
-/* Returns 1 if `stream` is the calling thread's own default stream and the thread has not used it with weir, else 0.  A
- * query of such a stream would create the stream, so the caller omits the query. */
+/* Returns 1 if `stream` is the calling thread's own default stream, and the thread has never passed this stream to
+ * weir; else 0.  A query would create the stream, so the caller omits the query. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
@@ -180,8 +180,8 @@ static int is_busy(weir_allocator *a) {
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* `marks` is set if other streams may reuse memory whose free has completed.  The program can forbid this reuse, as
-     * with the driver's own pools; other streams may then reuse the memory only after its stream has ended. */
+    /* `marks` is set if other streams may reuse memory as soon as its free has completed.  If the program forbids this
+     * reuse, other streams may reuse the memory only after its stream has ended. */
     int marks = !releases_after_waits(a) &&
                 !atomic_load_explicit(&a->device.forbids_opportunistic, memory_order_relaxed);
     int is_idle;
@@ -218,7 +218,7 @@ int weir__drop_in_are_idle(weir_allocator *a, const weir_stream *streams, size_t
         (void)query_streams(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
-    /* Returns 0 if another thread has its own default stream, since only this thread could query this stream. */
+    /* Returns 0 if another thread has its own default stream, because the calling thread cannot query that stream. */
     return is_idle && atomic_load_explicit(&weir__device_per_thread_ids, memory_order_relaxed) <=
                           weir__device_has_per_thread_id;
 }
@@ -304,7 +304,7 @@ int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice 
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
-    /* The entry makes the shares of other processes smaller, so that they release memory. */
+    /* One more process in the registry makes the shares of other processes smaller, so they release memory. */
     (void)weir__allocator_enter_registry(driver, device, &claim, log);
     any = weir__allocator_ask_for_context(n, admission);
     if (!any)

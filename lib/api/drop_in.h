@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* drop_in.h: functions for lib/adapters, which intercepts the driver calls of an unmodified program.  The functions
- * belong to an allocator that replaces the driver's memory pools.  lib/adapters follows the rules of include/weir in
- * place of the program.
+/* drop_in.h: functions of an allocator that replaces the driver's memory pools in an unmodified program.  lib/adapters
+ * intercepts the program's driver calls, and calls these functions.  lib/adapters follows the rules of include/weir,
+ * because the program does not know weir.
  *
  * This file must not depend on the driver calls of the program. */
 #ifndef WEIR_DROP_IN_H
@@ -12,8 +12,8 @@
 #include "driver/driver.h"
 #include "ipc/process_peers.h"
 
-/* weir_device_allocator() calls this function, unless it is NULL, and returns its result if that is not NULL.
- * libweir-preload.so sets the pointer when it is loaded. */
+/* If this pointer is not NULL, weir_device_allocator() calls the function.  If the function returns an allocator,
+ * weir_device_allocator() returns this allocator.  libweir-preload.so sets the pointer when it is loaded. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
 
 /* weir calls this function, unless it is NULL, after each failed weir_tensors_alloc of an allocator that replaces the
@@ -24,9 +24,9 @@ extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
  * being captured then fails with WEIR_E_CAPTURE, because the driver must add the allocation to the graph.  The peak of
  * requested bytes is updated at each request that no per-stream cache can satisfy.
  *
- * `watches` returns 1 for a stream for which weir__drop_in_stream_begins() was called, else 0; it may be NULL.  weir
- * does not query the capture of such a stream that has a cache, nor of a thread's default streams.  So the caller must
- * not call weir with a captured stream.  weir may hold locks meanwhile, so `watches` must not call weir. */
+ * `watches` returns 1 if weir__drop_in_stream_begins() was called for the stream, else 0.  `watches` may be NULL.  weir
+ * does not query the capture of a watched stream that has a cache, nor of a thread's default streams.  So the caller
+ * must not call weir with a captured stream.  `watches` must not call weir, since weir may hold locks. */
 void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
 /* Makes weir query the capture of each request's stream, because lib/adapters no longer sees every capture begin. */
 void weir__drop_in_query_all(weir_allocator *allocator);
@@ -34,14 +34,13 @@ void weir__drop_in_query_all(weir_allocator *allocator);
 /* Stops the log of failed requests, because the caller logs them itself.  Must be called before the first request. */
 void weir__drop_in_stop_logs(weir_allocator *allocator);
 
-/* Sets when another stream may reuse a block that one stream has freed.  If `on` is 0 (the default): after the GPU work
- * on the block has completed.  If `on` is set: the host must also have waited for this work, or the memory must have
- * been released to the device.  Blocks smaller than a page always return to the cache of their stream. */
+/* Sets when a stream may reuse a block that another stream has freed.  If `on` is 0 (the default), the GPU work on the
+ * block must have completed.  If `on` is set, the host must also have waited for the work, or the memory must have been
+ * released to the device.  Blocks smaller than a page always return to the cache of their stream. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *allocator, int on);
 
-/* Reads options as weir_options_from_env does, but variables of frameworks do not choose the engine.  Variables that
- * request preallocation also have an effect if weir makes the framework use CUDA's memory pools.  `sources` may be
- * NULL. */
+/* Reads options as weir_options_from_env does, but variables of frameworks do not choose the engine.  A framework's
+ * variable sets the preallocation only if the framework uses CUDA's memory pools.  `sources` may be NULL. */
 struct weir_sources;
 weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
                                   char *message, size_t message_bytes);
@@ -59,8 +58,8 @@ int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
 /* Returns 0 if no block of the allocator has ever been at this address, else 1. */
 int weir__drop_in_may_contain(const weir_allocator *allocator, uint64_t address);
-/* Returns 1 if the address lies in the allocator's memory, else 0.  With engines pool and direct, this memory is all
- * blocks that the driver has not freed; with other engines, all regions. */
+/* Returns 1 if the address lies in the allocator's memory, else 0.  With engines pool and direct, searches all blocks
+ * that the driver has not freed.  With other engines, searches all regions. */
 int weir__drop_in_contains(const weir_allocator *allocator, uint64_t address);
 /* Returns 1 if all blocks lie in one range of addresses that stays reserved while the allocator lives; else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
@@ -69,7 +68,7 @@ int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
  * else 0. */
 int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_stream stream);
 
-/* Frees a block on which all work of all streams has completed, as the caller knows. */
+/* Frees a block.  All streams must have completed their work on the block. */
 weir_status weir__drop_in_free_completed(weir_allocator *allocator, void *block);
 
 /* Frees a block after the work of `stream`, which belongs to another device or context.  `apart` is a stream without
@@ -84,12 +83,11 @@ void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
  * wait for the device.  Does nothing if the stream is being captured or has no cache. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
-/* Finds out, without a wait, which frees have completed on these streams and on the calling thread's default streams,
- * so that weir__drop_in_trim() can release the memory.  Checks the legacy stream only if all others are idle, because
- * an event on the legacy stream would make blocking streams wait.
- *
- * Returns 1 if all streams are idle.  Returns 0 otherwise, if another thread has used its own default stream, or if
- * another thread is in a request that uses the engine.  No capture may begin and no stream end during the call. */
+/* Finds the completed frees on these streams and on the calling thread's default streams, but waits for none.
+ * weir__drop_in_trim() can then release the memory.  Checks the legacy stream only if all other streams are idle,
+ * because an event on the legacy stream would make blocking streams wait.  Returns 1 if all streams are idle.  Returns
+ * 0 otherwise, if another thread has used its own default stream, or if another thread is in a request that uses the
+ * engine.  No capture may begin and no stream may end during the call. */
 int weir__drop_in_are_idle(weir_allocator *allocator, const weir_stream *streams, size_t count);
 /* Returns 1 if the stream is idle and is not being captured, else 0.  The stream must not end during the call. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
@@ -122,9 +120,9 @@ struct weir_group;
 struct weir_group *weir__drop_in_group(CUdevice device, int *refused);
 /* Returns the group with a common limit that this process has joined, or NULL.  Makes no driver call. */
 struct weir_group *weir__drop_in_group_of(CUdevice device);
-/* Asks other processes for idle memory.  The caller passes a request such as cuMemAlloc to the driver, and the device
- * or the group's limit has too little memory.  `began` is the start of the request (CLOCK_MONOTONIC).  Returns 1 if the
- * memory may now be enough, else 0. */
+/* Asks other processes for idle memory, because a driver call such as cuMemAlloc finds too little memory on the device
+ * or below the group's limit.  `began` is the time when the program's request began (CLOCK_MONOTONIC).  Returns 1 if
+ * the memory may now be enough, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
 /* Logs the members of the process group and their memory, after the group's limit has made a driver call fail.  Logs
  * only the first few failures. */

@@ -46,8 +46,8 @@ static weir_status write_handle_text(weir_allocator *a, const struct weir_memory
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Lists the physical allocations that contain the `most` bytes from `address` on.  These bytes may lie in several
- * adjacent blocks of the engine, if they are one block of lib/tensors. */
+/* Lists the physical allocations that contain `most` bytes, which begin at `address`.  These bytes may lie in several
+ * adjacent blocks of the engine if one block of lib/tensors contains all of them. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
@@ -235,7 +235,7 @@ static size_t sum_of_pieces(const struct weir_memory_text *t) {
     return (size_t)sum;
 }
 
-/* Reserves m->bytes of addresses on m->device, and maps all physical allocations of the text there. */
+/* Reserves a range of m->bytes addresses on m->device, and maps all physical allocations in `t` to this range. */
 static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, int sender,
                            const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;

@@ -30,18 +30,18 @@
  * weir assumes that no memory is pinned. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The memory of an engine, as pieces that the engine can release only as a whole.  `bytes` is the sum of the pieces
- * that a live block pins.  The sum is too small if another thread adds pieces meanwhile. */
+/* An engine's memory, in pieces that the engine can release only whole.  `bytes` is the total size of the pieces that
+ * must stay.  The total is too small if another thread adds memory at the same time. */
 struct pinned {
     struct weir_engine *engine;
-    /* all pieces, sorted by address; a piece that is part of `bytes` has the size 0 here */
+    /* All pieces, sorted by address.  The size of a piece becomes 0 when the size is added to `bytes`. */
     struct weir_extent *piece;
     size_t count;
     uint64_t bytes;
 };
 
-/* Adds all pieces that overlap a live block to h->bytes.  If the driver can release only the block's whole region, adds
- * all pieces of the region. */
+/* Adds the sizes of all pieces that overlap a live block to h->bytes.  If the driver can release only whole regions,
+ * adds all pieces of the block's region. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;
@@ -60,7 +60,7 @@ static void pin_pieces(void *context, uint64_t base, size_t bytes) {
         }
 }
 
-/* Adds all pieces of more than `most` bytes to h->bytes, because a trim of `most` bytes does not release them. */
+/* Adds the sizes of pieces larger than `most` to h->bytes, since a trim of `most` bytes cannot release these pieces. */
 static void pin_larger(struct pinned *h, uint64_t most) {
     for (size_t i = 0; i < h->count; i++)
         if (h->piece[i].bytes > most) {
@@ -103,8 +103,8 @@ uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
 /* Returns the idle bytes that the allocator could release.  Omits memory that must stay reserved, and physical
- * allocations with a live block.  If `may_wait` is set, *above is the part of the result that lies in private pools of
- * tensors without users, else 0.  Engine direct has idle bytes only in such pools. */
+ * allocations with a live block.  If `may_wait` is set, *above is the part of the result that lies in private tensor
+ * pools without users; otherwise *above is 0.  Engine direct has idle bytes only in these pools. */
 static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
@@ -122,17 +122,17 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
     idle = weir__size_subtract(figures.reserved, stays);
     if (is_direct || idle == 0)
         return weir__size_smaller(idle, *above);
-    /* Engine bfc releases only whole regions, so a region with more than `idle` bytes stays. */
+    /* Engine bfc can release only whole regions, so it cannot release a region larger than `idle`. */
     held = weir__pinned_bytes(a->reserve.engine, a->harden ? weir__harden_live : weir__caches_live,
                               a->harden ? (void *)a->harden : (void *)a->caches,
                               weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
     return weir__size_smaller(idle, weir__size_subtract(figures.reserved, held) + *above);
 }
 
-/* Releases idle memory for other allocators or processes, and returns the number of released bytes, which may be more
- * than `wanted`.  If memory outside of private pools of tensors is not enough, and `may_wait` is set, waits for the
- * device and makes pools without users free their memory.  Omits this wait if the trim has already waited and no pool
- * has idle memory. */
+/* Releases idle memory for other allocators or processes.  Returns the number of released bytes, which may be more than
+ * `wanted`.  If memory outside of private tensor pools is not enough, and `may_wait` is set, waits for the device, and
+ * makes private pools without users free their memory.  Omits this wait if the trim has already waited and no pool has
+ * idle memory. */
 static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES) != 0;
     int has_waited = !may_wait;
@@ -262,7 +262,7 @@ int weir__allocator_ask_for_context(struct weir_process_peers *n,
         n, (struct weir_memory_request){CONTEXT_BYTES, .began_ns = admission->began_ns,
                                         .deadline_ns = admission->began_ns + CONTEXT_NS});
     admission->is_over = answers.freed < CONTEXT_BYTES && !answers.is_incomplete;
-    /* A process that has not answered yet may free memory during the pause.  weir cannot ask it again. */
+    /* Pauses, because a process that has not answered may still free memory, and weir cannot ask it again. */
     if (answers.freed == 0 && answers.is_incomplete)
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
     return answers.has_answer || answers.is_incomplete;

@@ -295,7 +295,7 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, "  Try");
     for (s = v->settings; s < end; s++)
         if (!is_own_limit(s))
-            /* keep-free may also be smaller than the advised value */
+            /* any smaller value of keep-free helps, too */
             weir__put(out, " --%s %s%s", s->name, s->value,
                       strcmp(s->name, "keep-free") == 0 ? " or less" : "");
     weir__put(out, "%s(", count > 1 ? "\n      " : " ");

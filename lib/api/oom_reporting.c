@@ -272,14 +272,14 @@ static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v)
                                v->idle + device_room(v) / unit_of(a) * unit_of(a));
 }
 
-/* Returns the cause of a failure if the figures show enough memory.  The cause is the driver or, if the driver does not
- * report the device's free memory, other processes. */
+/* Returns the cause of a failure if all figures show enough memory.  If the driver does not report the device's free
+ * memory, the cause is other processes.  Otherwise the cause is the driver. */
 static int cause_without_figures(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Returns the cause of a failure for which the limit is not the reason.  If the device lacks memory, this is other
- * processes, graphs or this allocator's live blocks; otherwise the driver. */
+/* Returns the cause of a failure if the limit is not the cause.  `lacks` is the number of bytes that the device lacks,
+ * or 0 if the device has enough memory. */
 static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
@@ -304,13 +304,13 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     /* Engine mapped reserves memory in whole 2 MiB pages. */
     uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
-    /* A request above the limit cannot add memory, so separate idle ranges do not help. */
+    /* Above the limit weir cannot add memory, so only one idle range of `need` bytes would help. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
         return WEIR_OOM_REPORT_TOO_LARGE;
-    /* The driver refused memory that it reports as free, or memory has been freed since the failure. */
+    /* If enough memory was free at the failure, the driver is the cause.  Otherwise memory was freed later. */
     if (v->largest >= v->asked)
         return then >= v->asked ? cause_without_figures(v) : WEIR_OOM_REPORT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
@@ -318,14 +318,14 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
         return WEIR_OOM_REPORT_PENDING;
     if (had >= need && idle > 0)
         return WEIR_OOM_REPORT_FRAGMENTED;
-    /* If keep-free has lowered the limit, the limit is the cause only if the device has enough memory. */
+    /* keep-free lowers the limit if the device is full.  The limit is then not the cause. */
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 || v->idle + free_bytes >= need))
         return WEIR_OOM_REPORT_LIMIT;
     return cause_of_full_device(v, lacking_bytes(a, v));
 }
 
-/* Returns the bytes that the device, or the limit if it is lower, lacks for a request on a captured stream. */
+/* Returns the bytes that are missing for a request on a captured stream, on the device or below the limit. */
 static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_subtract(v->limit, v->reserved) : UINT64_MAX;
@@ -370,8 +370,8 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
     return add_advice(v, setting, text);
 }
 
-/* Returns an estimate of the reserved memory with which the request would have succeeded.  The request needs a new
- * region beside all reserved memory or, if the device has too little free memory, in place of the idle memory. */
+/* Estimates the reserved memory with which the request would have succeeded.  If the device has enough free memory, a
+ * new region is added to all reserved memory.  Otherwise the new region replaces the idle memory. */
 static uint64_t estimated_reserve(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_to(bytes_needed(a, v), unit);
@@ -443,9 +443,9 @@ static void advise_mapped_engine(const weir_allocator *a, weir_oom_report *v) {
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
 
-/* Lists the other processes that use memory of the device, and chooses one to name in the report.  Prefers a process
- * that is stopped or does not answer weir, if it has the missing bytes.  Otherwise chooses the process with most
- * memory, if it has more memory than the other allocators of this process or can free the missing bytes. */
+/* Lists the other processes that use memory of the device, and chooses one process to name in the report.  First choice
+ * is a process that is stopped or does not answer weir, if its memory is at least `lacks` bytes.  Second choice is the
+ * largest process, if it has more memory than this process's other allocators, or can free `lacks` bytes. */
 static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -473,8 +473,8 @@ static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Advises to preallocate before other processes use the memory.  Does not advise this if the allocator has preallocated
- * as many bytes, or if the device had too little free memory at the allocator's creation. */
+/* Advises a preallocation, which reserves memory before other processes use it.  Gives no advice if the allocator's
+ * preallocation is already as large, or if the device had too little free memory at the allocator's creation. */
 static void advise_prealloc(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_to(v->in_use + bytes_needed(a, v), unit_of(a));
 
@@ -552,8 +552,8 @@ static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator 
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-/* Records an error of the driver.  After an error, the device's free memory is not a reliable figure, so `largest` then
- * covers only idle memory. */
+/* Records an error of the driver.  After the error, the device's free memory is not a reliable figure, so v->largest
+ * becomes at most the largest idle range. */
 static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
     int saved_errno = errno, file = weir__file_open("/", O_PATH, 0);
 

@@ -126,8 +126,8 @@ static void log_failed_creation(weir_status status, const weir_options *options,
     log_reason_once(status, options->log, text);
 }
 
-/* Switches off options that reserve memory if libweir-preload.so is loaded, since the allocator of libweir-preload.so
- * reserves the memory.  Changes only engine pool, whose driver calls libweir-preload.so intercepts. */
+/* If libweir-preload.so is loaded, switches off options that reserve memory, since libweir-preload.so reserves memory
+ * itself.  Applies only to engine pool, because libweir-preload.so intercepts the driver calls of engine pool. */
 static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())

@@ -2,8 +2,8 @@
 /* request.c: weir_alloc and weir_free.
  *
  * The fast path takes a block from a per-stream cache by inlined functions of stream_cache.h, and calls no other
- * function.  A request leaves it if a bit of the word in slow_path.h is set, which never happens in steady state, or if
- * no cache has a suitable block.
+ * function.  A request leaves the fast path if no cache has a suitable block, or if a bit of the word in slow_path.h is
+ * set.  No bit is set in steady state.
  *
  * This file must not depend on how an engine places blocks, or on the names of settings. */
 #include <stdio.h>
@@ -31,8 +31,8 @@ static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
         (void)weir__oom_report_new(a, &oom_report);
 }
 
-/* Returns 1 if a failure is reported at the end of the request, not at the failure; else 0.  With the guard, the
- * figures are not correct before the end.  With an OOM callback, the request may be retried. */
+/* Returns 1 if weir reports a failure only at the end of the request, else 0.  With the guard, the figures of the
+ * failure are correct only at the end.  With an OOM callback, weir may retry the request. */
 static int is_reported_last(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
@@ -60,7 +60,7 @@ static void log_failure(const weir_allocator *a, const struct weir_failed_reques
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused) {
     size_t bytes = (size_t)weir__oom_recovery_largest(&a->reserve, refused);
 
-    /* The caches round sizes up and the guard adds gaps, so the program's largest request is smaller than the block. */
+    /* The caches round sizes up, and the guard adds gaps.  So the largest possible request is smaller than `bytes`. */
     if (a->options.cache == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
     return weir__harden_fit(&a->options, bytes);
@@ -124,9 +124,9 @@ static weir_status alloc_from_engine(weir_allocator *a, struct weir_request *r) 
     return status;
 }
 
-/* Allocates a block for a request that the caches could not satisfy.  If `c` is not NULL, the thread holds the lock of
- * `c`, the stream's cache, and weir__bias_take() has returned `taken`; weir__bias_give() needs this value.  `id` is the
- * stream's id, or 0 if the handle identifies the stream. */
+/* Allocates a block for a request that the caches could not satisfy.  `c` is the stream's cache, or NULL.  If `c` is
+ * not NULL, the thread holds the lock of `c`, and `taken` is the result of weir__bias_take().  `id` is the stream's id,
+ * or 0 if the handle identifies the stream. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -166,8 +166,8 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
 }
 
 /* Allocates a block on any stream.  `c` is the cache of the stream's handle, or NULL.  Queries the stream's id, since a
- * new stream may have the handle of a destroyed stream.  Omits the query if the program or lib/adapters rules this out.
- * If the query fails, miss() finds the reason. */
+ * new stream may have the handle of a destroyed stream.  Omits the query if the stream is bound, or if lib/adapters
+ * watches the stream.  If the query fails, miss() finds the reason. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {
@@ -295,8 +295,8 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return weir__end_call(result_before, status);
 }
 
-/* Returns 1 if the call needs only the per-stream caches, else 0.  Bits of the slow path's word in `ignored_bits` do
- * not matter; every other bit forbids the fast path. */
+/* Returns 1 if the call needs only the per-stream caches, else 0.  Ignores the bits in `ignored_bits` of the slow
+ * path's word; every other bit forbids the fast path. */
 static inline int needs_caches_only(const weir_allocator *a, unsigned ignored_bits) {
     return a &&
            (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~ignored_bits) ==
@@ -313,9 +313,9 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
-/* Allocates on the fast path if the stream is bound or an adapter watches it, if a cache has the stream's handle as its
- * key, and if this thread can lock the cache without an atomic operation.  Calls other functions only as the last step,
- * so that the compiler makes no stack frame. */
+/* The fast path needs a cache for the stream's handle, which this thread can lock without an atomic operation.  The
+ * stream must also be bound or watched by an adapter.  Calls other functions only as the last step, so that the
+ * compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_caches *f;
     struct weir_cache *c;
@@ -413,7 +413,7 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     c = weir__cache_find(a->caches, key_of(stream, id));
     if (s && c && s->slot_units && free_cached(c, id, s, (uintptr_t)block))
         return WEIR_OK;
-    /* Passes no id, since the stream is bound and has this cache alone. */
+    /* A bound stream has only one cache, so weir__caches_free() needs no stream id. */
     return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 

@@ -153,8 +153,8 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
     weir__goal_signal(&a->reserve.goal, bytes ? bytes : UINT64_MAX);
-    /* At the next free of a large block, each stream's cache now moves its large blocks to the engine.  The next large
-     * request then calls the engine, which can release memory. */
+    /* At its next free of a large block, each stream's cache compares this counter, and moves its large blocks to the
+     * engine.  The next large request then reaches the engine, which can release memory. */
     atomic_fetch_add_explicit(&a->reserve.engine->lacked, 1, memory_order_relaxed);
     return WEIR_OK;
 }

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* streamless.c: allocates and frees blocks for callers that name no stream.
  *
- * weir allocates and frees such a block on a stream without work, and waits for the streams that this stream has to
- * wait for before it returns the block.  Before a free, weir waits for the device, so that all uses have completed.
+ * weir allocates and frees such a block on a stream without work.  If this stream must wait for other streams, weir
+ * waits, too, and then returns the block.  Before a free, weir waits for the device, so that all uses have completed.
  *
  * This file must not depend on engines or on the caches. */
 #include "api/create.h"
 #include "base/result.h"
 
-/* Creates the allocator's stream without work, unless another thread has just done so.  The device's context is
- * current.
- * */
+/* Creates the allocator's stream without work, unless another thread has done so.  The device's context is current. */
 static CUresult create_idle_stream(weir_allocator *a, CUstream *stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);

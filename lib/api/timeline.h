@@ -46,13 +46,13 @@ struct weir_timeline_extent {
     uint64_t low[WEIR_TIMELINE_COUNTERS], high[WEIR_TIMELINE_COUNTERS];
 };
 
-/* Writes the recorded counters as at most `most` sections of time.  Returns the number of sections.  For merged points,
- * the least value is too large, because merged points have only their largest values. */
+/* Writes the recorded counters as at most `most` sections of time.  Returns the number of sections.  The least values
+ * may be too large, because merged points contain only their largest values. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
 /* Records growths and releases of reserved memory.  `made_ns` is the creation time of the allocator.  `last` is the
- * result of the previous call: the sequence number of the last event.  Counts newer events that the allocator no longer
- * has as missing.  Returns the new sequence number. */
+ * sequence number that the previous call returned.  Counts an event after `last` as missing if the allocator no longer
+ * has the event.  Returns the sequence number of the newest event. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
 /* Records a failed request of `bytes` bytes. */

@@ -142,7 +142,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
             reader->next = newline; /* the rest of the comment is then an empty line */
             return 1;
         }
-        /* keeps one character, so that read_line() finds a trace without a newline at its end */
+        /* keeps one character as the last line of a trace that ends without a newline */
         reader->next = reader->filled - 1;
         if (reader->at_end)
             return 1;

@@ -135,7 +135,7 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    /* `weir run` has set WEIR_PREALLOC from the framework's variable that WEIR_RUN_PREALLOC_OF names. */
+    /* If `weir run` has set WEIR_PREALLOC for a framework, WEIR_RUN_PREALLOC_OF names the framework's variable. */
     if (setting == WEIR_SETTING_PREALLOC)
         set_prealloc_variable(&reading->options, weir__variable("WEIR_RUN_PREALLOC_OF"));
     return WEIR_OK;
@@ -170,7 +170,7 @@ enum { NOT_SET, NO, YES };
 
 /* The variables of TensorFlow, XLA and JAX that weir reads. */
 struct compat {
-    /* What TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC requests: NOT_SET, NO (`bytes` bytes), or YES (the variable is -1,
+    /* The value of TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: NOT_SET, NO (a number of bytes, in `bytes`), or YES (-1,
      * which means a fraction of the device). */
     int tf_prealloc;
     uint64_t bytes;
@@ -256,7 +256,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
                                const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
     const char *value = getenv(variable);
-    /* Compares TF_GPU_ALLOCATOR with case in an unmodified program, because TensorFlow reads the variable, too. */
+    /* In an unmodified program, TensorFlow itself reads TF_GPU_ALLOCATOR, and distinguishes upper and lower case. */
     int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
     char key[160];
 
@@ -406,14 +406,13 @@ enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 struct likeness {
     const char *name; /* NULL before the first comparison */
     size_t distance;
-    /* The length of `name` if the unknown name begins with `name` and is longer, else 0. */
+    /* The length of `name` if the unknown name begins with the whole of `name` and is longer, else 0. */
     size_t prefix;
     int is_known; /* set if the compared name is itself known */
 };
 
-/* Compares the name of a variable with a known name.  If `known` is the most similar name so far, stores it in
- * *likeness.  The most similar name is the longest known name with which `name` begins, or else the name with the
- * smallest edit distance. */
+/* Compares the name of a variable with a known name, and keeps the most similar known name in *likeness.  Prefers the
+ * longest known name with which `name` begins.  Otherwise prefers the smallest edit distance. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
@@ -433,9 +432,9 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  This is so if the name begins with a
- * known name that has at least a third of its letters, or if the names differ in at most two letters and less than
- * half.  `start` is the length of a common prefix, which is not counted. */
+/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  A misspelt name begins with a
+ * known name that has at least a third of its letters, or differs from a known name in at most two letters and less
+ * than half.  `start` is the length of a common prefix, whose letters are not counted. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 

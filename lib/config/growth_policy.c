@@ -113,8 +113,8 @@ size_t weir__growth_smaller(const weir_options *options, size_t step, size_t req
     size_t need, smaller;
 
     if (options->growth == WEIR_GROWTH_BFC) {
-        /* Rounds 0.9 times `step` up in single precision, as TensorFlow does.  For a step of one unit this is `step`
-         * again, so weir then subtracts a unit. */
+        /* Rounds 0.9 times `step` up in single precision, as TensorFlow does.  If the result is not below `step`,
+         * subtracts a unit. */
         smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
         if (smaller >= step)
             smaller = step - weir__size_smaller(step, unit);

@@ -30,7 +30,7 @@ size_t weir__growth_step(const weir_options *options, const weir_growth_state *s
  * if no smaller number is enough for the request. */
 size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit);
 
-/* Restores the cursor to its state before the last weir__growth_step(), after the device has refused all sizes. */
+/* Restores *cursor to its state before the last weir__growth_step().  Called after the device has refused all sizes. */
 void weir__growth_refused(struct weir_growth_cursor *cursor);
 
 /* Lowers the size of BFC's next region after a trim that has left `reserved` bytes.  BFC doubles the size each time, so

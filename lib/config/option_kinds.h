@@ -34,7 +34,7 @@ struct weir_option_kind {
     int (*is_set)(const struct weir_option_row *row, const weir_options *options);
     int (*check)(const struct weir_option_row *row, const weir_options *options,
                  struct weir_problem *problem);
-    /* for amounts of memory: the kind (WEIR_AMOUNT_) of a text such as "75%" */
+    /* for amounts of memory: the WEIR_AMOUNT_ kind of a percentage such as "75%" */
     int percent;
     int is_wide;         /* for numbers: set if the field has 64 bits, not 32 */
     const char *endless; /* for times: the word that means the field's largest number */
@@ -67,7 +67,7 @@ extern const struct weir_option_word weir__option_policies[];
 
 extern const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT];
 
-/* The texts that an option for an amount of memory accepts, in messages and help. */
+/* For messages and help: the texts that an option for an amount of memory accepts. */
 #define WEIR_SIZE_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max)"
 
 /* ---- kinds ---- */

@@ -255,8 +255,8 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 
 /* ---- completion ---- */
 
-/* Reports an error if prealloc is above limit.  Omits comparisons that need the device's memory, which the creation of
- * the allocator makes.  Also omits a prealloc from a framework's variable, which the creation lowers to the limit. */
+/* Reports an error if prealloc is above limit.  The creation of the allocator compares values that depend on the
+ * device's memory, and lowers a framework's preallocation to the limit. */
 static weir_status check_prealloc_limit(const weir_options *filled,
                                         const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
@@ -290,8 +290,8 @@ static weir_status check_min_of_kind(const weir_options *filled,
                         of_another ? of_another : "prealloc", prealloc);
 }
 
-/* Checks the devices in `peers`.  Returns E_NOT_SUPPORTED with a message if there are any and the engine cannot allow
- * them to use its memory. */
+/* Checks the option `peers`.  Returns E_NOT_SUPPORTED with a message if the option names other devices, but the engine
+ * cannot allow other devices to use its memory. */
 static weir_status check_peers(const weir_options *filled, const struct weir_message *message) {
     uint64_t devices = 0;
     const char *driver;

@@ -81,7 +81,7 @@ enum weir_place {
 
 /* Reads options from the environment, as weir_options_from_env does.  If `sources` is not NULL, records where each
  * value comes from.  If `warn` is set and the log level allows it, prints warnings on standard error.  An invalid value
- * is an error even if another value overrides it, unless the framework itself reads the variable to preallocate. */
+ * is an error even if another value overrides it.  Ignores variables with which a framework itself preallocates. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
@@ -90,7 +90,7 @@ const char *weir__framework_prealloc(const weir_options *options);
 
 /* Options for JAX's client.  If they name an allocator, JAX ignores XLA_PYTHON_CLIENT_ALLOCATOR. */
 #define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"
-/* Writes the allocator that WEIR_JAX_OPTIONS names, cut to `bytes` bytes.  Returns 1 on success, 0 if it names none. */
+/* Writes the name of the allocator in WEIR_JAX_OPTIONS, cut to `bytes` bytes.  Returns 0 if there is none, else 1. */
 int weir__jax_options_allocator(char *name, size_t bytes);
 /* Sets an option from a text, as weir_options_set does.  `label` is the option in an error message, as the user typed
  * it, or NULL for its name in the option table. */
@@ -103,7 +103,7 @@ int weir__option_is_set(const weir_options *options, enum weir_setting setting);
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
-/* Copies a caller's options to *out.  Their struct may have the layout of another version of the library.  Omits fields
+/* Copies a caller's struct to *out.  The struct may have the layout of another version of the library.  Omits fields
  * that this version does not know.  Returns E_INVALID with a message if `options` is NULL or has a wrong size. */
 weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
                                   size_t message_bytes);
@@ -111,10 +111,10 @@ weir_status weir__options_copy_in(const weir_options *options, weir_options *out
  * the caller's field `size` or fields that this version does not know. */
 void weir__options_copy_out(const weir_options *from, weir_options *options);
 
-/* Checks a caller's options (NULL: all defaults), and writes the complete options to *out: every default becomes its
- * value for the engine, except that of cache_limit, which depends on the bytes in use.  Returns OK, or an error with a
- * message: E_INVALID, E_LIMIT if the preallocation is above the limit, or E_NOT_SUPPORTED if the engine cannot allow
- * the devices in `peers` to use its memory. */
+/* Checks a caller's options (NULL means all defaults), and writes the complete options to *out.  Replaces each default
+ * by its value for the engine, except the default of cache_limit, which depends on the bytes in use.  Returns OK, or an
+ * error with a message: E_INVALID, E_LIMIT if the preallocation is above the limit, or E_NOT_SUPPORTED if the engine
+ * cannot allow the devices in `peers` to use its memory. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 

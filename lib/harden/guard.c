@@ -79,7 +79,7 @@ struct weir_harden {
 
     pthread_mutex_t lock; /* guards the fields below; no other layer is called under it */
     struct weir_map live; /* maps the program's address of a block to its struct weir_guarded * */
-    /* the freed blocks that the guard keeps: the blocks out of use, then each shelf, from its oldest block */
+    /* The freed blocks that the guard keeps: first the blocks out of use, then the shelved blocks, oldest first. */
     struct weir_guarded *kept;
     uint64_t blocks, block_bytes; /* all blocks from the layer below, and their sizes with gaps */
     uint64_t live_bytes;          /* the sizes of live blocks with their gaps */
@@ -160,7 +160,7 @@ static size_t first_changed(const unsigned char *at, unsigned char value, size_t
     return i;
 }
 
-/* Compares device memory with the byte `value`.  Sets *same to the number of bytes before the first other byte. */
+/* Compares device memory with the byte `value`.  Sets *same to the number of bytes before the first different byte. */
 static CUresult guard_verify(struct weir_harden *h, CUdeviceptr at, size_t bytes,
                              unsigned char value, weir_stream stream, size_t *same) {
     int pushed = weir__device_make_context_current(h->device);
@@ -475,8 +475,8 @@ static struct weir_guarded *remove_live(struct weir_harden *h, CUdeviceptr addre
     return b;
 }
 
-/* Allocates a block without gaps as a memory node of a graph, and adds it to the table of graphs' blocks.  Engine pool
- * without caches does not add it, because engine pool does not notice the capture. */
+/* Allocates a block without gaps as a memory node of a graph.  Adds the block to the table of graphs' blocks, because
+ * engine pool without caches does not notice the capture and does not add the block. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -547,8 +547,8 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 /* ---- frees ---- */
 
 /* Prepares a freed block for its shelf.  Makes the stream wait for the other streams that use the block, verifies the
- * gaps, and poisons the block.  Returns OK and sets *id to the stream's id.  Returns E_CAPTURE if a stream is captured;
- * the layer below must then free the block without verification.  Returns another status on failure. */
+ * gaps, and poisons the block.  On success returns OK, and sets *id to the stream's id.  If a stream is captured,
+ * returns E_CAPTURE; the layer below must then free the block without verification. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);

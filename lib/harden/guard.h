@@ -40,8 +40,8 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
 /* Returns 1 if a live block, or a block that is a memory node of a graph, starts at the address `block`; else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
-/* Finds the live block of the program inside the block of the layer below that starts at `base`.  Sets *block to the
- * program's address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is no such block. */
+/* Finds the program's live block in a block of the layer below, which starts at `base`.  Sets *block to the program's
+ * address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is no live block. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
 /* Calls `visit` for each live block and for each block that is kept out of use.  `base` and `bytes` include the gaps.
  * Holds the guard's lock meanwhile.  Skips blocks on shelves, since a trim frees them. */
@@ -52,7 +52,7 @@ void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, 
  * If `at_end` is set, also frees the blocks out of use, but returns E_BUSY without a wait if there is a live block. */
 weir_status weir__harden_empty(struct weir_harden *h, int at_end);
 
-/* Corrects *out, the statistics of the layers below.  These count gaps and kept blocks as live memory. */
+/* Corrects *out, the statistics of the layers below, which count gaps and kept blocks as live memory. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out);
 
 #endif
