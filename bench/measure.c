@@ -176,7 +176,7 @@ static double line_at(struct line line, double mib) {
     return line.each + line.gib * mib / 1024;
 }
 
-/* Returns the additional time of all first calls of a process together.  `later' is the time of a later call. */
+/* Returns the sum of the additional times of a process's first calls.  `later' is the time of a later call. */
 static double excess_of_first_calls(const char *name, double later) {
     double more = 0;
 
@@ -272,8 +272,8 @@ static void write_number(int measured, const char *key, uint64_t otherwise) {
         printf("%s = %.0f\n", key, term ? term->values[0] : (double)otherwise);
 }
 
-/* Changes a curve that falls somewhere, because the model does not accept it: replaces neighbouring points by their
- * mean, until each point is at least as high as the point before. */
+/* Replaces neighbouring points by their mean, until each point of the curve is at least as high as the point before.
+ * The model does not accept a curve that falls. */
 static void make_rising(double y[POINTS], size_t count) {
     /* The index of the first point of each run of equal values. */
     size_t first[POINTS], stretches = 0;

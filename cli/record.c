@@ -64,7 +64,7 @@ static struct board {
     uint64_t searched_files; /* the value of map->files at the last search for new files */
     uint8_t has_trace[WEIR_RECORD_SPARES]; /* set for each spare area whose process has a trace */
     uint32_t reported; /* how many unrecorded processes weir record has reported to the user */
-    /* The paths of the outer folders.  A path is "" if weir record could not make the folder. */
+    /* The paths of the outer folders, one in each of board_places.  A path is "" if the folder could not be made. */
     char outer[BOARD_FOLDERS][96];
     char folders[BOARD_FOLDERS][136]; /* the paths of the inner folders */
 } board;
@@ -74,7 +74,7 @@ enum {
     /* If a pass of the main loop reads this many events or more, the loop does not pause before the next pass. */
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4,
     MAX_WAITING = 1 << 17, /* the events of one process that may wait to be written */
-    /* One pass of the main loop checks at most this many processes for their end, since a check is slow. */
+    /* It is slow to check whether a process has ended, so one pass of the main loop checks at most this many. */
     ENDS_AT_ONCE = 16,
     SLACK_NS = 2000000, /* after this time, a store to memory is visible to all processors */
     /* After the command has ended, its other processes have this time to end or to make a first request. */
@@ -513,9 +513,9 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes the waiting events before process->complete_until to the trace, in the order of their times.  Writes all
- * events if `is_last' is set, or if more than MAX_WAITING events wait, because a thread is in a long driver call.  The
- * event of that call then comes late (tracing.h). */
+/* Writes the waiting events before process->complete_until to the trace, in the order of their times, or all events if
+ * `is_last' is set.  If more than MAX_WAITING events wait for a thread in a long driver call, also writes later events.
+ * The event of the long call then comes late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */
@@ -620,8 +620,8 @@ static int claim_trace_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Begins the trace of a process.  Reads its libraries from /proc, and a command line that the process has not stored.
- * Does not read /proc for a process of another pid namespace, because the id may be of another process here. */
+/* Begins the trace of a process.  If the process has not stored its command line, reads it from /proc.  Does not use
+ * /proc for a process of another pid namespace, because another process may have this id here. */
 static void begin_trace(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 

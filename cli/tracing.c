@@ -257,8 +257,8 @@ void tracing_begin(struct tracing *tracing, const char *command, int process) {
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* Returns the number of a stream in the trace.  The legacy default stream has a number for each device, and the
- * per-thread default stream has one for each thread. */
+/* Returns the number that identifies a stream in the trace.  Each device has its own number for the legacy default
+ * stream, and each thread has its own number for the per-thread default stream. */
 static uint64_t number_stream(struct tracing *tracing, uint64_t stream,
                               const struct weir_record_event *event) {
     int is_default = stream <= WEIR_STREAM_PER_THREAD_VALUE;

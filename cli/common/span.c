@@ -101,7 +101,7 @@ CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *c
     if (!clock->driver)
         return CUDA_SUCCESS;
     clock->call_cost_ps = 0;
-    /* Takes the shortest of all rounds, since other programs only make rounds longer. */
+    /* Uses the shortest round, because other programs can only make a round longer. */
     for (int round = 0; round < ROUNDS && result == CUDA_SUCCESS; round++) {
         span_begin(clock, &start);
         for (int i = 0; i < CALLS && result == CUDA_SUCCESS; i++)

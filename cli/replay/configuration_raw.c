@@ -113,7 +113,7 @@ static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUst
     return result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_E_NO_MEMORY : WEIR_E_DRIVER;
 }
 
-/* Makes `stream' wait for all other streams that have used the block, and removes these uses. */
+/* Makes `stream' wait for all other streams that have used the block, and empties the block's list of uses. */
 static CUresult wait_for_other_streams(struct raw *raw, uint32_t block, CUstream stream) {
     const struct weir_driver *driver = raw->session->counted;
     CUresult result = CUDA_SUCCESS;
