@@ -144,8 +144,8 @@ struct line {
     double gib;  /* the additional time for each GiB, in ns */
 };
 
-/* Fits a line to the measured points, with the smallest sum of squared relative errors.  The line does not fall, and is
- * negative nowhere. */
+/* Fits a line to the measured points, with the smallest sum of squared relative errors.  The line must not fall, and
+ * must not have negative values. */
 static struct line fit_line(const char *name) {
     double w = 0, wx = 0, wxx = 0, wy = 0, wxy = 0, below;
     struct line line = {0, 0};

@@ -50,7 +50,7 @@ static void note_other_allocator(const char *variable, const char *is, const cha
             is, who, served_without_pools(serves_plain));
 }
 
-/* Writes which of JAX's variables about preallocation the user has set; weir run does not change them. */
+/* Writes a note for each variable of JAX's preallocation that the user has set; weir run does not change its value. */
 static void note_unchanged_variables(FILE *notes) {
     static const char *const names[] = {jax_preallocates, "XLA_CLIENT_MEM_FRACTION",
                                         "XLA_PYTHON_CLIENT_MEM_FRACTION"};

@@ -28,8 +28,8 @@ void versions_find(struct version found[FRAMEWORK_COUNT], const char *folders);
  * the versions that weir supports, such as "0.9 to 0.12". */
 const char *version_unknown(enum framework framework, const struct version *version);
 
-/* Writes a note for each installed framework: its version, and which of its memory comes from weir.  A note begins
- * with "; ". */
+/* Writes a note for each installed framework, with the version and the memory that weir provides.  A note begins with
+ * "; ". */
 void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 
 /* Sets variables that make JAX and TensorFlow request memory from CUDA's pools, by calls of `put'.  Skips variables

@@ -269,8 +269,8 @@ static void print_peers(const struct info *info) {
     }
 }
 
-/* Returns 1 if the table shows the setting, else 0.  Without --all it shows settings that the user has set, and those
- * that are not advanced. */
+/* Returns 1 if the table shows the setting, else 0.  Without --all, the table shows a setting only if the user has set
+ * the setting, or if the setting is not advanced. */
 static int is_setting_shown(const struct info *info, int setting) {
     return info->all || info->settings.sources.of[setting] ||
            !weir__setting_row((enum weir_setting)setting)->is_advanced;

@@ -52,14 +52,14 @@
 
 enum { BOARD_FOLDERS = 2 };
 
-/* The places for the folder of this recording, in the order in which weir record tries them. */
+/* weir record makes a folder for shared files in each of these folders. */
 static const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
 
 /* The file that weir record shares with all recorded processes (record_ring.h), and the folders of shared files. */
 static struct board {
     struct weir_record_board *map;
     int fd; /* weir record holds a lock on this descriptor of the shared file */
-    /* The number of spare areas in the shared file.  This is a copy, because a process may overwrite the file. */
+    /* The number of spare areas in the shared file: a copy, because a process may overwrite the number in the file. */
     uint32_t spares;
     uint64_t searched_files; /* the value of map->files at the last search for new files */
     uint8_t has_trace[WEIR_RECORD_SPARES]; /* set for each spare area whose process has a trace */
@@ -457,7 +457,7 @@ static double ns_a_tick(void) {
 }
 
 /* Converts a value of the processor's counter to microseconds since the beginning of the process's trace.  The results
- * never fall, although the measured rate of the counter changes. */
+ * never decrease, although the measured rate of the counter changes. */
 static uint64_t convert_record_time(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);

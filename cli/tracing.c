@@ -179,8 +179,8 @@ static const char *name_of_caller(const struct tracing *tracing, uint64_t number
     return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
 }
 
-/* Returns the name of the program or library that made a call, from the caller's address.  Returns NULL if it is
- * unknown, or if it is the library of weir record. */
+/* Returns the name of the program or library that contains the caller's address.  Returns NULL if the name is unknown,
+ * or if the library is weir record's. */
 static const char *find_module_file(struct tracing *tracing, uint64_t address) {
     const char *name = find_module(&tracing->modules, address);
 

@@ -124,7 +124,7 @@ int settings_file_read(struct weir_cli_settings *settings, const char *flag, con
  * returns 2. */
 int weir_cli_settings_finish(struct weir_cli_settings *settings);
 
-/* Returns the flag or the variable that has set the setting, or the name of the setting if it has its default. */
+/* Returns the flag or variable that has set the setting, or the name of the setting if the value is the default. */
 const char *weir_cli_source_name(const struct weir_cli_settings *settings,
                                  enum weir_setting setting);
 

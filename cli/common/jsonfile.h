@@ -22,7 +22,7 @@ char *jsonfile_plain(char *text);
 /* Returns a JSON string.  If the text is not valid UTF-8, replaces each byte that is not printable ASCII by a
  * question mark. */
 json_t *jsonfile_text(const char *text);
-/* Returns a JSON number that is rounded to a multiple of 1 / `per'; 10.0 leaves one digit after the decimal point. */
+/* Returns a JSON number, rounded to a multiple of 1 / `per'.  A `per' of 10.0 rounds to one digit after the point. */
 json_t *jsonfile_rounded(double value, double per);
 
 #endif

@@ -49,7 +49,7 @@ static void measure_rate(struct stopwatch *watch) {
     nanosleep(&pause, NULL);
     ns = stopwatch_read(&clock) - ns;
     ticks = stopwatch_read(watch) - ticks;
-    /* At a rate below 100 MHz or above 100 GHz, a hypervisor emulates the counter; the stopwatch must not use it. */
+    /* A counter with a rate below 100 MHz or above 100 GHz is emulated by a hypervisor, and must not be used. */
     if (ticks < ns / 10 || ticks / 100 > ns)
         watch->counter = 0;
     else

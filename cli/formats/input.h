@@ -29,7 +29,7 @@ struct lines {
     char message[LINES_MESSAGE_BYTES];
 };
 
-/* The names of a column in the header of a table.  Older files use the names after names[0]. */
+/* The names of a column in the header of a table: the name in newer files, then the names in older files. */
 struct lines_column {
     const char *names[4];
 };

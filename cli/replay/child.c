@@ -734,8 +734,8 @@ static int export_snapshot(struct replay *replay, int number, json_t *out) {
     return 1;
 }
 
-/* Makes all replays of the job, and stores the result in *out.  Only the last replay saves a profile, so all begin with
- * the old profile.  Only the timed replay logs messages.  Returns 1 on success, 0 with replay->error on failure. */
+/* Makes all replays of the job, and stores the result in *out.  All replays begin with the old profile: only the last
+ * one saves a profile.  Only the timed replay logs messages.  Returns 1 on success, 0 with replay->error on failure. */
 static int make_replays(struct replay *replay, json_t **out) {
     const struct job *job = replay->job;
     struct result_figures figures = {0};

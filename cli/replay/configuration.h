@@ -64,9 +64,9 @@ struct allocator_kind {
     /* Tells the allocator that `stream' uses the block, too.  Then the block's memory is not reused before this use has
      * completed. */
     weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* Returns idle memory above a release threshold to the device.  The device is idle. */
+    /* Returns idle memory above a release threshold to the device.  Called only while the device is idle. */
     weir_status (*trim)(void *allocator);
-    /* Reads the figures of the allocator at the end of an iteration.  The device is idle. */
+    /* Reads the figures of the allocator at the end of an iteration.  Called only while the device is idle. */
     void (*figures)(void *allocator, struct figures *out);
     /* Returns the reserved memory.  In contrast to `figures', must not change what the allocator does later. */
     uint64_t (*reserved)(void *allocator);

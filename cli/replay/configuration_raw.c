@@ -24,7 +24,7 @@ struct raw {
     struct session *session;
     const struct configuration *self;
     CUmemoryPool pool;
-    /* The index of each block's first use, or 0 if it has none.  NULL before the first use of any block. */
+    /* For each block, the index of its first use, or 0 if there is none.  NULL until the first use of any block. */
     uint32_t *first_use;
     struct stream_use *uses;
     uint32_t use_count; /* the elements of `uses', including element 0 and unused elements */
@@ -195,8 +195,7 @@ static int read_raw_attribute(const struct raw *raw, CUmemPool_attribute which, 
            driver->cuMemPoolGetAttribute(raw->pool, which, value) == CUDA_SUCCESS;
 }
 
-/* Compares the pool's reserved memory with its value at the last call.  Counts a growth if it has risen, and a trim
- * if it has fallen. */
+/* Counts a growth if the pool's reserved memory has risen since the last call, and a trim if the memory has fallen. */
 static void count_raw_growth(struct raw *raw) {
     uint64_t reserve = raw->reserved;
 

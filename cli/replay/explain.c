@@ -335,8 +335,8 @@ static uint64_t device_bytes(const struct explain *explain, const struct explain
     return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
 }
 
-/* Returns 1 if the group is probably the preallocation of a framework, else 0: it has one large request, whose block
- * lives for most of the trace or was freed into a memory pool of the driver. */
+/* Returns 1 if the group is probably the preallocation of a framework: one large request, whose block lives for most of
+ * the trace or was freed into a memory pool of the driver.  Otherwise returns 0. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
     uint64_t device = device_bytes(explain, group);
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT
