@@ -233,8 +233,8 @@ static void set_pool_terms(void) {
         set_term("pool_first_ns", excess_of_first_calls("early-grow", grown));
 }
 
-/* Sets a value of the profile to the measured value, if there is one.  If `most' is not 0, the model needs a power of
- * two from `least' to `most': does nothing if the measured value is another number. */
+/* Sets a value of the profile to the measured value, if there is one.  If `most' is not 0, accepts only a power of two
+ * from `least' to `most', because the model needs such a number. */
 static void set_plain_term(const char *key, uint64_t least, uint64_t most) {
     const double value = measured_median(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;

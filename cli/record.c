@@ -565,8 +565,8 @@ static struct weir_record_ring *map_record_ring(struct process *process, uint32_
     return process->rings[i];
 }
 
-/* Reads all rings of a process.  Writes the events that no earlier event can follow, or all events if `is_last' is set.
- * Returns the number of events that were read from the rings. */
+/* Reads all rings of a process.  Writes each event that no earlier event can follow any more, or all events if
+ * `is_last' is set.  Returns the number of events that were read from the rings. */
 static size_t drain_process(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
     uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
@@ -881,8 +881,8 @@ static int end_with_record_status(int status) {
     return record.failed;
 }
 
-/* Decides whether weir record waits longer for other processes after the command has ended.  Returns 1 if no recorded
- * process has run for GRACE_NS, or if a signal told weir record to end GRACE_NS ago.  Otherwise returns 0. */
+/* Returns 1 if weir record should end after the command: no recorded process has run for GRACE_NS, or a signal told
+ * weir record to end GRACE_NS ago.  Otherwise returns 0. */
 static int should_end_recording(void) {
     uint64_t now = weir__clock_ns();
 

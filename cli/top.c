@@ -184,7 +184,7 @@ static void end_screen(void) {
         (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &as_it_was);
 }
 
-/* Switches the terminal to the alternate screen, without echo, and so that each key arrives at once.  ^Z has no effect,
+/* Switches the terminal to the alternate screen, turns echo off, and makes each key arrive at once.  Turns ^Z off,
  * because a stopped weir top would leave the terminal in this state. */
 static void begin_screen(void) {
     struct termios raw;

@@ -108,7 +108,7 @@ int input_is_trace(const char *path);
 int input_next(struct input *input, const char *name, weir_trace_event *event, char *message,
                size_t message_bytes);
 /* Checks that an event is on the device of the earlier events, because a replay has one device.  Returns 1 if the event
- * has this device or names none.  Otherwise writes the reason to `message' and returns 0. */
+ * has this device or no device.  Otherwise writes the reason to `message' and returns 0. */
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
                        const weir_trace_event *event, char *message, size_t message_bytes);
 

@@ -379,8 +379,8 @@ static int read_explained_events(struct explain *explain, struct input *input, u
     return 1;
 }
 
-/* Reads the trace, or its first `most_marks' iterations if this is not 0.  Returns 1 on success.  On failure, writes
- * the reason to `message' and returns 0.  The caller must call free_explain() in both cases. */
+/* Reads the trace.  Stops after `most_marks' iterations, unless `most_marks' is 0.  Returns 1 on success.  On failure,
+ * writes the reason to `message' and returns 0.  The caller must call free_explain() in both cases. */
 static int read_explained_trace(struct explain *explain, const char *path, uint64_t most_marks,
                                 char *message, size_t message_bytes) {
     struct input input;
