@@ -49,7 +49,7 @@ struct explain_device {
     char name[EXPLAIN_WORD_BYTES];
 };
 
-/* The totals of one function that uses no device memory, from a comment line "# calls" of the trace. */
+/* The totals of calls that use no device memory, from one comment line "# calls" of the trace. */
 struct explain_call {
     char name[EXPLAIN_WORD_BYTES];
     uint64_t count, bytes, most;
