@@ -39,8 +39,8 @@ static int find_at_once(const char *name, void **address, int version, uint64_t 
     return result;
 }
 
-/* Replaces dlsym(3).  The CUDA runtime finds all driver functions by cuGetProcAddress_v2, and this function by dlsym;
- * so for this name, returns find_at_once(). */
+/* Replaces dlsym(3).  For the name cuGetProcAddress_v2, returns find_at_once(), because the CUDA runtime finds all
+ * other driver functions by cuGetProcAddress_v2. */
 void *dlsym(void *handle, const char *name) {
     static void *(*real)(void *, const char *);
     void *found;

@@ -78,7 +78,7 @@ static double measure_pool_growth(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* Creates an allocator.  `settings' has the names of settings and their values in turn, and a NULL at the end. */
+/* Creates an allocator.  `settings' contains a name, its value, the next name, its value, ..., and NULL at the end. */
 static weir_allocator *create_with_settings(const char *const *settings) {
     weir_options options;
     weir_allocator *a;

@@ -125,7 +125,7 @@ static uint64_t allocate_on_streams(size_t bytes) {
     return allocate_placed(bytes, &records[sequence % STREAMS]);
 }
 
-/* After every 64th free, reports the frees on one stream, except the last 256 frees, as completed. */
+/* Frees a block.  At every 64th free, reports one stream's frees as completed, except the last 256 frees. */
 static void free_on_streams(uint64_t address) {
     free_placed(address, &records[sequence % STREAMS]);
     if (sequence % 64 == 0 && sequence > 256) {

@@ -144,8 +144,8 @@ struct line {
     double gib;  /* the additional time for each GiB, in ns */
 };
 
-/* Fits a line to the measured points, with the smallest sum of squared relative errors.  The line does not fall, and is
- * negative nowhere. */
+/* Fits a line to the measured points, with the smallest sum of squared relative errors.  The line must not fall, and
+ * must not have negative values. */
 static struct line fit_line(const char *name) {
     double w = 0, wx = 0, wxx = 0, wy = 0, wxy = 0, below;
     struct line line = {0, 0};
@@ -176,7 +176,7 @@ static double line_at(struct line line, double mib) {
     return line.each + line.gib * mib / 1024;
 }
 
-/* Returns the additional time of all first calls of a process together.  `later' is the time of a later call. */
+/* Returns the sum of the additional times of a process's first calls.  `later' is the time of a later call. */
 static double excess_of_first_calls(const char *name, double later) {
     double more = 0;
 
@@ -233,8 +233,8 @@ static void set_pool_terms(void) {
         set_term("pool_first_ns", excess_of_first_calls("early-grow", grown));
 }
 
-/* Sets a value of the profile to the measured value, if there is one.  If `most' is not 0, the model needs a power of
- * two from `least' to `most': does nothing if the measured value is another number. */
+/* Sets a value of the profile to the measured value, if there is one.  If `most' is not 0, accepts only a power of two
+ * from `least' to `most', because the model needs such a number. */
 static void set_plain_term(const char *key, uint64_t least, uint64_t most) {
     const double value = measured_median(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;
@@ -272,8 +272,8 @@ static void write_number(int measured, const char *key, uint64_t otherwise) {
         printf("%s = %.0f\n", key, term ? term->values[0] : (double)otherwise);
 }
 
-/* Changes a curve that falls somewhere, because the model does not accept it: replaces neighbouring points by their
- * mean, until each point is at least as high as the point before. */
+/* Replaces neighbouring points by their mean, until each point of the curve is at least as high as the point before.
+ * The model does not accept a curve that falls. */
 static void make_rising(double y[POINTS], size_t count) {
     /* The index of the first point of each run of equal values. */
     size_t first[POINTS], stretches = 0;

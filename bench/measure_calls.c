@@ -227,8 +227,8 @@ static void measure_move(uint64_t units) {
     send_point("pool_move_ns", units, &moved);
 }
 
-/* Measures a free and an allocation in the pool, while `live' blocks of 4 to 36 KiB are live, or one block of 64 KiB if
- * `live' is 1. */
+/* Measures a free and an allocation in the pool while other blocks are live: one block of 64 KiB if `live' is 1, else
+ * `live' blocks of 4 to 36 KiB. */
 static void measure_pool_pairs(size_t live) {
     struct series pair = {0}, alloc = {0};
     uint64_t seed = live;
@@ -454,7 +454,7 @@ static void measure_handle_size(uint64_t mib, int count) {
         send_point(names[kind], mib, &kinds[kind]);
 }
 
-/* Measures the first handles of the process.  Sends the sum of the times of creation, mapping and access for each. */
+/* Measures the first handles of the process.  For each, sends the total time of creation, mapping and access. */
 static void measure_early_handles(void) {
     struct series kinds[KINDS] = {{0}};
 

@@ -234,8 +234,8 @@ struct latency {
     struct weir_histogram alloc, free;
 };
 
-/* A ring of blocks that one thread (the producer) has allocated and another (the consumer) has not freed yet.  Each
- * thread writes to one cache line, with its counter and a copy of the other's counter. */
+/* A ring of blocks that the producer thread has allocated and the consumer thread has not freed yet.  Each thread
+ * writes only its own cache line, which contains its counter and a copy of the other thread's counter. */
 struct ring {
     _Alignas(128) _Atomic uint64_t pushed;
     uint64_t popped_seen;
@@ -278,7 +278,7 @@ struct run {
     char left_out[256];    /* why the subject is not measured, or "" */
 };
 
-/* Random block sizes, drawn in advance, because this takes time. */
+/* Random block sizes, drawn before the measurement, because drawing takes time. */
 enum { SIZES = 4096 };
 static uint32_t sizes[SIZES];
 
@@ -403,7 +403,7 @@ static void run_producer_pairs(struct worker *worker, uint64_t pairs) {
     }
 }
 
-/* Frees the blocks in the ring until the producer has closed it and it is empty. */
+/* Frees the blocks in the ring.  Returns when the producer has closed the ring and the ring is empty. */
 static void free_produced_blocks(struct worker *worker) {
     struct ring *ring = worker->ring;
     uint64_t popped = 0;
@@ -470,8 +470,8 @@ static void pin_to_processor(size_t index) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Allocates and frees until `batch_ns' have passed.  Stores the number of pairs and their time, without that
- * of reading the clock. */
+/* Allocates and frees until `batch_ns' have passed.  Stores the number of pairs and their time.  The time does not
+ * include the reads of the clock. */
 static void make_pairs_for(struct worker *worker, uint64_t batch_ns) {
     enum { CHUNK_NS = 20000, MOST = 1 << 16 };
     const struct stopwatch *watch = &worker->clock->watch;

@@ -43,8 +43,8 @@ static int report_phase_failure(const char *what) {
     return 2;
 }
 
-/* Opens the allocator before the device, whose context needs memory: if the device is full, the allocator makes other
- * processes release idle memory.  Returns 0 on success. */
+/* Opens the allocator before the device's context, because the context needs memory: on a full device, the allocator
+ * first makes other processes release idle memory.  Returns 0 on success. */
 static int open_device_and_allocator(const char *device, size_t *total) {
     struct weir_driver_failure failure;
     weir_options options;

@@ -25,8 +25,8 @@ static const char *configuration_names(void) {
     return text;
 }
 
-/* Refuses flags of allocator settings, except --device.  Returns 0 if the arguments contain none.  Otherwise prints a
- * message and returns another value. */
+/* Returns 0 if the arguments contain no allocator setting except --device.  Otherwise prints a message and returns a
+ * value other than 0. */
 static int check_no_setting_flag(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t length = strcspn(argv[i], "=");

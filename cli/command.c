@@ -88,7 +88,7 @@ int command_start(char **command, pid_t *started) {
 
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before);
-    /* waitpid(2) returns no status in a process that ignores SIGCHLD. */
+    /* In a process that ignores SIGCHLD, waitpid(2) would return no status of the command. */
     signal(SIGCHLD, SIG_DFL);
     forward_signals(&defaults);
     error = posix_spawnattr_init(&attributes);
@@ -129,7 +129,7 @@ int command_end_as(int status) {
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     fflush(NULL);
-    /* This process must not write a core file, since the command has written its own. */
+    /* The command has written a core file, so this process must not write a second one. */
     setrlimit(RLIMIT_CORE, &none);
     signal(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
@@ -173,7 +173,8 @@ static int has_library_in_list(const char *list, const char *library) {
     return 0;
 }
 
-/* Appends a colon and the word to a variable's value, and passes the result to `put'.  Returns 0 on success. */
+/* Appends a word to the value of a variable, after a colon, and passes the new value to `put'.  Returns 0 on
+ * success. */
 static int append_to_variable(const char *name, const char *word, command_put_function *put,
                               void *context) {
     const char *before = getenv(name);

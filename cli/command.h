@@ -41,8 +41,8 @@ command_put_function command_put; /* sets the variable in this process; `context
  * success.  On failure, sets *why to the reason, sets `path' to the missing file, and returns EXIT_WEIR_FAILED. */
 int preloading_find(const char *name, char *path, size_t bytes, const char **why);
 
-/* Calls `put' for each environment variable that makes a program load the library at its start.  Appends the library
- * to the user's LD_PRELOAD, unless it is already in this list.  Returns 0 on success, 1 if there is no host memory. */
+/* Calls `put' for each environment variable that makes a program load the library at its start.  Appends the library to
+ * the user's LD_PRELOAD, unless LD_PRELOAD contains it.  Returns 0 on success, 1 if there is no host memory. */
 int preloading_set_variables(const char *library, command_put_function *put, void *context);
 
 /* Returns the reason why the dynamic linker does not preload libraries into the program, such as "it is linked

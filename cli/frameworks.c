@@ -50,7 +50,7 @@ static void note_other_allocator(const char *variable, const char *is, const cha
             is, who, served_without_pools(serves_plain));
 }
 
-/* Writes which of JAX's variables about preallocation the user has set; weir run does not change them. */
+/* Writes a note for each variable of JAX's preallocation that the user has set; weir run does not change its value. */
 static void note_unchanged_variables(FILE *notes) {
     static const char *const names[] = {jax_preallocates, "XLA_CLIENT_MEM_FRACTION",
                                         "XLA_PYTHON_CLIENT_MEM_FRACTION"};
@@ -81,8 +81,8 @@ int frameworks_need_version(void) {
     return is && strcasecmp(is, "platform") == 0;
 }
 
-/* Sets the variables of JAX, as frameworks_set_variables() does.  JAX preallocates with every allocator except
- * "platform", whose name may be in upper or lower case. */
+/* Sets the variables of JAX; frameworks_set_variables() describes the arguments.  JAX preallocates with every allocator
+ * except "platform".  JAX ignores upper and lower case in this name. */
 static int set_jax_variables(command_put_function *put, void *context, int serves_plain,
                              int preallocates, const struct version *jax, FILE *lacks,
                              FILE *notes) {
@@ -162,8 +162,8 @@ int frameworks_set_variables(command_put_function *put, void *context, int serve
 /* ---- versions ---- */
 
 /* The frameworks.  The patterns match the folders of a framework's package.  weir supports the versions from `first' to
- * `last' (1000 * major + minor), or all versions if `range' is NULL.  `range' has both versions as text.  `served'
- * describes the memory of the framework that comes from weir. */
+ * `last' (1000 * major + minor).  `range' is these versions as text, or NULL if weir supports all versions.  `served'
+ * names the allocator whose memory comes from weir. */
 static const struct known {
     const char *name, *pattern, *other_pattern;
     int first, last;

@@ -11,7 +11,7 @@
 
 #include "cli/command.h"
 
-/* The frameworks of versions_find().  shims.h finds the version of PyTorch. */
+/* The frameworks whose versions versions_find() finds.  shims.h finds the version of PyTorch. */
 enum framework { FRAMEWORK_JAX, FRAMEWORK_CUPY, FRAMEWORK_RMM, FRAMEWORK_NUMBA, FRAMEWORK_COUNT };
 
 struct version {
@@ -28,8 +28,8 @@ void versions_find(struct version found[FRAMEWORK_COUNT], const char *folders);
  * the versions that weir supports, such as "0.9 to 0.12". */
 const char *version_unknown(enum framework framework, const struct version *version);
 
-/* Writes a note for each installed framework: its version, and which of its memory comes from weir.  A note begins
- * with "; ". */
+/* Writes a note for each installed framework, with the version and the memory that weir provides.  A note begins with
+ * "; ". */
 void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 
 /* Sets variables that make JAX and TensorFlow request memory from CUDA's pools, by calls of `put'.  Skips variables
@@ -47,8 +47,8 @@ int frameworks_set_variables(command_put_function *put, void *context, int serve
  * chooses JAX's allocator "platform", whose meaning depends on the version. */
 int frameworks_need_version(void);
 
-/* Writes that weir preallocates `amount' because of the variable `name', and for which frameworks.
- * `chooses_allocators' is set if weir run chooses an allocator where the user has chosen none. */
+/* Writes a note such as "weir preallocates `amount' for JAX, because of `name'" (a variable).  `chooses_allocators' is
+ * set if weir run chooses the allocator of a framework for which the user has chosen none. */
 void frameworks_note_prealloc(const char *name, const char *amount, int chooses_allocators,
                               FILE *notes);
 

@@ -42,7 +42,7 @@ struct info {
     struct weir_cli_device device;
     /* The source of a preallocation from a profile, such as "profile of 3 runs", or "". */
     char profile[64];
-    /* The preallocation, if a framework's variable asks for more than the limit; else 0. */
+    /* The reduced preallocation, if a framework's variable requests more than the limit.  Otherwise 0. */
     uint64_t limited_prealloc;
     struct weir_driver_failure no_cuda; /* the reason why there is no CUDA driver */
     struct device_facts devices[MAX_DEVICES];
@@ -269,8 +269,8 @@ static void print_peers(const struct info *info) {
     }
 }
 
-/* Returns 1 if the table shows the setting, else 0.  Without --all it shows settings that the user has set, and those
- * that are not advanced. */
+/* Returns 1 if the table shows the setting, else 0.  Without --all, the table shows a setting only if the user has set
+ * the setting, or if the setting is not advanced. */
 static int is_setting_shown(const struct info *info, int setting) {
     return info->all || info->settings.sources.of[setting] ||
            !weir__setting_row((enum weir_setting)setting)->is_advanced;
@@ -433,8 +433,8 @@ static error_t parse_info_argument(int key, char *argument, struct argp_state *s
     }
 }
 
-/* Finds the processes on each device.  If no process has reported the used memory of a device, reads it from the
- * driver.  Does not read it from a device model that only this process uses. */
+/* Finds the processes on each device.  If no process has reported the used memory of a device, queries the driver.
+ * Never queries a device model that only this process uses. */
 static void find_info_processes(const struct info *info, struct holders *holders) {
     const struct weir_driver *driver = info->device.driver;
 

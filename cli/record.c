@@ -52,19 +52,19 @@
 
 enum { BOARD_FOLDERS = 2 };
 
-/* The places for the folder of this recording, in the order in which weir record tries them. */
+/* weir record makes a folder for shared files in each of these folders. */
 static const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
 
 /* The file that weir record shares with all recorded processes (record_ring.h), and the folders of shared files. */
 static struct board {
     struct weir_record_board *map;
     int fd; /* weir record holds a lock on this descriptor of the shared file */
-    /* The number of spare areas in the shared file.  This is a copy, because a process may overwrite the file. */
+    /* The number of spare areas in the shared file: a copy, because a process may overwrite the number in the file. */
     uint32_t spares;
     uint64_t searched_files; /* the value of map->files at the last search for new files */
     uint8_t has_trace[WEIR_RECORD_SPARES]; /* set for each spare area whose process has a trace */
     uint32_t reported; /* how many unrecorded processes weir record has reported to the user */
-    /* The paths of the outer folders.  A path is "" if weir record could not make the folder. */
+    /* The paths of the outer folders, one in each of board_places.  A path is "" if the folder could not be made. */
     char outer[BOARD_FOLDERS][96];
     char folders[BOARD_FOLDERS][136]; /* the paths of the inner folders */
 } board;
@@ -74,7 +74,7 @@ enum {
     /* If a pass of the main loop reads this many events or more, the loop does not pause before the next pass. */
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4,
     MAX_WAITING = 1 << 17, /* the events of one process that may wait to be written */
-    /* One pass of the main loop checks at most this many processes for their end, since a check is slow. */
+    /* It is slow to check whether a process has ended, so one pass of the main loop checks at most this many. */
     ENDS_AT_ONCE = 16,
     SLACK_NS = 2000000, /* after this time, a store to memory is visible to all processors */
     /* After the command has ended, its other processes have this time to end or to make a first request. */
@@ -457,7 +457,7 @@ static double ns_a_tick(void) {
 }
 
 /* Converts a value of the processor's counter to microseconds since the beginning of the process's trace.  The results
- * never fall, although the measured rate of the counter changes. */
+ * never decrease, although the measured rate of the counter changes. */
 static uint64_t convert_record_time(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);
@@ -513,9 +513,9 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes the waiting events before process->complete_until to the trace, in the order of their times.  Writes all
- * events if `is_last' is set, or if more than MAX_WAITING events wait, because a thread is in a long driver call.  The
- * event of that call then comes late (tracing.h). */
+/* Writes the waiting events before process->complete_until to the trace, in the order of their times, or all events if
+ * `is_last' is set.  If more than MAX_WAITING events wait for a thread in a long driver call, also writes later events.
+ * The event of the long call then comes late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */
@@ -565,8 +565,8 @@ static struct weir_record_ring *map_record_ring(struct process *process, uint32_
     return process->rings[i];
 }
 
-/* Reads all rings of a process.  Writes the events that no earlier event can follow, or all events if `is_last' is set.
- * Returns the number of events that were read from the rings. */
+/* Reads all rings of a process.  Writes each event that no earlier event can follow any more, or all events if
+ * `is_last' is set.  Returns the number of events that were read from the rings. */
 static size_t drain_process(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
     uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
@@ -620,8 +620,8 @@ static int claim_trace_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Begins the trace of a process.  Reads its libraries from /proc, and a command line that the process has not stored.
- * Does not read /proc for a process of another pid namespace, because the id may be of another process here. */
+/* Begins the trace of a process.  If the process has not stored its command line, reads it from /proc.  Does not use
+ * /proc for a process of another pid namespace, because another process may have this id here. */
 static void begin_trace(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
@@ -881,8 +881,8 @@ static int end_with_record_status(int status) {
     return record.failed;
 }
 
-/* Decides whether weir record waits longer for other processes after the command has ended.  Returns 1 if no recorded
- * process has run for GRACE_NS, or if a signal told weir record to end GRACE_NS ago.  Otherwise returns 0. */
+/* Returns 1 if weir record should end after the command: no recorded process has run for GRACE_NS, or a signal told
+ * weir record to end GRACE_NS ago.  Otherwise returns 0. */
 static int should_end_recording(void) {
     uint64_t now = weir__clock_ns();
 

@@ -77,7 +77,8 @@ static int set_prealloc_source(struct run *run) {
                 : unsetenv("WEIR_RUN_PREALLOC_OF");
 }
 
-/* Sets the WEIR_ variable of each setting that a flag or, without --no-env, a framework's variable has set. */
+/* Sets the WEIR_ variable of each setting that comes from a flag or from a framework's variable.  Ignores frameworks'
+ * variables with --no-env. */
 static int set_setting_variables(struct run *run) {
     char text[WEIR_SHOW_BYTES];
 
@@ -130,8 +131,8 @@ static int set_reported_unknowns(struct run *run) {
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Sets WEIR_RUN_FIRST to the id of this process, which becomes the command unless weir run waits for the command.  Of
- * all processes of the command, only this process reports that it has no statistics. */
+/* Sets WEIR_RUN_FIRST to the id of this process, which the command will have, too.  Of all processes of the command,
+ * only this process reports that it has no statistics.  Does nothing if weir run waits for the command. */
 static int set_first_process(struct run *run) {
     char process[24];
 
@@ -248,8 +249,8 @@ static void prepare_torch(struct run *run, FILE *notes) {
         note_ignored(notes);
 }
 
-/* Prints `lacks', the user's settings that weir cannot apply.  Also prints `notes' with --verbose or --dry-run, and
- * `variables' with --verbose but not with --dry-run.  `lacks' and `notes' begin with "; ". */
+/* Prints `lacks', the user's settings that weir cannot apply.  With --verbose or --dry-run, also prints `notes'.  With
+ * --verbose alone, also prints `variables'.  `lacks' and `notes' begin with "; ". */
 static void report_unmet_wishes(const struct run *run, const char *variables, const char *lacks,
                                 const char *notes) {
     if (run->verbose && !run->dry)

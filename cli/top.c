@@ -184,7 +184,7 @@ static void end_screen(void) {
         (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &as_it_was);
 }
 
-/* Switches the terminal to the alternate screen, without echo, and so that each key arrives at once.  ^Z has no effect,
+/* Switches the terminal to the alternate screen, turns echo off, and makes each key arrive at once.  Turns ^Z off,
  * because a stopped weir top would leave the terminal in this state. */
 static void begin_screen(void) {
     struct termios raw;
@@ -339,8 +339,8 @@ static int show_once(void) {
     return 0;
 }
 
-/* Waits until the time `when', and reads the programs' figures every READ_INTERVAL_NS meanwhile.  Returns 1 if a key or
- * a signal ends weir top, 2 if all programs of --pid have ended, else 0. */
+/* Waits until the time `when'.  While it waits, reads the programs' figures every READ_INTERVAL_NS.  Returns 1 if a key
+ * or a signal ends weir top, 2 if all programs of --pid have ended, else 0. */
 static int watch_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
         if (wait_for_key(when - now < READ_INTERVAL_NS ? when - now : READ_INTERVAL_NS))

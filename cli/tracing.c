@@ -179,8 +179,8 @@ static const char *name_of_caller(const struct tracing *tracing, uint64_t number
     return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
 }
 
-/* Returns the name of the program or library that made a call, from the caller's address.  Returns NULL if it is
- * unknown, or if it is the library of weir record. */
+/* Returns the name of the program or library that contains the caller's address.  Returns NULL if the name is unknown,
+ * or if the library is weir record's. */
 static const char *find_module_file(struct tracing *tracing, uint64_t address) {
     const char *name = find_module(&tracing->modules, address);
 
@@ -257,8 +257,8 @@ void tracing_begin(struct tracing *tracing, const char *command, int process) {
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* Returns the number of a stream in the trace.  The legacy default stream has a number for each device, and the
- * per-thread default stream has one for each thread. */
+/* Returns the number that identifies a stream in the trace.  Each device has its own number for the legacy default
+ * stream, and each thread has its own number for the per-thread default stream. */
 static uint64_t number_stream(struct tracing *tracing, uint64_t stream,
                               const struct weir_record_event *event) {
     int is_default = stream <= WEIR_STREAM_PER_THREAD_VALUE;

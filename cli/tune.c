@@ -50,7 +50,7 @@ struct trials {
     /* The figure for the time of the allocator's creation.  On the device model this is FIGURE_CREATION_DRIVER, because
      * only virtual time is equal in each run. */
     enum result_figure creation;
-    /* Configuration i is trial i.  A row has no `runs' if the trial did not run. */
+    /* Trial i is stored as configuration i.  A row has no `runs' if its trial did not run. */
     struct results results;
     struct progress progress;
 };
@@ -207,8 +207,8 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* The largest ratio of a trial's time to the time with weir's defaults.  With the goal `memory', a run may be 2% longer
- * with all settings together (memory_most_ratio), and 1% longer with a single setting (memory_slack_ratio). */
+/* The largest accepted ratio of a trial's time to the time with weir's defaults.  The goal `memory' accepts 2% more
+ * time for all settings together (memory_most_ratio), and 1% for a single setting (memory_slack_ratio). */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
 /* The figure that each setting should lower.  A setting is good only if the figure is at most `ratio' times the figure
  * with weir's defaults. */

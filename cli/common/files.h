@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* files.h: the input files, output files and temporary files of a command.
  *
- * This file must not depend on the contents of the files.
+ * files.c must not depend on the contents of the files.
  */
 #ifndef WEIR_CLI_FILES_H
 #define WEIR_CLI_FILES_H

@@ -22,7 +22,7 @@
 #include "cli/common/files.h"
 #include "config/amount.h"
 
-/* The first keys of options.  argp makes a short option of a character code, so all keys are larger. */
+/* The first keys of options.  Each key is larger than any character code, which argp would make a short option. */
 enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
 /* The names of flags in messages, such as "flag --prealloc". */
@@ -170,7 +170,7 @@ static int compare_options(struct suggestion *suggestion, const struct argp *arg
 
 /* An option that is similar to the first unknown option in the arguments, or NULL. */
 static const char *suggested_option;
-/* The stream for argp's errors if there is a suggested option.  write_suggestion() writes the text of this stream. */
+/* The stream to which argp prints errors if there is a suggested option.  The stream calls write_suggestion(). */
 static FILE *argp_errors;
 static argp_parser_t parser_of_command;
 
@@ -192,8 +192,8 @@ static const char *find_suggested_option(const struct argp *argp, int argc, char
     return NULL;
 }
 
-/* Writes a message of argp to standard error, for fopencookie(3).  Writes the suggested option first, between getopt's
- * message about the unknown option and argp's "Try ... --help". */
+/* Writes a message of argp to standard error (a function for fopencookie(3)).  Writes the suggested option before
+ * argp's line "Try ... --help". */
 static ssize_t write_suggestion(void *unused, const char *words, size_t bytes) {
     static int has_begun;
 
@@ -212,8 +212,8 @@ static error_t parse_with_suggestion(int key, char *argument, struct argp_state 
 
 /* ---------------------------------------------------------------- help on a flag ---- */
 
-/* If `topic' is not NULL, weir_cli_parse() prints the help of this flag and parses nothing.  `topics' is the number of
- * help texts so far. */
+/* If `topic' is not NULL, weir_cli_parse() only prints the help of the flag topic->word.  `topics' counts these help
+ * texts. */
 static struct suggestion *topic;
 static int topics;
 
@@ -703,7 +703,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    /* If a framework's variable names the amount, weir preallocates up to the limit, and logs both amounts. */
+    /* The library reduces a preallocation from a framework's variable to the limit, and logs both amounts. */
     if (of_another && prealloc > limit)
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
@@ -721,8 +721,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
         asked, limit_text, most_text);
 }
 
-/* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, and sets *text to the name of the
- * device for --device.  On failure, writes the reason to `why' and returns 0. */
+/* Opens the GPU, or the device model if there is no GPU.  Returns 1 on success, and sets *text to "cuda" or "model".
+ * On failure, writes the reason to `why' and returns 0. */
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {
     *text = "cuda";
@@ -745,7 +745,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 
         if (!open_named_device(opened->driver->name, i, &device, why, sizeof why))
             snprintf(device.name, sizeof device.name, "%s", why);
-        /* The name is such as "cuda:0 NVIDIA H200": the model of the GPU follows the first blank. */
+        /* In a name such as "cuda:0 NVIDIA H200", the model of the GPU follows the first blank. */
         name = strchr(device.name, ' ');
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d (%s)", i ? ", " : "",
                                  opened->driver->name, i, name ? name + 1 : device.name);

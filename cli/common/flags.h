@@ -30,8 +30,8 @@ struct weir_cli_settings {
 };
 
 /* Returns the flags of all settings for a struct argp_child, in static memory.  The input of the child is a struct
- * weir_cli_settings that weir_cli_settings_init() has initialised.  Help texts leave out the setting `hidden', unless
- * it is negative.  Not thread-safe. */
+ * weir_cli_settings that weir_cli_settings_init() has initialised.  Help texts do not list the setting `hidden'.  A
+ * negative `hidden' hides no setting.  Not thread-safe. */
 const struct argp *weir_settings_argp(int hidden);
 /* Returns the setting whose name is the first `length' bytes of `name'.  Returns WEIR_SETTING_COUNT if there is no
  * such setting. */
@@ -61,12 +61,12 @@ struct suggestion {
 
 /* Compares the misspelt word with one more name. */
 void suggestion_add(struct suggestion *suggestion, const char *name);
-/* Returns the most similar name, or NULL if more than two letters or half of the letters differ.  If the word is a
- * whole part of the name, as "limit" in "group-limit", sets the difference to one letter. */
+/* Returns the most similar name.  Returns NULL if more than two letters, or at least half of the letters, differ.  If
+ * the word is a whole part of a name, as "limit" of "group-limit", counts only one letter as different. */
 const char *suggestion_closest(const struct suggestion *suggestion);
 
-/* Calls `command', in which weir_cli_parse() prints the help of the flag flag->word, compares flag->word with all
- * flags, and returns an error.  Returns 1 if the command has this flag, 0 if not. */
+/* Calls `command' only to print the help text of the flag flag->word, and to compare flag->word with all its flags.
+ * Returns 1 if the command has this flag, 0 if not. */
 int weir_cli_flag_print_help(struct suggestion *flag, int (*command)(int argc, char **argv),
                              char *title);
 
@@ -110,7 +110,7 @@ weir_cli_flag_reader weir_cli_read_device; /* sets the device of a struct weir_c
 /* Sets all settings to their defaults.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
 
-/* Sets a setting to `text', as the flag of the setting would do.  Flags of subcommands can set a setting, too. */
+/* Sets a setting to `text', with the same effect as the flag of the setting. */
 void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
                            const char *text);
 
@@ -124,7 +124,7 @@ int settings_file_read(struct weir_cli_settings *settings, const char *flag, con
  * returns 2. */
 int weir_cli_settings_finish(struct weir_cli_settings *settings);
 
-/* Returns the flag or the variable that has set the setting, or the name of the setting if it has its default. */
+/* Returns the flag or variable that has set the setting, or the name of the setting if the value is the default. */
 const char *weir_cli_source_name(const struct weir_cli_settings *settings,
                                  enum weir_setting setting);
 

@@ -9,9 +9,9 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* Writes a JSON value to a file, with each element of the value on a line, and replaces an old file.  If the value is
- * an object that contains an array of objects, each of these objects has a line, too.  A path of "-" means standard
- * output.  Returns 1 on success.  On failure, prints a message and returns 0. */
+/* Writes a JSON value to a file, in place of an old file.  Each element of the value has its own line.  Each object in
+ * an array of objects has its own line, too.  A path of "-" means standard output.  Returns 1 on success.  On failure,
+ * prints a message and returns 0. */
 int jsonfile_write(const char *path, const json_t *value);
 /* Returns a new JSON object with the keys that every output has: schema, weir (the version), date, host and command. */
 json_t *jsonfile_common(int argc, char **argv);
@@ -22,7 +22,7 @@ char *jsonfile_plain(char *text);
 /* Returns a JSON string.  If the text is not valid UTF-8, replaces each byte that is not printable ASCII by a
  * question mark. */
 json_t *jsonfile_text(const char *text);
-/* Returns a JSON number that is rounded to a multiple of 1 / `per'; 10.0 leaves one digit after the decimal point. */
+/* Returns a JSON number, rounded to a multiple of 1 / `per'.  A `per' of 10.0 rounds to one digit after the point. */
 json_t *jsonfile_rounded(double value, double per);
 
 #endif

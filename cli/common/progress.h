@@ -30,7 +30,7 @@ void terminal_size(int descriptor, int *columns, int *lines);
 /* Catches SIGINT, SIGTERM and SIGHUP.  After the call, these signals do not end the process; they make
  * interrupt_has_arrived() return 1. */
 void interrupt_watch(void);
-/* Returns 1 if a signal that interrupt_watch() catches has arrived, so that the command should end; else 0. */
+/* Returns 1 if the command should end, because a signal of interrupt_watch() has arrived; else 0. */
 int interrupt_has_arrived(void);
 /* Ends the process by the signal that interrupt_watch() has caught, so that the parent process learns of the signal.
  * Does nothing if no signal has arrived. */

@@ -107,8 +107,8 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
     return fwrite(text, 1, bytes, sink->file) == bytes || fail_sink(sink);
 }
 
-/* Flushes all text to the file.  Does not end the zstd frame or gzip member.  Therefore a reader of a file that was
- * never closed can notice that text is missing. */
+/* Flushes all text to the file.  Does not end the zstd frame or gzip member, so that a reader can notice if the writer
+ * never closed the file. */
 static int flush_sink_file(struct sink *sink) {
 #ifdef HAVE_ZSTD
     if (sink->zstd && !compress_with_zstd(sink, NULL, 0, ZSTD_e_flush))

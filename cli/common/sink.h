@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sink.h: writes a file, and compresses it if its name ends in .gz or .zst.
  *
- * This file must not depend on the contents of the file.
+ * sink.c must not depend on the contents of the written file.
  */
 #ifndef WEIR_CLI_SINK_H
 #define WEIR_CLI_SINK_H

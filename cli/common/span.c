@@ -49,7 +49,7 @@ static void measure_rate(struct stopwatch *watch) {
     nanosleep(&pause, NULL);
     ns = stopwatch_read(&clock) - ns;
     ticks = stopwatch_read(watch) - ticks;
-    /* At a rate below 100 MHz or above 100 GHz, a hypervisor emulates the counter; the stopwatch must not use it. */
+    /* A counter with a rate below 100 MHz or above 100 GHz is emulated by a hypervisor, and must not be used. */
     if (ticks < ns / 10 || ticks / 100 > ns)
         watch->counter = 0;
     else
@@ -101,7 +101,7 @@ CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *c
     if (!clock->driver)
         return CUDA_SUCCESS;
     clock->call_cost_ps = 0;
-    /* Takes the shortest of all rounds, since other programs only make rounds longer. */
+    /* Uses the shortest round, because other programs can only make a round longer. */
     for (int round = 0; round < ROUNDS && result == CUDA_SUCCESS; round++) {
         span_begin(clock, &start);
         for (int i = 0; i < CALLS && result == CUDA_SUCCESS; i++)

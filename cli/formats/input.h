@@ -19,7 +19,7 @@ enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 
 struct lines {
     struct source *source;
-    /* Text of the file.  Later calls return buffer[at] to buffer[filled - 1] as lines. */
+    /* Text of the file.  The bytes from buffer[at] to buffer[filled - 1] have not been returned as lines yet. */
     char *buffer;
     size_t at, filled, room;
     int at_end;
@@ -29,7 +29,7 @@ struct lines {
     char message[LINES_MESSAGE_BYTES];
 };
 
-/* The names of a column in the header of a table.  Older files use the names after names[0]. */
+/* The names of a column in the header of a table: the name in newer files, then the names in older files. */
 struct lines_column {
     const char *names[4];
 };
@@ -47,7 +47,7 @@ const char *lines_peek(struct lines *lines);
 /* Reads the next line that is not empty, and splits it at its commas.  Returns 1 on success, 0 at the end of the file.
  * On failure, writes the reason to lines->message and returns 0. */
 int lines_next(struct lines *lines);
-/* Reads the bytes of the file after the last line of lines_next(), for weir_trace_reader_create(). */
+/* Reads bytes of the file after the current line, for weir_trace_reader_create(). */
 ptrdiff_t lines_read(void *lines, char *buffer, size_t bytes, char *message, size_t message_bytes);
 
 /* Returns 1 if the word is one of the names of the column, 0 if not. */
@@ -102,13 +102,13 @@ void input_close(struct input *input);
 /* Returns 1 if the file is a trace or can be converted to a trace, 0 if not. */
 int input_is_trace(const char *path);
 
-/* Reads the next event.  At the end of the trace, sets event->operation to 0.  If the file was cut off, prints a
- * warning that names the trace `name', and ends the trace there.  Returns 1 on success.  On failure, writes the reason
- * to `message' and returns 0. */
+/* Reads the next event.  Sets event->operation to 0 at the end of the trace.  If the file was cut off, also prints a
+ * warning with `name', the name of the trace.  Returns 1 on success.  On failure, writes the reason to `message' and
+ * returns 0. */
 int input_next(struct input *input, const char *name, weir_trace_event *event, char *message,
                size_t message_bytes);
 /* Checks that an event is on the device of the earlier events, because a replay has one device.  Returns 1 if the event
- * has this device or names none.  Otherwise writes the reason to `message' and returns 0. */
+ * has this device or no device.  Otherwise writes the reason to `message' and returns 0. */
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
                        const weir_trace_event *event, char *message, size_t message_bytes);
 

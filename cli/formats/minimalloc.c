@@ -38,8 +38,8 @@ static const struct lines_column columns[COLUMNS] = {
     [SIZE] = {{"size"}},
 };
 
-/* Returns 1 if the line has the names of a problem's columns, else 0.  One name may be missing.  A later
- * error message then contains the missing name. */
+/* Returns 1 if the line names the columns of a MiniMalloc file, else 0.  Accepts a line without one of the names, so
+ * that a later error message can contain this name. */
 static int is_minimalloc_problem(const char *first_line) {
     char line[256], *rest = line, *word;
     unsigned found = 0;

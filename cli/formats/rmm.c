@@ -51,8 +51,8 @@ struct log {
     int has_time;
 };
 
-/* Returns the number of a stream or thread.  The first one has the number 1, the second one 2.  Returns 0 if there
- * is no host memory. */
+/* Returns the number of a value (a stream or a thread).  A new value gets the next number; the first number is 1.
+ * Returns 0 if there is no host memory. */
 static uint64_t number_of_value(struct weir_map *map, uint64_t value) {
     uintptr_t number;
 

@@ -398,11 +398,11 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* A message mentions other processes only if their memory is more than 1 / OTHERS_PART of the device's memory.  Less
- * may be only their contexts. */
+/* A message mentions other processes only if their memory is more than 1 / OTHERS_PART of the device's memory.  A
+ * smaller amount may be only the contexts of these processes. */
 enum { OTHERS_PART = 16 };
 
-/* Returns the device memory of other processes before the replay, or in the OOM report if that is more. */
+/* Returns the device memory of other processes: before the replay or in the OOM report, whichever is larger. */
 static uint64_t memory_of_others(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");
@@ -495,7 +495,7 @@ static int would_larger_limit_help(const struct benchmark *benchmark, const stru
            !is_caused_by_others(report, memory_of_others(run, report), device, live);
 }
 
-/* Returns the text of an OOM report with new advice: this limit, or, if `limit' is 0, that no limit is enough. */
+/* Returns the text of an OOM report with `limit' as the advice, or, for a `limit' of 0, "No limit is enough". */
 static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *rest = strstr(text, "\n  request ");
     char spelled[WEIR_SPELL_BYTES], line[192];
@@ -575,7 +575,7 @@ static void report_failed_requests(const struct benchmark *benchmark, const stru
     append_oom_report(benchmark, report);
 }
 
-/* Prints why the newest run of a row or some of its requests failed.  Returns 1 if nothing failed, else 0. */
+/* If a row's newest run or some requests of the run failed, prints the reason and returns 0.  Otherwise returns 1. */
 static int report_failed_run(const struct benchmark *benchmark, const struct row *row, json_t *run,
                              const char *error, const char *what) {
     uint64_t failed = integer_at(run, "failed");

@@ -26,9 +26,9 @@ const char *busy_lacks(const struct weir_driver *driver);
 
 struct busy;
 
-/* Prepares GPU work on the streams of the current context, and waits until the device is idle.  `factor' is the
- * duration of the work in relation to the times in the trace.  The array `streams' must stay valid until busy_close().
- * On failure, writes the reason to `message' and returns NULL. */
+/* Prepares GPU work on the streams of the current context, and waits until the device is idle.  The GPU work lasts
+ * `factor' times as long as the gaps in the trace.  The array `streams' must stay valid until busy_close().  On
+ * failure, writes the reason to `message' and returns NULL. */
 struct busy *busy_open(const struct weir_driver *driver, double factor, const CUstream *streams,
                        size_t stream_count, char *message, size_t message_bytes);
 void busy_close(struct busy *busy); /* NULL is allowed */

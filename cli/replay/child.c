@@ -77,7 +77,7 @@ struct replay {
 
     struct point *points;
     struct weir_timeline *timeline; /* the events for --trace-events, or NULL in other replays */
-    /* The start of the time line in ticks, and the end of its last iteration in nanoseconds after the start. */
+    /* The start of the time line in ticks, and the start of the current iteration in nanoseconds after began_ticks. */
     uint64_t began_ticks, mark_ns;
     uint64_t requested; /* the sum of the sizes of all live blocks */
 
@@ -132,7 +132,7 @@ static inline void begin_stretch(struct replay *replay) {
 
 /* ---- failures ---- */
 
-/* Returns the id in the trace of the stream with the driver's id `id', or `id' if the trace has no such stream. */
+/* Converts the driver's id of a stream to the trace's id.  Returns `id' if the trace has no such stream. */
 static uint64_t trace_stream_id(const struct replay *replay, uint64_t id) {
     const struct weir_driver *driver = replay->session.driver;
     unsigned long long found;
@@ -397,7 +397,7 @@ static void wait_for_pace(const struct replay *replay, uint64_t gap_us) {
             ;
 }
 
-/* Adds the GPU work after operation i (--busy), and waits as long as the program did after it (--pace).  Returns 1 on
+/* After operation i, adds GPU work (--busy), and waits as long as the recorded program did (--pace).  Returns 1 on
  * success, 0 with replay->error on failure. */
 static int submit_work_of(struct replay *replay, uint64_t i) {
     size_t stream = replay->trace.ops[i].stream;
@@ -525,7 +525,7 @@ static int close_configuration(struct replay *replay) {
 }
 
 /* If a test has set WEIR_TEST_SEQUENCE, starts a digest of all driver calls on the device model.  If the variable names
- * a file, each call also adds a line to the file.  Other replays have no digest, because it uses processor cache. */
+ * a file, each call also adds a line to the file.  Other replays make no digest, to save processor cache. */
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 
@@ -734,8 +734,8 @@ static int export_snapshot(struct replay *replay, int number, json_t *out) {
     return 1;
 }
 
-/* Makes all replays of the job, and stores the result in *out.  Only the last replay saves a profile, so all begin with
- * the old profile.  Only the timed replay logs messages.  Returns 1 on success, 0 with replay->error on failure. */
+/* Makes all replays of the job, and stores the result in *out.  All replays begin with the old profile: only the last
+ * one saves a profile.  Only the timed replay logs messages.  Returns 1 on success, 0 with replay->error on failure. */
 static int make_replays(struct replay *replay, json_t **out) {
     const struct job *job = replay->job;
     struct result_figures figures = {0};

@@ -64,9 +64,9 @@ struct allocator_kind {
     /* Tells the allocator that `stream' uses the block, too.  Then the block's memory is not reused before this use has
      * completed. */
     weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* Returns idle memory above a release threshold to the device.  The device is idle. */
+    /* Returns idle memory above a release threshold to the device.  Called only while the device is idle. */
     weir_status (*trim)(void *allocator);
-    /* Reads the figures of the allocator at the end of an iteration.  The device is idle. */
+    /* Reads the figures of the allocator at the end of an iteration.  Called only while the device is idle. */
     void (*figures)(void *allocator, struct figures *out);
     /* Returns the reserved memory.  In contrast to `figures', must not change what the allocator does later. */
     uint64_t (*reserved)(void *allocator);
@@ -85,7 +85,7 @@ struct allocator_kind {
     int (*close)(void *allocator);
 };
 
-/* A private memory pool of the driver, called as an application calls it. */
+/* A private memory pool of the driver, used directly, without weir. */
 extern const struct allocator_kind driver_pool_kind;
 extern const struct allocator_kind weir_kind; /* weir, called through its public interface */
 
@@ -95,8 +95,7 @@ struct configuration {
     const struct allocator_kind *kind;
     /* The settings of weir, such as "engine=pool,prealloc=@8".  @N means N eighths of the peak requested memory. */
     const char *settings;
-    /* The reason why real programs cannot use this configuration, or NULL.  With a reason, it is only for
-     * comparison. */
+    /* NULL, or why real programs cannot use this configuration, which is then only for comparison. */
     const char *unusable;
     int release_threshold_max; /* set for a pool of the driver that keeps all memory */
     /* Set for a pool of the driver that first allocates and frees a block as large as the peak requested memory. */

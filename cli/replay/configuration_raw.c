@@ -24,7 +24,7 @@ struct raw {
     struct session *session;
     const struct configuration *self;
     CUmemoryPool pool;
-    /* The index of each block's first use, or 0 if it has none.  NULL before the first use of any block. */
+    /* For each block, the index of its first use, or 0 if there is none.  NULL until the first use of any block. */
     uint32_t *first_use;
     struct stream_use *uses;
     uint32_t use_count; /* the elements of `uses', including element 0 and unused elements */
@@ -113,7 +113,7 @@ static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUst
     return result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_E_NO_MEMORY : WEIR_E_DRIVER;
 }
 
-/* Makes `stream' wait for all other streams that have used the block, and removes these uses. */
+/* Makes `stream' wait for all other streams that have used the block, and empties the block's list of uses. */
 static CUresult wait_for_other_streams(struct raw *raw, uint32_t block, CUstream stream) {
     const struct weir_driver *driver = raw->session->counted;
     CUresult result = CUDA_SUCCESS;
@@ -195,8 +195,7 @@ static int read_raw_attribute(const struct raw *raw, CUmemPool_attribute which, 
            driver->cuMemPoolGetAttribute(raw->pool, which, value) == CUDA_SUCCESS;
 }
 
-/* Compares the pool's reserved memory with its value at the last call.  Counts a growth if it has risen, and a trim
- * if it has fallen. */
+/* Counts a growth if the pool's reserved memory has risen since the last call, and a trim if the memory has fallen. */
 static void count_raw_growth(struct raw *raw) {
     uint64_t reserve = raw->reserved;
 

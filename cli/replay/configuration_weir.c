@@ -127,8 +127,8 @@ static size_t read_new_events(const struct public *opened, uint64_t last, weir_e
                : 0;
 }
 
-/* Reads the events since the last call, and counts those in which OOM recovery returned memory.  The count may be too
- * small, because an allocator stores only its newest events. */
+/* Reads the events since the last call, and counts the events in which OOM recovery returned memory.  The count may be
+ * too small, because an allocator stores only its newest events. */
 static void count_recoveries(struct public *opened) {
     weir_event events[EVENTS];
     size_t count;

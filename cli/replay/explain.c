@@ -22,7 +22,7 @@
 
 enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAIN_CALLS = 8 };
 
-/* The sums of all requests of one kind of call. */
+/* The totals of all requests of one kind, such as all requests to cuMemAlloc. */
 struct explain_kind {
     char word[EXPLAIN_WORD_BYTES]; /* the kind as the trace names it, such as "plain", or "" */
     uint64_t requests, refused;
@@ -35,7 +35,7 @@ struct explain_kind {
 struct explain_group {
     uint64_t bytes, stream;
     uint32_t kind, device;
-    /* The caller's library and its place in the code, and the NVTX range; "" if the trace does not name them. */
+    /* The caller's library, the caller's place in the code, and the NVTX range; each is "" if unknown. */
     char by[EXPLAIN_WORD_BYTES], at[EXPLAIN_WORD_BYTES], range[EXPLAIN_WORD_BYTES];
     uint64_t times, live, most_live;
     uint64_t first_us, last_us; /* the times of the first and the last request */
@@ -49,7 +49,7 @@ struct explain_device {
     char name[EXPLAIN_WORD_BYTES];
 };
 
-/* The sums of one kind of call that takes no device memory, from a comment line "# calls" of the trace. */
+/* The totals of calls that use no device memory, from one comment line "# calls" of the trace. */
 struct explain_call {
     char name[EXPLAIN_WORD_BYTES];
     uint64_t count, bytes, most;
@@ -78,7 +78,7 @@ struct explain {
 
     /* ---- only while the trace is read ---- */
     struct weir_map blocks; /* a map from id + 1 to struct block */
-    /* A JSON object that maps the common properties of a group to its index. */
+    /* A JSON object that maps the properties of a group, written as one text, to the index of the group. */
     json_t *group_numbers;
     struct weir_map stream_ids; /* the set of all stream ids, as id + 1 */
     uint64_t live;
@@ -158,8 +158,8 @@ static void read_explain_comment(void *context, const char *text) {
 
 /* --------------------------------------------------------------------- groups ---- */
 
-/* Returns the index of a kind of request, and adds the kind if it is new.  If there are too many kinds, the rest have
- * one index, with the name "others". */
+/* Returns the index of a kind of request.  Adds the kind if it is new.  If there is no room for more kinds, returns the
+ * index of the kind "others". */
 static uint32_t explained_kind_index(struct explain *explain, const char *word) {
     size_t i;
 
@@ -335,8 +335,8 @@ static uint64_t device_bytes(const struct explain *explain, const struct explain
     return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
 }
 
-/* Returns 1 if the group is probably the preallocation of a framework, else 0: it has one large request, whose block
- * lives for most of the trace or was freed into a memory pool of the driver. */
+/* Returns 1 if the group is probably the preallocation of a framework: one large request, whose block lives for most of
+ * the trace or was freed into a memory pool of the driver.  Otherwise returns 0. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
     uint64_t device = device_bytes(explain, group);
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT
@@ -379,8 +379,8 @@ static int read_explained_events(struct explain *explain, struct input *input, u
     return 1;
 }
 
-/* Reads the trace, or its first `most_marks' iterations if this is not 0.  Returns 1 on success.  On failure, writes
- * the reason to `message' and returns 0.  The caller must call free_explain() in both cases. */
+/* Reads the trace.  Stops after `most_marks' iterations, unless `most_marks' is 0.  Returns 1 on success.  On failure,
+ * writes the reason to `message' and returns 0.  The caller must call free_explain() in both cases. */
 static int read_explained_trace(struct explain *explain, const char *path, uint64_t most_marks,
                                 char *message, size_t message_bytes) {
     struct input input;

@@ -13,7 +13,7 @@
 
 /* ---- numbers ---- */
 
-/* Returns the row of a configuration on a trace, with GPU work if the replays had any. */
+/* Returns the row of a configuration on a trace.  If the replays had GPU work, returns the row with GPU work. */
 static const struct row *find_result_row(const struct results *results, size_t trace,
                                          size_t configuration) {
     return result_at(results, trace, configuration, results->busy > 0);
@@ -266,7 +266,7 @@ static void add_warm_up_sentence(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* Appends the ratio of the figure to the driver's figure, unless the driver is among the fastest configurations. */
+/* Appends the ratio of summary->mean[figure] to the driver's, unless the driver is among the fastest configurations. */
 static void add_against_driver(struct findings *findings, const struct summary *summary,
                                enum result_figure figure) {
     const struct summary *driver = findings->driver;
@@ -358,8 +358,8 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
                : a->low.value[figure] > b->high.value[figure];
 }
 
-/* If weir's default configuration is worse than the driver's in a figure, appends the name of the figure, the number of
- * such traces, and the largest ratio, and returns 1.  Otherwise returns 0. */
+/* Finds the traces on which weir's default configuration is worse in a figure than the driver's.  If there are any,
+ * appends the figure's name, the number of these traces and the largest ratio, and returns 1.  Otherwise returns 0. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;
@@ -487,8 +487,8 @@ static json_t *known_or_null(double value, int known) {
     return known ? jsonfile_rounded(value, 10000.0) : json_null();
 }
 
-/* Returns the ratio of a configuration's figure to that of the configuration `to' as JSON, or null if either is
- * unknown. */
+/* Returns the ratio of a figure to the same figure of the configuration `to', as JSON.  Returns JSON null if one of the
+ * two figures is unknown. */
 static json_t *ratio_json(const struct summary *summary, const double *of,
                           enum result_figure figure, const struct summary *to) {
     int known = to && to->mean[figure] > 0 && summary->mean[figure] > 0;

@@ -24,10 +24,10 @@ struct summary {
     const char *name;
     const struct configuration *configuration;
     int is_complete; /* set if the configuration has figures for all traces */
-    /* Set if the warm-up did not end on some trace; the second half of the iterations is then taken as steady. */
+    /* Set if the warm-up of a run did not end, so the figures of steady iterations are less certain. */
     int is_warm_up_endless;
     double mean[FIGURES], low[FIGURES], high[FIGURES];
-    /* Ratios to the peak requested memory.  Only `kept' is an arithmetic mean, because a trace may keep no memory. */
+    /* Ratios to the peak requested memory.  `kept' may be 0 for a trace, so its mean over all traces is arithmetic. */
     double reserved, kept;
     double warm_up_iterations; /* the time of the warm-up, divided by that of a steady iteration */
     unsigned char marks[MARKS];
@@ -42,7 +42,7 @@ struct findings {
     /* The summary of weir's default configuration.  If this configuration did not run, the summary of weir's first
      * configuration that ran, or NULL. */
     const struct summary *weir_summary;
-    /* The summary of the configuration driver-keep (CUDA's pool), or, if this did not run, of `driver', or NULL. */
+    /* The summary of driver-keep (CUDA's pool); if driver-keep did not run, of `driver'; if neither ran, NULL. */
     const struct summary *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;

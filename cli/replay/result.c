@@ -126,8 +126,8 @@ int result_set_steady(json_t *run, size_t from) {
     return 1;
 }
 
-/* Returns the number of the first steady iteration of a trace.  This number is the same for all rows with GPU work, and
- * for all rows without GPU work. */
+/* Returns the number of the first steady iteration of a trace: for all rows with GPU work if `busy' is set, else for
+ * all rows without GPU work. */
 static size_t first_steady(const struct results *results, size_t trace, int busy) {
     size_t from = 0, count = 0, settled = 0;
 

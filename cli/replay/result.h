@@ -120,7 +120,7 @@ int result_has_steady_end(size_t warm_up, size_t count);
 /* Sets the figures of a run that describe its steady iterations.  The first steady iteration has the number `from'.
  * Returns 1 on success, 0 if there is no host memory. */
 int result_set_steady(json_t *run, size_t from);
-/* Sets the figures of all runs that come from steady iterations.  In all runs of a trace, the same iterations are
+/* For all runs, sets the figures that describe steady iterations.  In all runs of a trace, the same iterations are
  * steady: those after the longest warm-up of a run, or the second half if no warm-up has ended.  Returns 1 on success,
  * 0 if there is no host memory. */
 int result_align(struct results *results);
