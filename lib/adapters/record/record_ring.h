@@ -108,7 +108,7 @@ struct weir_record_event {
         struct {
             uint64_t address, bytes, stream;
             uint64_t caller; /* the address of the code that made the request */
-            /* The numbers of the names of the requesting code and of the innermost NVTX range, 0 if there is none. */
+            /* The name ids of the requesting code and of the innermost NVTX range.  0 means no name. */
             uint64_t place, range;
         };
         struct {
