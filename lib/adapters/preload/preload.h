@@ -139,8 +139,8 @@ int weir__pool_has_ended(CUmemoryPool handle);
  * call. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
-/* Turns opportunistic reuse on or off: a stream may reuse memory that another stream has freed, once the other stream's
- * work is complete.  If the reuse is off at the pool's first request, the driver allocates the pool's memory. */
+/* Allows or forbids opportunistic reuse: the reuse of freed memory of another stream whose work is complete.  If the
+ * reuse is forbidden at the pool's first request, the driver allocates the pool's memory. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
 /* Returns the device's current pool, from which cuMemAllocAsync allocates.  Returns NULL if the driver fails. */

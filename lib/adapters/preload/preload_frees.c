@@ -159,8 +159,8 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }
 
-/* Frees a block for cuMemFree.  As the driver does, waits for the device if the block is from cuMemAlloc, but waits
- * for nothing if the block is from a memory pool. */
+/* Frees a block for cuMemFree.  Like the driver, waits for the device if the block is from cuMemAlloc, but not if the
+ * block is from a memory pool. */
 static CUresult free_synchronously(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;

@@ -232,7 +232,7 @@ static int reserve_in_group(struct weir_plain *p) {
     while (!weir__group_charge(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    /* If the driver's call fails, find_room() may free idle memory again. */
+    /* Lets find_room() free idle memory again, if the driver's call fails. */
     p->has_trimmed = 0;
     return 1;
 }

@@ -258,7 +258,7 @@ static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
     why = reason_of_location(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_FALLBACK_NOT ? location.id : -1,
                        (struct weir_pool_kind){0}, why);
-    /* After a call with a locality domain, stores NULL, so that the next request queries the device's current pool. */
+    /* After a call with a locality domain, stores NULL: the next request queries the driver for the current pool. */
     if (is_current && why == WEIR_FALLBACK_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     end_serving();

@@ -175,7 +175,7 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        /* Removes the time line, which leaves too little room for the statistics. */
+        /* Removes the time line, because the time line leaves too little room for the statistics. */
         *line = before;
 }
 
@@ -422,8 +422,8 @@ static void log_missing_parts(int has_all_figures, int wants_figures, int has_pr
             wants_figures ? " its statistics," : "", has_profile ? " its profile," : "");
 }
 
-/* Reads the statistics and writes the profiles, in a new thread if possible.  After a time limit, logs which of these
- * are missing. */
+/* Reads the statistics and writes the profiles, in a new thread if possible.  If a time limit is reached, logs whether
+ * statistics or profiles are missing. */
 static void read_with_time_limit(int wants_figures) {
     int has_profile = has_any_profile(), figures = 0, profiles = 0;
 

@@ -228,7 +228,7 @@ static void install_once(void) {
     is_installing = 0;
 }
 
-/* PyTorch's functions may throw exceptions.  So these functions must not need any cleanup after the calls. */
+/* PyTorch's functions may throw exceptions.  So the functions below must not need any cleanup after the calls. */
 signed char weir__torch_count(void) {
     install_once();
     return count ? count() : 0;

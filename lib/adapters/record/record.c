@@ -215,8 +215,8 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
     return 1;
 }
 
-/* Returns the next event of the ring, which the caller fills in, or NULL if `weir record` does not read the ring any
- * more. */
+/* Returns the ring's next event, or NULL if `weir record` does not read the ring any more.  The caller fills in the
+ * event. */
 static inline struct weir_record_event *ring_event(const struct event_in_progress *made,
                                                    uint64_t *written) {
     struct weir_record_event *event;

@@ -185,7 +185,7 @@ static struct weir_record_file *claim_spare_file(int has_counter) {
     return NULL;
 }
 
-/* Adds this process to `board->unrecorded`.  Returns the counter of its lost events, or NULL if the table is full. */
+/* Adds this process to `board->unrecorded`.  Returns the entry's lost-event counter, or NULL if the table is full. */
 static _Atomic uint64_t *add_unrecorded_process(int error) {
     uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
     struct weir_record_unrecorded *entry = &board->unrecorded[i];
