@@ -297,8 +297,8 @@ void weir__show_remove(void);
  * allocator. */
 void weir__trace_begin(void);
 int weir__trace_is_on(void);
-/* Reads the present statistics and the new events of all allocators, which may take long.  Returns 0 if recording has
- * ended, else 1. */
+/* Reads the present statistics and the new events of all allocators.  The reads may take long.  Returns 0 if recording
+ * has ended, else 1. */
 int weir__trace_read(void);
 /* Divides the allocator's life into at most `most` parts, and writes to `out` how memory changed in each part.  The
  * time 0 is the creation of the allocator.  Returns the number of parts. */

@@ -48,7 +48,7 @@ static int find_in_map(struct weir_map *map, uint64_t key, uintptr_t *value) {
     return found;
 }
 
-/* Does nothing if there is no host memory.  Then the next request tries again. */
+/* If there is no host memory, does nothing, and the next request tries again. */
 static void add_to_map(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_lock(&lock);
     (void)weir__map_put(map, key, value);
