@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* both_calls.h: lists the functions of the CUDA driver that both preloaded libraries, libweir-preload.so and
- * libweir-record.so, replace with functions of weir.  interpose.h describes the form of these lists.
+/* both_calls.h: lists the functions of the CUDA driver that libweir-preload.so and libweir-record.so both replace.
+ * interpose.h describes the form of the lists.
  *
  * This file must not depend on what the replacing functions do.
  */

@@ -32,7 +32,8 @@ typedef CUresult resolver_v1(const char *name, void **address, int version, uint
 typedef CUresult resolver_v2(const char *name, void **address, int version, uint64_t flags,
                              unsigned *status);
 
-/* JUMP marks a call that the compiler must turn into a jump.  JUMPS marks the function that contains this call. */
+/* JUMP marks a call that the compiler must turn into a jump, so that libc's dlsym sees the program's return address.
+ * JUMPS marks the function that contains the call. */
 #if defined(__clang__)
 #define JUMPS
 #define JUMP __attribute__((musttail))
@@ -109,8 +110,8 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Called before the program gets the address of the driver's function `name`.  Sets weir__captures_missed if this
- * function begins captures. */
+/* Called before the program gets the address of the driver's function `name`.  Sets weir__captures_missed if the
+ * driver's function begins captures. */
 BARE static void check_for_missed_captures(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -118,7 +119,7 @@ BARE static void check_for_missed_captures(const char *name) {
         atomic_store_explicit(&weir__captures_missed, 1, memory_order_relaxed);
 }
 
-/* Finds libc's dlsym when this library is loaded, and clears an error of the search, which the program must not see. */
+/* Finds libc's dlsym when this library is loaded.  Clears dlerror(), so that the program sees no error of weir. */
 static __attribute__((constructor)) void find_real_dlsym(void) {
     weir__variables_store();
     (void)real_dlsym();
@@ -135,8 +136,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library that contains the address also exports the driver function of this row, else 0.  Such a
- * library gets the driver's function, not weir's. */
+/* Returns 1 if the library that contains the address also exports this row's driver function, else 0.  weir must not
+ * replace the function for that library. */
 static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -229,9 +230,8 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Returns the address that cuGetProcAddress returns to the program.  `real` is the function that the driver has found
- * for the program, and `same` is the version of this function that weir replaces.  If the two differ, the program gets
- * `real`, a newer version that weir does not replace. */
+/* Chooses the function that cuGetProcAddress returns to the program.  The driver has found `real`.  weir can replace
+ * only the version `same`.  If `real` is another version, the program gets `real`. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         check_for_missed_captures(row->base);

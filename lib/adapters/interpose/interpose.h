@@ -69,8 +69,8 @@ static inline void *weir__interpose_real(enum weir_interposed row) {
 #define REAL_PTSZ(symbol)                                                                          \
     (__extension__(weir__type_##symbol *) weir__interpose_real(WEIR_ROW_##symbol##_ptsz))
 
-/* Set once the program has got the driver's own function that begins captures, so that weir may miss captures.  The
- * program gets this function if the driver is newer than weir, or from a library between the program and the driver. */
+/* Set once the program has the address of a driver function that begins captures without weir's notice.  The address
+ * comes from a driver that is newer than weir, or from a library between the program and the driver. */
 extern atomic_int weir__captures_missed;
 static inline int weir__misses_captures(void) {
     return atomic_load_explicit(&weir__captures_missed, memory_order_relaxed);

@@ -160,7 +160,7 @@ static void append_delayed_free(const struct delayed_free *k) {
         return;
     }
     *copy = *k;
-    /* At the retry, the handle may already belong to a new stream, so the retry does not use the stream. */
+    /* Before the free is retried, a new stream may get this stream's handle.  So the retry does not use the handle. */
     copy->order = WEIR__ADAPTER_ANY;
     pthread_mutex_lock(&lock);
     copy->next = list;

@@ -73,7 +73,7 @@ struct weir_served {
     int needs_sums;    /* set if the preload library must sum block sizes */
     struct weir_pool_kind kind;
     _Atomic int state;
-    /* Set if some thread may never release a lock of the allocator, after a reset of the device's context. */
+    /* Set at a reset of the device, if some thread may hold a lock of the allocator for ever. */
     _Atomic int is_stuck;
     /* One bit for each other device that may access the allocator's memory.  A mutex in preload_pools.c guards this
      * field. */
@@ -85,8 +85,8 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The state at the program's last restart of the peak of reserved memory: the number of the allocator's next event,
-     * or 0 before the first restart, and the reserved bytes. */
+    /* The sequence number of the allocator's next event, and the reserved bytes, when the program last restarted the
+     * peak of reserved memory.  `restart_event` is 0 before the first restart. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
@@ -125,12 +125,12 @@ const char *weir__torch_reason_unused(void);
 
 /* Returns the pool's record, or NULL if there is none. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
-/* Returns the pool's record, which the function creates if needed.  `why` tells why the driver allocates the pool's
- * memory, or is WEIR_FALLBACK_NOT if weir does.  Returns NULL if there is no host memory. */
+/* Returns the pool's record, and creates the record if needed.  Returns NULL if there is no host memory.  If the driver
+ * allocates the pool's memory, `why` is the reason, else WEIR_FALLBACK_NOT. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
                                  enum weir_fallback why);
-/* Records that the program has destroyed the pool.  Does nothing if `generation` is not p->generation, because another
- * pool then uses the record.  The pool's allocator stays until all blocks of the pool are freed. */
+/* Records that the program has destroyed the pool.  Does nothing if p->generation differs from `generation`, because
+ * the record then belongs to a newer pool.  The pool's allocator stays until all blocks of the pool are freed. */
 void weir__pool_end(struct weir_pool *p, unsigned generation);
 /* Returns 1 if weir has noticed that the program destroyed the pool with this handle, else 0.  May be called outside
  * begin_serving(). */
@@ -139,8 +139,8 @@ int weir__pool_has_ended(CUmemoryPool handle);
  * call. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
-/* Turns opportunistic reuse on or off: a stream may reuse memory that another stream has freed, once the other stream's
- * work is complete.  If the reuse is off at the pool's first request, the driver allocates the pool's memory. */
+/* Allows or forbids opportunistic reuse: the reuse of freed memory of another stream whose work is complete.  If the
+ * reuse is forbidden at the pool's first request, the driver allocates the pool's memory. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
 /* Returns the device's current pool, from which cuMemAllocAsync allocates.  Returns NULL if the driver fails. */
@@ -207,8 +207,8 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 
 /* ---- preload_streams.c ----------------------------------------------------------------------------- */
 
-/* Returns 1 if weir need not query whether the stream is captured, because weir has noticed the stream's creation and
- * notices all captures.  Returns 0 otherwise.  Holds one lock briefly, and takes no other lock. */
+/* Returns 1 if weir knows without a query whether the stream is captured, else 0.  To return 1, weir must have noticed
+ * the stream's creation, and must notice all captures.  Takes only one lock, for a short time. */
 int weir__stream_is_tracked(CUstream stream);
 /* Makes all allocators query the capture state of every stream from now on, because weir no longer notices all
  * captures. */
@@ -223,14 +223,14 @@ void weir__streams_capture(CUstream stream, int has_begun);
 
 /* Set once the program has created a context other than a device's primary context. */
 extern atomic_int weir__contexts_created;
-/* The number of captures that weir has noticed and that run now or are about to begin. */
+/* The number of running captures that weir has noticed, plus the captures that are about to begin. */
 extern atomic_int weir__captures;
 /* Waits until no thread queries streams, because a query would break a capture.  The caller has already increased
  * weir__captures.  May be called outside begin_serving(). */
 void weir__streams_wait_for_queries(void);
 /* Returns 1 if the thread's default streams and all recorded streams of the device are idle, else 0.  Returns 0 if a
- * capture may run, which a query would break.  Returns 0 if the program has created contexts, because the end of a
- * context destroys its streams. */
+ * capture may run, because a query would break the capture.  Returns 0 if the program has created contexts, because the
+ * end of a context destroys the context's streams. */
 int weir__streams_are_idle(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
@@ -263,9 +263,8 @@ int weir__run_switch(const char *variable, int standard);
 void weir__run_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Reports to the user why this thread's last request failed. */
 void weir__report_oom(const struct weir_served *s);
-/* Writes the final reports before the process ends without its exit functions.  If the process is certain to end
- * (`is_sure`), also removes the file for `weir top`, and removes the process from groups of processes that share a
- * limit. */
+/* Writes the final reports before _exit or a signal ends the process.  If the process is certain to end (`is_sure`),
+ * also removes the file for `weir top`, and removes the process from groups of processes that share a limit. */
 void weir__report_before_end(int is_sure);
 /* Writes the statistics at the first failed request, because the program may abort before its end. */
 void weir__report_failure(void);
@@ -275,8 +274,8 @@ void weir__report_register(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
 
-/* Publishes the memory statistics for `weir top`, unless an option of `weir run` forbids this.  Called when weir
- * creates the first allocator, or when the program first allocates memory without weir. */
+/* Begins to publish the memory statistics for `weir top`, unless the user has turned off the publication.  Called when
+ * weir creates the first allocator, or when the program first allocates memory without weir. */
 void weir__show_begin(void);
 /* Starts a thread with all signals blocked.  Returns 0 on success, else an error number. */
 int weir__start_thread(void *(*run)(void *), const char *name);
@@ -298,11 +297,11 @@ void weir__show_remove(void);
  * allocator. */
 void weir__trace_begin(void);
 int weir__trace_is_on(void);
-/* Reads the present statistics and the new events of all allocators, which may take long.  Returns 0 if recording has
- * ended, else 1. */
+/* Reads the present statistics and the new events of all allocators.  The reads may take long.  Returns 0 if recording
+ * has ended, else 1. */
 int weir__trace_read(void);
-/* Reads how the allocator's memory changed over time, in at most `most` parts.  The time 0 is the creation of the
- * allocator.  Returns the number of parts. */
+/* Divides the allocator's life into at most `most` parts, and writes to `out` how memory changed in each part.  The
+ * time 0 is the creation of the allocator.  Returns the number of parts. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
@@ -321,14 +320,15 @@ struct weir_found {
 
 /* The index in `weir__served` of the allocator that this thread's last allocation or free used. */
 extern _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
-/* The first is set once a block of an allocator without a page map was recorded, the second once a block has an id. */
+/* weir__blocks_recorded is set once weir has recorded a block of an allocator without a page map.
+ * weir__blocks_have_ids is set once a block has an id. */
 extern atomic_int weir__blocks_recorded, weir__blocks_have_ids;
 
 /* Finds the live block of weir that contains the address.  Returns 1 on success, 0 if there is no such block. */
 int weir__block_find(CUdeviceptr address, struct weir_found *found);
 /* Returns the allocator whose memory contains the address, or NULL.  Called for an address outside all live blocks.  If
- * an allocator is found, the caller must not pass the address to the driver, which has a larger live allocation
- * there. */
+ * an allocator is found, the caller must not pass the address to the driver, because the driver could free memory of
+ * the allocator. */
 struct weir_served *weir__allocator_at(CUdeviceptr address);
 /* Records a new block if the allocator has no page map.  Returns 1 on success, 0 if there is no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
@@ -366,8 +366,8 @@ int weir__plain_make_room(struct weir_plain *p, CUresult result);
 /* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory, and `bytes`
  * its size. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
-/* weir__plain_freeing() is called before a free by the driver.  This function removes and returns the memory's record,
- * or returns NULL if there is none.  weir__plain_freed() deletes the record if the free succeeded, else restores the
+/* Before the driver frees memory, weir__plain_freeing() removes and returns the record of the memory, or returns NULL
+ * if there is no record.  Afterwards, weir__plain_freed() deletes the record if the free succeeded, else restores the
  * record. */
 struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
@@ -392,7 +392,7 @@ void weir__plain_context_ended(CUcontext context);
 /* Removes all records of the device's memory except those of handles, because physical memory outlives contexts. */
 void weir__plain_lost(CUdevice device);
 
-/* A library, or the program, and the bytes that it has allocated from the driver and not freed. */
+/* A library or the program, and the bytes of its live allocations from the driver. */
 struct weir_plain_caller {
     char name[WEIR_PLAIN_NAME];
     uint64_t bytes;
@@ -414,9 +414,9 @@ static inline int is_default_stream(CUstream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Marks this thread, until end_serving(), because it executes a call of the program in weir.  All driver calls of a
- * marked thread go to the driver unchanged.  Returns 1 on success.  Returns 0 if the thread is marked already, or in a
- * child of fork, in which weir's locks may stay locked for ever. */
+/* Marks this thread until end_serving().  All driver calls of a marked thread go to the driver unchanged.  Returns 1 on
+ * success.  Returns 0 if the thread is marked already, or in a child of fork, where a lock of weir may stay locked for
+ * ever. */
 static inline int begin_serving(void) {
     if (weir__is_serving || weir__driver_forked())
         return 0;
@@ -448,8 +448,8 @@ static inline int is_any_captured(void) {
     return atomic_load_explicit(&weir__captures, memory_order_acquire) > 0;
 }
 
-/* Returns 1 if the stream is a default stream and the thread has no current context, else 0.  A call with such a stream
- * must fail: the CUDA runtime then creates a context and repeats the call. */
+/* Returns 1 if the stream is a default stream and the thread has no current context, else 0.  If the result is 1, weir
+ * must return an error, so that the CUDA runtime creates a context and repeats the call. */
 __attribute__((cold)) int weir__stream_lacks_context(CUstream stream);
 
 /* Returns 1 if the stream is being captured or if the driver cannot answer the query, else 0. */
@@ -466,7 +466,7 @@ static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }
 
-/* Returns is_ended() for a call of the program, 0 for a call that weir makes.  Called before begin_serving(). */
+/* Returns is_ended() for the program's calls, but always 0 for weir's calls.  Called before begin_serving(). */
 static inline int has_pool_ended(CUmemoryPool pool) {
     return !weir__is_serving && is_ended(pool);
 }
@@ -478,8 +478,8 @@ CUresult weir__result_of(weir_status status);
 
 /* ---- requests: preload_requests.c ---- */
 
-/* If `but` is NULL, makes all allocators free their idle memory to the device.  Else makes all allocators on the device
- * of `but` do so, except `but`.  Returns 1 if any memory was freed, else 0. */
+/* Makes allocators free their idle memory to the device: all allocators if `but` is NULL, else all other allocators on
+ * the device of `but`.  Returns 1 if any memory was freed, else 0. */
 int weir__make_room(const struct weir_served *but);
 
 /* ---- frees: preload_frees.c ---- */

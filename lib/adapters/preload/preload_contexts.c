@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_contexts.c: replaces the driver's functions that create and end contexts, and those that begin and end
- * stream captures. */
+/* preload_contexts.c: replaces the driver's functions that create and end contexts, and the functions that begin and
+ * end stream captures. */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>
@@ -274,8 +274,8 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-/* This capture, for a graphics interface, ends without weir's notice.  After the first such capture, weir always
- * queries whether a stream is captured. */
+/* weir does not notice the end of a capture for a graphics interface.  So weir__captures never becomes 0 again, and
+ * weir always queries whether a stream is captured. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,

@@ -22,7 +22,7 @@
 
 #include "adapters/preload/preload.h"
 
-/* In C, these functions have other names than the exported names, which may be macros of a header. */
+/* In C, these functions need other names, because a header may define the exported names as macros. */
 #define EXPORT __attribute__((visibility("default")))
 EXPORT _Noreturn void weir__exit(int status) __asm__("_exit");
 EXPORT _Noreturn void weir__exit_too(int status) __asm__("_Exit");
@@ -62,7 +62,7 @@ void weir__exit_too(int status) {
     exit_at_once(next_exit_too, status);
 }
 
-/* Writes the final reports if the signal, which the process is about to send to itself, will end the process.
+/* Called before the process sends a signal to itself.  Writes the final reports if the signal will end the process.
  * `is_to_thread` is 1 if only the calling thread can get the signal. */
 static void report_before_own_signal(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_frees.c: replaces the driver's functions that free memory.  weir frees each block that it has allocated,
- * whichever function of the driver the program calls.  All other frees go to the driver. */
+/* preload_frees.c: replaces the driver's functions that free memory.  Each of these functions can free any block of
+ * weir.  All other frees go to the driver. */
 #include "adapters/preload/preload.h"
 
 #include "base/log.h"
@@ -122,7 +122,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
         return 1;
     }
     what = find_to_free(block, &found, result);
-    /* On a captured stream, the driver frees only blocks of graphs, so weir returns an error, too. */
+    /* On a captured stream, only a block of a graph can be freed.  For a block of weir, returns the driver's error. */
     if (what == FREE_BLOCK)
         *result = is_stream_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                              : weir__result_of(weir__free_block(&found, stream));
@@ -159,8 +159,8 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }
 
-/* Frees a block for cuMemFree.  As the driver does, waits for the device if the block is from cuMemAlloc, but waits
- * for nothing if the block is from a memory pool. */
+/* Frees a block for cuMemFree.  Like the driver, waits for the device if the block is from cuMemAlloc, but not if the
+ * block is from a memory pool. */
 static CUresult free_synchronously(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;

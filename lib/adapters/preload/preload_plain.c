@@ -31,7 +31,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* The longest wait for the driver to free the memory of a killed process of the group. */
+/* The maximum time to wait until the driver has freed the memory of a killed process, in nanoseconds. */
 #define ENDING_NS UINT64_C(2000000000)
 enum { FRAMES = 24, MOST_CALLERS = 64, MOST_DEVICES = 64, OTHER_CALLER = 0 };
 
@@ -54,8 +54,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map blocks;   /* by address */
 static struct weir_map handles;  /* by handle */
 static struct weir_map mappings; /* each value is a struct mapping * */
-/* Maps an address of code to the number of its library, plus 2.  The value 1 means no library, or a library that only
- * passes calls to the driver. */
+/* Maps a code address to an index in `callers`, plus 2.  The value 1 means that the address is in no library, or in a
+ * library that only passes calls to the driver. */
 static struct weir_map places;
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
@@ -118,16 +118,16 @@ static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     (void)dl_iterate_phdr(name_if_object_has_code, &(struct named){(uintptr_t)code, name});
 }
 
-/* The first call of backtrace() loads a library and takes the dynamic linker's lock, which must not happen during a
- * request. */
+/* The first call of backtrace() loads a library and takes the dynamic linker's lock.  A request must do neither, so
+ * this constructor makes the first call. */
 static __attribute__((constructor)) void load_unwinder(void) {
     void *frame;
 
     (void)backtrace(&frame, 1);
 }
 
-/* Returns the number of a library, and adds the library if needed.  If the table is full, returns OTHER_CALLER.  The
- * caller holds `lock`. */
+/* Returns the index of the library in `callers`, and adds the library if needed.  If the table is full, returns
+ * OTHER_CALLER.  The caller holds `lock`. */
 static int number_caller(const char *name) {
     for (int i = 0; i < caller_count; i++)
         if (strcmp(callers[i].name, name) == 0)
@@ -138,8 +138,8 @@ static int number_caller(const char *name) {
     return caller_count++;
 }
 
-/* Returns the number of the library that requests memory: the innermost library or program on the stack that does
- * more than pass calls to the driver.  Returns OTHER_CALLER if none is found. */
+/* Returns the index in `callers` of the library that requests memory: the innermost library or program on the stack
+ * that does more than pass calls to the driver.  Returns OTHER_CALLER if none is found. */
 static int find_caller(void) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES), caller = -1;
@@ -213,8 +213,8 @@ static int wait_for_killed_process(const struct weir_plain *p) {
 }
 
 /* Frees device memory for a request: first idle memory of weir's allocators, then memory of killed processes, then
- * memory of other processes.  Frees idle memory only once for each request, since other threads may free more blocks
- * for ever.  Returns 1 if memory may have become free, else 0. */
+ * memory of other processes.  Frees idle memory only once for each request.  Otherwise the request could repeat as long
+ * as other threads free blocks.  Returns 1 if memory may have become free, else 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -232,7 +232,7 @@ static int reserve_in_group(struct weir_plain *p) {
     while (!weir__group_charge(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    /* If the driver's call fails, find_room() may free idle memory again. */
+    /* Lets find_room() free idle memory again, if the driver's call fails. */
     p->has_trimmed = 0;
     return 1;
 }
@@ -332,8 +332,8 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
     return is_recorded;
 }
 
-/* At the first call, begins to publish the statistics for `weir top`.  After begin_serving(), the memory of the new
- * thread is not added to the program's statistics. */
+/* At the first call, begins to publish the statistics for `weir top`.  After begin_serving(), driver calls of this
+ * thread are not added to the program's statistics. */
 static void begin_show(void) {
     static atomic_int has_begun;
 

@@ -63,8 +63,8 @@ static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properti
     return are_properties_known(properties) ? WEIR_FALLBACK_NOT : WEIR_FALLBACK_UNKNOWN;
 }
 
-/* Adds the record of a new pool.  If an old record has the handle of the new pool, the program has destroyed the old
- * pool without weir's notice.  Then the function first ends the old pool. */
+/* Adds the record of a new pool.  If an old pool in weir's records has the same handle, the program has destroyed the
+ * old pool without weir's notice.  The function then ends the old pool first. */
 static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                              enum weir_fallback why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -138,8 +138,8 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
 }
 
 /* The driver checks and stores the value.  weir ignores a release threshold, because the user's settings say how much
- * memory weir keeps.  Of the attributes for reuse, weir obeys only opportunistic reuse.  The other attributes depend on
- * the program's events, which weir does not see. */
+ * memory weir keeps.  weir obeys only one attribute for reuse: opportunistic reuse.  The other attributes for reuse
+ * depend on the program's events, which weir does not see. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
@@ -193,7 +193,7 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Called if weir's memory of the pool cannot have the new rights.  Restores the earlier rights of the driver's pool. */
+/* Restores the earlier access rights of the driver's pool.  Called if weir's memory cannot get the new rights. */
 static void restore_pool_access(const struct weir_pool *p, CUmemoryPool pool,
                                 const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -243,8 +243,8 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- current pools ---- */
 
-/* Records a pool that the program has set as a current pool, or that the driver has returned to the program.  If the
- * program has not created this pool, it is a device's default pool. */
+/* Records a pool that the program has set as a current pool, or has got from the driver.  A pool that the program has
+ * not created is a device's default pool. */
 static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
                                const CUmemLocation *given, CUmemAllocationType type,
                                int is_current) {
@@ -258,7 +258,7 @@ static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
     why = reason_of_location(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_FALLBACK_NOT ? location.id : -1,
                        (struct weir_pool_kind){0}, why);
-    /* If the program has given a locality domain, weir queries the driver for the device's current pool later. */
+    /* After a call with a locality domain, stores NULL: the next request queries the driver for the current pool. */
     if (is_current && why == WEIR_FALLBACK_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     end_serving();

@@ -270,8 +270,8 @@ static int has_served_blocks(struct weir_served *s) {
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Returns the number of an unused entry of the table.  If there is none, returns the entry of a lost allocator,
- * preferably one without live blocks.  This allocator stays in memory, since a thread may still use it.  Returns
+/* Returns the index of an unused entry of weir__served.  If there is none, returns the index of a lost allocator,
+ * preferably of one without live blocks.  The lost allocator stays in memory, since a thread may still use it.  Returns
  * WEIR_MOST_SERVED if no allocator is lost. */
 static unsigned find_served_entry(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
@@ -319,7 +319,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     if (logs_warnings)
         weir__drop_in_stop_logs(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
-    /* This reference is in addition to the allocator's own reference to the context. */
+    /* The allocator also has its own reference to the context. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
     s->needs_records = !weir__drop_in_knows_blocks(s->allocator);
@@ -327,7 +327,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* A thread in weir__streams_query_all() may have missed this new allocator, so this thread checks, too. */
+    /* Another thread may have called weir__streams_query_all() before this allocator was in the table. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__misses_captures())
         weir__drop_in_query_all(s->allocator);
@@ -589,7 +589,7 @@ int weir__any_allocator_tried(void) {
     return atomic_load_explicit(&any_allocator_tried, memory_order_relaxed);
 }
 
-/* Takes `lock`.  weir__driver_begin_use() prevents calls of weir in a child of fork, which would wait for `lock`. */
+/* Takes `lock`.  weir__driver_begin_use() makes weir reject calls in a child of fork, where `lock` may stay locked. */
 static void lock_for_creation(void) {
     atomic_store_explicit(&any_allocator_tried, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();

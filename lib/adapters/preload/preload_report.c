@@ -175,7 +175,7 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        /* Removes the time line, which leaves too little room for the statistics. */
+        /* Removes the time line, because the time line leaves too little room for the statistics. */
         *line = before;
 }
 
@@ -325,12 +325,12 @@ static int wants_report(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error.  Its number is larger than the numbers that programs choose (scripts use 200 for
- * locks), and below most limits on numbers of open files. */
+/* A duplicate of standard error.  The number of this file descriptor is larger than the numbers that programs choose
+ * (scripts use 200 for locks), and smaller than most limits on open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate of standard error is open, else 0.  The program may have closed the duplicate and opened
- * another file with this number.  Such a file lacks the flag FD_CLOEXEC. */
+/* Returns 1 if the duplicate of standard error is open, else 0.  The program may have closed the duplicate and reused
+ * the descriptor for another file, without the flag FD_CLOEXEC. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
@@ -354,8 +354,8 @@ static void duplicate_error_output(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Restores a closed standard error from the duplicate.  Tries several times, because another thread may use the
- * number of standard error for a moment. */
+/* Restores a closed standard error from the duplicate.  Tries several times, because another thread may have a file
+ * open at the descriptor of standard error for a moment. */
 static void restore_error_output(void) {
     enum { TRIES = 20 };
 
@@ -422,8 +422,8 @@ static void log_missing_parts(int has_all_figures, int wants_figures, int has_pr
             wants_figures ? " its statistics," : "", has_profile ? " its profile," : "");
 }
 
-/* Reads the statistics and writes the profiles, in a new thread if possible.  After a time limit, logs which of these
- * are missing. */
+/* Reads the statistics and writes the profiles, in a new thread if possible.  If a time limit is reached, logs whether
+ * statistics or profiles are missing. */
 static void read_with_time_limit(int wants_figures) {
     int has_profile = has_any_profile(), figures = 0, profiles = 0;
 
@@ -534,8 +534,8 @@ static __attribute__((constructor)) void begin_report(void) {
 }
 
 /* Returns 1 if the process has mapped a file whose path contains `name`, else 0.  Reads /proc/self/maps, because a
- * signal may have interrupted this thread inside the dynamic linker.  Only the first character of `name` may be a
- * slash, because the search reads each character of the file only once. */
+ * signal may have interrupted this thread inside the dynamic linker.  `name` must begin with a slash and contain no
+ * other slash, because the search never goes back in the file. */
 static int is_file_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
@@ -590,8 +590,8 @@ static int log_fallbacks(void) {
 }
 
 /* At the end of the process, logs the requests that the driver has served because weir could not.  If weir has
- * allocated nothing, logs the reason.  If weir could not create an allocator, the first request has already logged
- * this.  Does nothing in a child of fork or vfork. */
+ * allocated nothing, logs the reason.  Does not log a failed creation of an allocator, which the first request has
+ * logged.  Does nothing in a child of fork or vfork. */
 static __attribute__((destructor)) void report_at_exit(void) {
     static atomic_int is_done;
     const char *why = weir__torch_reason_unused();

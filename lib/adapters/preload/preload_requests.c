@@ -309,7 +309,7 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return 1;
 }
 
-/* Allocates a block for cuMemAlloc, if the user has chosen this option of `weir run` and no capture runs.  Returns 1 if
+/* Allocates a block for cuMemAlloc, if `weir run` has the option --serve-malloc and no capture runs.  Returns 1 if
  * *result is the result for the program, 0 if the driver must serve the request. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     /* 1 for yes, -1 for no, 0 before the variable is read */

@@ -216,7 +216,7 @@ void weir__streams_capture(CUstream stream, int has_begun) {
 }
 
 /* Called before the program destroys a stream, because weir cannot query the stream afterwards.  If the stream still
- * has work, records this for the device.  Does nothing if no allocator uses the device. */
+ * has work, sets the device's bit in `destroyed_with_work`.  Does nothing if no allocator uses the device. */
 static void record_unfinished_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

@@ -132,8 +132,8 @@ static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_refused = report_failed_tensor;
 }
 
-/* Writes the path of the shim for this build of PyTorch, after a wait if another process is compiling the shim.
- * Returns 1 on success.  If there is no shim, reports the reason and returns 0. */
+/* Writes the path of the shim for this build of PyTorch.  Waits while another process compiles the shim.  Returns 1 on
+ * success.  If there is no shim, reports the reason and returns 0. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 
@@ -228,7 +228,7 @@ static void install_once(void) {
     is_installing = 0;
 }
 
-/* PyTorch may throw an exception through these functions. */
+/* PyTorch's functions may throw exceptions.  So the functions below must not need any cleanup after the calls. */
 signed char weir__torch_count(void) {
     install_once();
     return count ? count() : 0;

@@ -137,8 +137,8 @@ void weir__trace_record_failure(const struct weir_served *s, size_t bytes) {
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
 
-/* Returns 1 if the file contains `text`, which names this process, else 0.  An earlier program of this process, before
- * execve(2), has created such a file. */
+/* Returns 1 if this process created the file before it called execve(2), else 0.  That file contains `text`, which
+ * names this process. */
 static int is_own_earlier_file(const char *text, size_t length) {
     char found[300];
     int file = weir__file_open(path, O_RDONLY, 0);

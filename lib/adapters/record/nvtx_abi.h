@@ -15,10 +15,10 @@
 /* The id of the export table that contains the function `table_of'. */
 enum { WEIR_NVTX_ETID_CALLBACKS = 1 };
 
-/* The numbers of two modules of NVTX's functions. */
+/* NVTX's identifiers of two modules.  A module is a table of functions. */
 enum { WEIR_NVTX_CORE = 1, WEIR_NVTX_CORE2 = 5 };
 
-/* The numbers of functions in the module CORE. */
+/* The indexes of functions in the table of the module CORE. */
 enum {
     WEIR_NVTX_MARK_EX = 1,
     WEIR_NVTX_MARK_A = 2,
@@ -32,7 +32,7 @@ enum {
     WEIR_NVTX_RANGE_POP = 11
 };
 
-/* The numbers of functions in the module CORE2. */
+/* The indexes of functions in the table of the module CORE2. */
 enum {
     WEIR_NVTX_DOMAIN_MARK_EX = 1,
     WEIR_NVTX_DOMAIN_RANGE_START_EX = 2,

@@ -27,9 +27,9 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread that waits for room in its ring sleeps for PAUSE_NS at first.  Later sleeps last 1 / PAUSES of the wait so
- * far, so that hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS, the thread checks
- * that `weir record` still runs. */
+/* A thread that waits for room in its ring first sleeps for PAUSE_NS.  A later sleep lasts 1 / PAUSES of the time that
+ * the thread has waited before, so hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS,
+ * the thread checks that `weir record` still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 /* The shared file of this process's events.  NULL before the first event, or if weir could not create the file. */
@@ -215,8 +215,8 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
     return 1;
 }
 
-/* Returns the next event of the ring, which the caller fills in, or NULL if `weir record` does not read the ring any
- * more. */
+/* Returns the ring's next event, or NULL if `weir record` does not read the ring any more.  The caller fills in the
+ * event. */
 static inline struct weir_record_event *ring_event(const struct event_in_progress *made,
                                                    uint64_t *written) {
     struct weir_record_event *event;
@@ -349,7 +349,7 @@ static inline int is_host_pool(CUmemoryPool pool) {
            find_pool_place(pool);
 }
 
-/* Adds a pool of host memory to host_pools.  Removes the handle of any other pool from host_pools. */
+/* Adds the pool to host_pools if `is_host` is 1, else removes the pool from host_pools. */
 static void record_host_pool(CUmemoryPool pool, int is_host) {
     static pthread_mutex_t host_pools_lock = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
@@ -402,7 +402,7 @@ static inline uint8_t capture_flag(CUstream stream) {
 }
 
 /* The address of the program's code that made the request.  The exported functions jump to the functions of this file,
- * so the return address of such a function lies in the program. */
+ * so these functions return directly to the program. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
 /* Writes the event of a request after the driver's call. */
@@ -425,7 +425,7 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
 }
 
 /* If the program makes the call, marks the thread and returns 1.  If the thread is marked already, this library or the
- * driver makes the call.  Then the call is not recorded, and the function returns 0. */
+ * driver makes the call.  The function then returns 0, and the call is not recorded. */
 static inline int enter_call(void) {
     if (weir__is_serving)
         return 0;
@@ -534,7 +534,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
         per_thread_or(stream));
 }
 
-/* cuMemFree gets no stream.  The event's length 1 means the stream on which the block was allocated. */
+/* cuMemFree has no parameter for a stream.  The length 1 stands for the stream on which the block was allocated. */
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
 }

@@ -19,8 +19,8 @@ WEIR_RECORD_EXPORT void weir_mark(const char *label);
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
 /* weir__record_callers is 1 if weir records which code makes each request (`weir record --callers`).
- * weir__record_caller_names() stores the numbers of two names for this thread's request: *place for the program's code,
- * and *range for the innermost NVTX range.  A number is 0 if there is no name. */
+ * weir__record_caller_names() stores two numbers for this thread's request: *place for the name of the program's code,
+ * and *range for the name of the innermost NVTX range.  0 means no name. */
 extern int weir__record_callers;
 void weir__record_caller_names(uint64_t *place, uint64_t *range);
 /* Returns the innermost open NVTX range of this thread that has a name, or NULL. */
@@ -31,8 +31,8 @@ void weir__record_name(uint64_t number, const char *name);
 /* ---- the files of a recorded process: record_files.c ---- */
 
 /* Creates the shared file for this process's events.  If no folder has room, uses a spare file that `weir record` has
- * prepared.  If this fails, too, informs `weir record`, or the user if `weir record` has ended, and returns NULL.  Sets
- * *lost to the counter of lost events, or to NULL.  Called once. */
+ * prepared.  On failure, informs `weir record`, or the user if `weir record` has ended, and returns NULL.  Sets *lost
+ * to the counter of lost events, or to NULL.  Called once. */
 struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint64_t **lost);
 
 /* Creates ring buffer number `index' of this process.  Returns NULL if no folder has room for the ring. */

@@ -36,7 +36,7 @@ int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map sent; /* names that `weir record` has, by number */
-/* Maps an address of code to the number of the place's name.  The value 1 means code of weir or CUDA. */
+/* Maps a code address to the number of the code's name (intern_name).  The value 1 means code of weir or CUDA. */
 static struct weir_map places;
 
 static int find_in_map(struct weir_map *map, uint64_t key, uintptr_t *value) {
@@ -48,14 +48,14 @@ static int find_in_map(struct weir_map *map, uint64_t key, uintptr_t *value) {
     return found;
 }
 
-/* Does nothing if there is no host memory.  Then the next request tries again. */
+/* If there is no host memory, does nothing, and the next request tries again. */
 static void add_to_map(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_lock(&lock);
     (void)weir__map_put(map, key, value);
     pthread_mutex_unlock(&lock);
 }
 
-/* Returns the number of a name, a hash that is never 0.  Sends each name once to `weir record`. */
+/* Returns the number of the name: a hash that is never 0.  Sends each name once to `weir record`. */
 static uint64_t intern_name(const char *name) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
@@ -116,8 +116,8 @@ static int format_python_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* Writes the innermost line of Python outside installed packages, or the innermost line if there is none.  Returns 1
- * on success, 0 if the thread runs no Python. */
+/* Writes the innermost line of Python outside installed packages.  If all lines are in packages, writes the innermost
+ * line.  Returns 1 on success, 0 if the thread runs no Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;
@@ -181,7 +181,7 @@ static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     free(plain);
 }
 
-/* Returns the number of a name for the code that contains the return address `frame`: a function such as
+/* Names the code at the return address `frame`, and returns the number of the name.  The name is a function such as
  * "train_step", or an offset such as "program+0x1a2b" if there is no symbol.  Returns 1 for code of weir or CUDA. */
 static uintptr_t find_code_place(const void *frame) {
     /* the last byte of the call instruction */
@@ -229,7 +229,7 @@ void weir__record_caller_names(uint64_t *place, uint64_t *range) {
     *range = open ? intern_name(open) : 0;
 }
 
-/* The first call of backtrace() loads a library, which must not happen during a request. */
+/* The first call of backtrace() loads a library.  A request must not load one, so this constructor makes the call. */
 static __attribute__((constructor)) void preload_unwinder(void) {
     void *frame[1];
 

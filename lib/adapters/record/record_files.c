@@ -66,8 +66,7 @@ static void map_board(int fd) {
         munmap(map, (size_t)is.st_size);
 }
 
-/* Gets a number for this process from the file `board`.  Locks one byte of this file, the byte for this number, until
- * the process ends. */
+/* Gets a number for this process from the file `board`.  Locks the byte for this number until the process ends. */
 static void claim_number(void) {
     int fd = open_board();
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -186,7 +185,7 @@ static struct weir_record_file *claim_spare_file(int has_counter) {
     return NULL;
 }
 
-/* Adds this process to `board->unrecorded`.  Returns its counter of lost events, or NULL if the table is full. */
+/* Adds this process to `board->unrecorded`.  Returns the entry's lost-event counter, or NULL if the table is full. */
 static _Atomic uint64_t *add_unrecorded_process(int error) {
     uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
     struct weir_record_unrecorded *entry = &board->unrecorded[i];

@@ -108,7 +108,7 @@ struct weir_record_event {
         struct {
             uint64_t address, bytes, stream;
             uint64_t caller; /* the address of the code that made the request */
-            /* The numbers of the names of the requesting code and of the innermost NVTX range, 0 if there is none. */
+            /* The name ids of the requesting code and of the innermost NVTX range.  0 means no name. */
             uint64_t place, range;
         };
         struct {
@@ -147,7 +147,7 @@ struct weir_record_file {
     struct weir_record_ring shared;
 };
 
-/* A process that runs unrecorded, because it found no file for its events. */
+/* A process that is not recorded, because there was no file for the process's events. */
 struct weir_record_unrecorded {
     _Atomic uint32_t is_complete;
     int32_t process, error; /* `error` is the errno of the failed creation of the file */

@@ -12,8 +12,8 @@
 
 struct weir_check_model {
     int (*stream_create)(void **stream);
-    /* Launches work that reads and writes the block on the stream for 1 ms.  `owner` names the owner of the block, so
-     * that the model detects memory with two owners. */
+    /* Launches work on the stream.  The work reads and writes the block for 1 ms.  `owner` identifies the owner of the
+     * block, so that the model detects memory with two owners. */
     int (*use)(void *stream, const void *block, size_t bytes, uint64_t owner);
     int (*synchronize)(void);
     int (*is_capturing)(void *stream, int *status);
@@ -21,7 +21,7 @@ struct weir_check_model {
     /* Ends the capture, and launches the captured graph on the stream, `launches` times. */
     int (*capture_end)(void *stream, int launches);
     int (*memory)(size_t *free_bytes, size_t *total);
-    /* Describes the first use of memory that was not ordered after all uses by an earlier owner; NULL if there was
+    /* Describes the first use of memory that did not wait for all uses by an earlier owner.  Returns NULL if there was
      * none. */
     const char *(*fault)(void);
 };
