@@ -180,7 +180,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     struct weir_extent r = {0};
     size_t added;
 
-    /* If OOM recovery may wait for the device, it would free these regions. */
+    /* OOM recovery frees these regions if it may wait for the device. */
     while (may_wait && next_region(h, &r)) {
         if (weir__placement_region(h->placement[0], r.base, asked->id) != WEIR_PLACEMENT_OK)
             continue;

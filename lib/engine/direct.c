@@ -87,8 +87,8 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* unused, since cuMemFree waits for every stream */
-    /* Returns an error for an unknown stream, as the driver does.  Also returns an error for a captured stream if the
-     * allocator has caches, which then free the block later. */
+    /* Returns an error for an unknown stream, as the driver does.  With caches, also returns an error for a captured
+     * stream.  The caches then free the block later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);

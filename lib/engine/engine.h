@@ -71,7 +71,7 @@ struct weir_request {
      * sets this field to the block's end.  If the address is not free, the request fails without a wait. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id, or 0: the engine then queries and stores the id.  Unless 0, the stream is not captured. */
+    /* The stream's id.  If it is 0, the engine queries and stores the id; otherwise the stream is not captured. */
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
@@ -175,7 +175,7 @@ struct weir_survey {
 enum weir_trim_mode {
     /* Releases idle memory until at most `keep` bytes are reserved, and waits for the device if necessary. */
     WEIR_TRIM_WAIT,
-    /* Records an event for the frees of `stream`, which must not be captured, if an event is due. */
+    /* If an event is due, records an event for the frees of `stream`.  The stream must not be captured. */
     WEIR_TRIM_MAINTAIN,
     /* Makes the frees of the stream `id` available to other streams, from any thread.  The stream must exist and must
      * not be captured.  If the stream has work, records an event, except on a default stream.  If `id` is 0, only tests

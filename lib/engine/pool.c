@@ -51,7 +51,7 @@ struct weir_pool_engine {
     _Atomic uint64_t reserved_peak;
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks, guarded by `growing`; between two steps, only those that the driver has failed to free. */
+    /* The probe blocks, guarded by `growing`.  After a step, only blocks that the driver has failed to free remain. */
     struct {
         CUdeviceptr block;
         size_t bytes;
@@ -462,7 +462,7 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* More probe blocks cannot help without figures, or after the driver has failed to free a probe block. */
+        /* More probe blocks do not help if there are no figures, or if the driver has failed to free a probe block. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;

@@ -139,8 +139,8 @@ uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, si
  * no free, and returns E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence);
-/* Returns the id of the stream that last called with this handle.  Returns 0 if there was no such call, or for a
- * default stream, whose handle stands for several streams.  The stream may have ended since. */
+/* Returns the id of the stream that last called with this handle.  That stream may no longer exist.  Returns 0 if
+ * there was no such call, or for a default stream, whose handle stands for several streams. */
 uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream);
 /* Records that a second stream uses the engine.  weir then records events for frees. */
 void weir__order_set_several(struct weir_order *o);
@@ -159,12 +159,12 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
 int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if the free with this number on the stream `id` is known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Records an event for the open frees of `s`, in a call on its stream `stream`, which must not be captured. */
+/* Records an event for the open frees of `s`, whose handle is `stream`.  The stream must not be captured. */
 void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* Returns 1 if an event, for which other streams can wait, covers the free with this number on the stream `id`. */
+/* Returns 1 if an event covers the free with this number on the stream `id`.  Other streams can wait for the event. */
 int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Makes all later work on `stream`, which must not be captured, wait on the device for the free with this number on
- * the stream `id`.  An event must cover the free.  Returns the driver's result. */
+/* Makes all later work on `stream` wait on the device for the free with this number on the stream `id`.  An event must
+ * cover the free.  `stream` must not be captured.  Returns the driver's result. */
 CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
 /* Queries whether the stream `id` is idle, in a call on this stream.  If so, its frees have completed.  Does nothing
  * if `id` is 0, or if the stream is captured.
