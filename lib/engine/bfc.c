@@ -10,7 +10,7 @@
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
-/* The page size of cuMemAlloc, in which the driver puts several smaller allocations at multiples of 512 bytes. */
+/* The page size of cuMemAlloc.  The driver puts several smaller allocations into a page, at multiples of 512 bytes. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
@@ -23,7 +23,7 @@ static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *b
 
     if (result != CUDA_SUCCESS || h->e.options->cache != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
         return result;
-    /* Tries to free the memory a second time, since no record in weir would ever free it. */
+    /* If cuMemFree fails, tries once more: weir has no record of the memory, and could not free it later. */
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base);
     if (*bytes >= DRIVER_PAGE || weir__heap_room(h) < DRIVER_PAGE)
@@ -34,8 +34,8 @@ static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *b
     return result;
 }
 
-/* Allocates a region of `bytes` bytes, or smaller ones down to `least` if the device lacks memory.  (TensorFlow's
- * allocator gives up before `least`.) Sets *got to the region's size. */
+/* Allocates a region of `bytes` bytes.  If the device lacks memory, tries smaller sizes down to `least`.  (TensorFlow's
+ * allocator gives up before `least`.)  Sets *got to the region's size. */
 static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
@@ -156,8 +156,8 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  Only the mode WAIT may wait.  In other modes, cuMemFree must have nothing to wait for: there
- * is only one stream, and all its frees have completed. */
+/* Frees idle regions.  Only the mode WAIT may wait.  Other modes free regions only if a single stream is in use and all
+ * its frees have completed, since cuMemFree then has nothing to wait for. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;
@@ -180,7 +180,7 @@ static size_t bfc_largest(struct weir_heap *h, const struct weir_survey *asked) 
     struct weir_extent r = {0};
     size_t added;
 
-    /* If OOM recovery may wait for the device, it would free these regions. */
+    /* OOM recovery frees these regions if it may wait for the device. */
     while (may_wait && next_region(h, &r)) {
         if (weir__placement_region(h->placement[0], r.base, asked->id) != WEIR_PLACEMENT_OK)
             continue;
@@ -202,7 +202,7 @@ static void bfc_close(struct weir_heap *h) {
 
     if (weir__driver_enter(h->e.device->driver, h->e.device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* No wait for the device is necessary before, since cuMemFree waits. */
+    /* No wait for the device is necessary first, since cuMemFree waits. */
     while (next_region(h, &r))
         h->e.device->driver->cuMemFree(r.base);
     weir__driver_leave(h->e.device->driver, &scope);

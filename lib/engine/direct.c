@@ -12,7 +12,7 @@
 #include "base/size.h"
 #include "engine/driver_blocks.h"
 
-/* The page size of cuMemAlloc, in which the driver puts several smaller blocks at multiples of 512 bytes. */
+/* The page size of cuMemAlloc.  The driver puts several smaller blocks into one page, at multiples of 512 bytes. */
 #define SHARED_PAGE ((size_t)2 << 20)
 
 struct direct {
@@ -73,7 +73,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     r->block = block;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
-    /* Each block is a growth.  Events for them would push all others out of the list, so only the time is counted. */
+    /* Records no event for this growth, since events for all blocks would push others out of the list. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_elapsed_ns(e->device, started), memory_order_relaxed);
@@ -87,8 +87,8 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* unused, since cuMemFree waits for every stream */
-    /* Returns an error for an unknown stream, as the driver does.  Also returns an error for a captured stream if the
-     * allocator has caches, which then free the block later. */
+    /* Returns an error for an unknown stream, as the driver does.  With caches, also returns an error for a captured
+     * stream.  The caches then free the block later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);

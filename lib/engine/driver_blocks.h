@@ -26,7 +26,7 @@ struct weir_async {
 };
 
 void weir__async_open(struct weir_async *async, struct weir_device *device);
-/* Destroys `joined`.  If the caller destroys the pool of the blocks next, all frees on `joined` must have completed. */
+/* Destroys `joined`.  If the caller then destroys the driver's pool, all frees on `joined` must have completed. */
 void weir__async_close(struct weir_async *async);
 
 /* Creates a pool of the driver with at most `most` bytes (0 means no limit), for the devices in `access`.  `usage` is
@@ -34,11 +34,11 @@ void weir__async_close(struct weir_async *async);
 CUresult weir__async_make_pool(const struct weir_device *device, const struct weir_access *access,
                                size_t most, unsigned short usage, CUmemoryPool *pool);
 /* Frees a block of a driver's pool.  On a captured stream, the free becomes a node of the graph.  If the thread has no
- * context, the handle of a default stream means the one in the device's context. */
+ * context, the handle of a default stream means the default stream of the device's context. */
 CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
-/* Checks that neither `stream` nor a stream in `uses`, which may be NULL, is captured, since a stream that waits for
- * an event on a captured stream would join the capture.  Returns OK, E_CAPTURE, or the driver's error. */
+/* Returns E_CAPTURE if `stream` or a stream in `uses` is captured, since a stream that waits for an event on a captured
+ * stream would join the capture.  Otherwise returns OK or the driver's error.  `uses` may be NULL. */
 weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
                              struct weir_use_list *uses);
 
@@ -106,13 +106,13 @@ struct weir_nodes {
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
-/* Allocates a block as a memory node of the graph into which the request's stream is captured, and sets
- * WEIR_REQUEST_CAPTURED.  Returns E_CAPTURE if the driver (before 11.4) or the device cannot create memory nodes, or
- * under `weir run`, where the driver itself allocates such blocks.  After an error, the capture is still valid. */
+/* Allocates a block as a memory node of the graph into which the request's stream is captured.  Sets
+ * WEIR_REQUEST_CAPTURED.  Returns E_CAPTURE if the driver (before 11.4) or the device cannot create memory nodes.  Also
+ * returns E_CAPTURE under `weir run`, where the driver allocates the block.  An error leaves the capture valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Changes a device's access to memory nodes that are created later.  The list of devices of a pool is fixed, so the old
- * pool is destroyed now, if possible, and the next node gets a new one. */
+/* Changes a device's access to memory nodes that are created later.  A pool's list of devices is fixed, so the function
+ * destroys the pool if possible, and the next node gets a new pool. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

@@ -72,7 +72,7 @@ int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_reque
     return 1;
 }
 
-/* Until a trim, the driver reports memory that the program has freed by cuMemFree as used (H200, driver 580).  So the
+/* After the program's cuMemFree, the driver reports the block's memory as used until a trim (H200, driver 580).  So the
  * function trims the pool, and reads the figures again. */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};

@@ -29,8 +29,8 @@
 /* The driver grows and shrinks a pool by this number of bytes (H200, driver 580). */
 #define WEIR_POOL_UNIT ((size_t)32 << 20)
 
-/* The status of `free_batch` if the blocks are freed and the stream should now record an event, so that other streams
- * can reuse the memory.  No public function returns this status. */
+/* Returned by `free_batch` if the blocks are freed and the stream should now record an event.  Without the event, other
+ * streams cannot reuse the memory.  No public function returns this status. */
 #define WEIR_ENGINE_DUE ((weir_status)1)
 
 /* Values of the parameter `id` of `free_batch`, in place of a stream's id.  OBSERVED: the host has observed the end
@@ -71,7 +71,7 @@ struct weir_request {
      * sets this field to the block's end.  If the address is not free, the request fails without a wait. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id, or 0: the engine then queries and stores the id.  Unless 0, the stream is not captured. */
+    /* The stream's id.  If it is 0, the engine queries and stores the id; otherwise the stream is not captured. */
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
@@ -152,7 +152,7 @@ struct weir_survey {
     uint64_t back;
     /* The largest free piece that the stream `id` may use, or UINT64_MAX if the engine cannot compute it. */
     uint64_t largest_free;
-    /* The value of `largest_free` if all streams were idle.  If it is larger, a request may succeed after a wait. */
+    /* The value that `largest_free` would have if all streams were idle.  A larger value shows that a wait may help. */
     uint64_t largest_free_at_rest;
     /* Free bytes that wait for work of other streams; `by` lists the bytes for each such stream. */
     uint64_t pending;
@@ -175,14 +175,14 @@ struct weir_survey {
 enum weir_trim_mode {
     /* Releases idle memory until at most `keep` bytes are reserved, and waits for the device if necessary. */
     WEIR_TRIM_WAIT,
-    /* Records an event for the frees of `stream`, which must not be captured, if an event is due. */
+    /* If an event is due, records an event for the frees of `stream`.  The stream must not be captured. */
     WEIR_TRIM_MAINTAIN,
     /* Makes the frees of the stream `id` available to other streams, from any thread.  The stream must exist and must
-     * not be captured.  If the stream has work, records an event, except on a default stream.  With 0 as `id`, only
-     * tests the engine's lock, and returns WEIR_E_BUSY if a request holds it. */
+     * not be captured.  If the stream has work, records an event, except on a default stream.  If `id` is 0, only tests
+     * the engine's lock, and returns WEIR_E_BUSY if a request holds the lock. */
     WEIR_TRIM_PUBLISH,
-    /* Without a wait, releases idle memory whose work is known to have completed, until at most `keep` bytes are
-     * reserved.  First queries whether the stream `id`, on which the caller works, is idle, unless `id` is 0. */
+    /* Releases idle memory until at most `keep` bytes are reserved, but only memory whose work is known to have
+     * completed.  Does not wait.  If `id` is not 0, first queries whether the caller's stream, `id`, is idle. */
     WEIR_TRIM_COMPLETED
 };
 
@@ -270,7 +270,7 @@ struct weir_engine {
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;
-        /* The bytes in live blocks, and their peak.  Without the trait SUBALLOCATES, caches subtract freed bytes. */
+        /* The bytes in live blocks, and their peak.  In engines without SUBALLOCATES, caches subtract freed bytes. */
         _Atomic uint64_t in_use, most_in_use;
         /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
         _Atomic uint64_t quarantined;
@@ -280,16 +280,16 @@ struct weir_engine {
     } seen;
 };
 
-/* These functions open an engine without memory, with the settings, the device and the limit of `setup`. */
+/* Each function opens an engine without memory.  `setup` has the settings, the device and the limit. */
 weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engine **out);
 /* For WEIR_ENGINE_BFC (regions that grow) and WEIR_ENGINE_BFC_FIXED (one region). */
 weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine **out);
 
-/* Exports the physical allocations behind [base, base + bytes), in a live block of the mapped engine, and lists them in
- * *out, which is empty at first.  Returns OK, E_NOT_SUPPORTED if the device cannot export memory, E_NOT_OWNED if a part
- * is not mapped, or E_HOST_MEMORY if there is no host memory or file descriptor left. */
+/* Exports the physical allocations of [base, base + bytes) to other processes, and lists them in *out.  The range lies
+ * in a live block of the mapped engine.  *out is empty at first.  Returns OK, E_NOT_SUPPORTED if the device cannot
+ * export memory, E_NOT_OWNED if a part is not mapped, or E_HOST_MEMORY without host memory or a file descriptor. */
 weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
                                struct weir_memory_files *out);
 
@@ -317,7 +317,7 @@ static inline weir_status weir__engine_publish(struct weir_engine *e, weir_strea
 }
 
 /* Queries pending frees once, without a wait, and finishes completed ones.  Returns the number of frees that a later
- * query can find complete.  Unless NULL, *silent gets the number of streams with frees that no event covers. */
+ * query may finish.  If `silent` is not NULL, sets *silent to the number of streams with frees without an event. */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 
@@ -346,8 +346,8 @@ int weir__engine_has_blocks(struct weir_engine *e);
 /* Finds the object of the kind `what` at an address.  Returns 1 on success, 0 if none, -1 if not supported. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
-/* Lists all objects of the kind `what` in *out, which the caller frees.  Returns their number.  Sets *out to NULL and
- * returns 0 if there is none, no host memory, or the engine cannot list them. */
+/* Lists all objects of the kind `what` in *out, which the caller frees.  Returns their number.  If there are none,
+ * there is no host memory, or the engine cannot list them, sets *out to NULL and returns 0. */
 size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
                              struct weir_extent **out);
 

@@ -16,7 +16,7 @@
 /* The largest number of events to query for a request that does not fit, before the heap looks for other memory. */
 enum { MOST_QUERIES = 32 };
 
-/* Each deferred free also queries this many others, so that they do not pile up while all requests find memory. */
+/* Each time a free is deferred, weir queries this many deferred frees, so that they do not pile up. */
 enum { DEFERRED_QUERIES = 2 };
 
 /* An event should cover frees of at least 1/EVENT_FRACTION of the heap's memory. */
@@ -56,8 +56,8 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- frees and published figures ---- */
 
-/* Frees a live block on the stream `s` with the number `sequence`, or for all streams if `s` is NULL.  Returns OK,
- * E_NOT_OWNED if no live block starts there, or E_HOST_MEMORY; never E_HOST_MEMORY for NULL or &h->quarantine. */
+/* Frees a live block on the stream `s`, with the free's number `sequence`.  If `s` is NULL, all streams can reuse the
+ * memory.  Returns OK, E_NOT_OWNED, or E_HOST_MEMORY.  With NULL or &h->quarantine as `s`, needs no host memory. */
 static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
                                    struct weir_placement_stream *s, uint64_t sequence,
                                    struct weir_placement_block *was) {
@@ -71,9 +71,9 @@ static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Publishes the figures, writes the results of a batch of frees to *freed, unless it is NULL, and releases the lock.
- * While reserved memory is above the release threshold, each free needs an event, since a trim releases only memory
- * whose frees have completed.  The engine bfc-fixed never releases memory. */
+/* Publishes the figures, writes the results of a batch of frees to *freed, and releases the lock.  `freed` may be NULL.
+ * Above the release threshold, each free needs an event, since a trim releases only memory whose frees have completed.
+ * The engine bfc-fixed needs no such events, since it never releases memory. */
 static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
@@ -91,7 +91,7 @@ static void end_operation(struct weir_heap *h, struct weir_freed *freed,
 
 /* ---- completed frees ---- */
 
-/* Makes the memory of a stream's completed frees available to all streams, or removes the stream (is_forgotten). */
+/* Makes a stream's completed frees available to all streams.  If `is_forgotten` is 1, removes the stream instead. */
 static void heap_observed(void *context, struct weir_order_stream *s, int is_forgotten) {
     struct weir_heap *h = context;
 
@@ -178,9 +178,9 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees a block on the stream of `on`, without a driver call.  While on->net_bytes is at its low, other streams may
- * soon need this stream's memory.  Then the block does not coalesce with frees that an event covers, so that other
- * streams can use their memory once the event has completed. */
+/* Frees a block on the stream of `on`, without a driver call.  If on->net_bytes is at most on->net_low, the block does
+ * not coalesce with memory that an event covers.  Other streams may soon need that memory, and can reuse it after the
+ * event. */
 static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
                                       struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -411,8 +411,8 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     return weir__heap_status(placed);
 }
 
-/* Places the request in free memory, in memory that another thread is adding, in free memory after a wait for other
- * streams, or in new memory, in this order.  Before the heap grows, queries all events: mapping costs more. */
+/* Tries to place the request in free memory, then in memory that another thread is adding, then in free memory after a
+ * wait for other streams, then in new memory.  Queries all events before the heap grows, since mapping costs more. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed;
@@ -439,8 +439,8 @@ static weir_status heap_alloc(struct weir_engine *e, struct weir_request *r) {
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
 
-    /* On a captured stream, the block becomes a memory node of the graph.  The request fails on the legacy stream while
-     * another stream is captured, for which the driver returns error 906. */
+    /* On a captured stream, the block becomes a memory node of the graph.  On the legacy stream, the driver returns
+     * error 906 while another stream is captured, and the request fails. */
     if (status == WEIR_E_CAPTURE)
         return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&h->nodes, r) : status;
     if (status != WEIR_OK)
@@ -600,8 +600,8 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- surveys and visits ---- */
 
-/* Finds the next chunk in the heap.  Begins with the addresses of the kind *kind, and then lowers *kind.  *span is all
- * zeros at first.  Returns 1 on success, 0 if there is no further chunk. */
+/* Finds the next chunk of the kind *kind, or of a lower kind if there is none, and updates *kind and *span.  For the
+ * first call, *kind is the highest kind, and *span is all zeros.  Returns 1 on success, 0 after the last chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -792,7 +792,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If streams may wait for each other, a stream can use every chunk, so the best fit of all wastes least memory. */
+    /* If streams may wait for each other, each stream can use all chunks.  So the best fit wastes least memory. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {

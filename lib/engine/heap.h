@@ -57,7 +57,7 @@ struct weir_heap {
     /* The start of each kind of addresses, and the end of the range.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The bytes ever freed without an event.  They also number these frees: the next sequence is this field plus 1. */
+    /* The bytes ever freed without an event.  The next such free gets this number plus 1 as its sequence number. */
     uint64_t quarantined;
     /* The record of a stream that stands for all frees without an event. */
     struct weir_placement_stream quarantine;
@@ -76,7 +76,7 @@ struct weir_backing {
     /* Takes memory for a request that does not fit into free memory. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
     /* Grows reserved memory to `reserve` bytes, as a step towards `goal`, and adds the growth to *got.  `cause` is a
-     * WEIR_EVENT_ constant.  Returns OK if all was added, even if another thread has released memory since. */
+     * WEIR_EVENT_ constant.  Returns OK after full growth, even if another thread has released memory meanwhile. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
     /* Releases idle memory until at most trim->keep bytes are reserved.  In mode WAIT it waits for the device if
@@ -181,7 +181,7 @@ static inline void weir__heap_update_peak(struct weir_heap *h) {
 
 /* ---- for the mapped engine: mapped.c ---- */
 
-/* Waits, without the lock, for memory that another thread is mapping.  Returns 1 after a wait, 0 if it needs none. */
+/* If another thread is mapping memory, waits for that thread without the heap's lock, and returns 1; else returns 0. */
 int weir__mapped_await(struct weir_heap *h);
 /* Places a block at the address that the request names, and maps memory there.  The size is a multiple of a page. */
 weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,

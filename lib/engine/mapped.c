@@ -96,7 +96,7 @@ static weir_status append_file(struct weir_device *device, struct weir_mapped_ha
     return WEIR_OK;
 }
 
-/* Closes all file descriptors that were exported after the export number `mark`. */
+/* Closes the file descriptors of all exports with a number above `mark`. */
 static void undo_exports(struct weir_mapped_range *g, uint64_t mark) {
     for (size_t i = 0; i < g->handle_count; i++)
         if (g->handles[i].file && g->handles[i].file->name > mark)
@@ -211,8 +211,8 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room for `handles` and `aliases` new entries, and for one more of each that background growth may add
- * meanwhile.  Returns 1 on success, 0 without host memory. */
+/* Makes room in g->handles and g->aliases for `handles` and `aliases` new entries, and for one more in each, which
+ * background growth may add meanwhile.  Returns 1 on success, 0 without host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -306,9 +306,9 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
     return status;
 }
 
-/* Removes the idle physical allocation at `base` from the heap, and writes it to *unit.  `piece` is the index of the
- * first of its free pieces.  If all work on it has completed, unmaps it.  Otherwise makes `stream` wait for work of
- * other streams, and keeps the old addresses as an aliased mapping.  The caller has called reserve_entries(). */
+/* Removes the idle physical allocation at `base` from the heap, and writes it to *unit.  `piece` is the index of its
+ * first free piece.  If all work on the memory has completed, unmaps the memory.  Otherwise keeps the old addresses as
+ * an aliased mapping, and makes `stream` wait for other streams.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
                                  uint64_t base, struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -347,7 +347,7 @@ static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t
 
 /* ---- plans ---- */
 
-/* Creates all new physical allocations of the plan first: if the device lacks memory, nothing has moved. */
+/* Creates all new physical allocations of the plan before idle memory moves, since the device may lack memory. */
 static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_range *g = h->range;
@@ -374,8 +374,8 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Detaches the idle physical allocations of the plan, from the highest address to the lowest.  Then the piece of each
- * one in g->pieces still starts at the right address. */
+/* Detaches the plan's idle physical allocations, from the highest address to the lowest.  Several may lie in one free
+ * chunk; in this order, the chunk's start in g->pieces stays right. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -410,14 +410,14 @@ static void record_reserve_change(struct weir_heap *h, struct weir_request *r, u
         weir__heap_update_peak(h);
         weir__engine_record(&h->e, WEIR_EVENT_REQUEST, 0, r->bytes, after - before,
                             weir__device_elapsed_ns(h->e.device, started), after);
-        /* a step failed after memory was unmapped to be moved, so that the memory was released */
+        /* A step failed after weir had unmapped idle memory to move it.  So weir released the memory. */
     } else if (after < before) {
         weir__engine_record(&h->e, WEIR_EVENT_RECOVERY, 1, 0, before - after,
                             weir__device_elapsed_ns(h->e.device, started), after);
     }
 }
 
-/* Carries out a plan.  `state` is the state of its window.  The caller has entered the device's context. */
+/* Carries out a plan.  `state` is the state of the plan's window.  The caller has entered the device's context. */
 static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int state) {
     struct weir_mapped_range *g = h->range;
     uint64_t started = h->e.device->driver->ticks(), before = weir__heap_reserve(h);
@@ -515,7 +515,7 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
     return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
 }
 
-/* Raises the time budget by a part of the time that has passed.  Called before the work for a request. */
+/* Adds 1/TIME_PART of the time since the last call to the time budget.  Called before the work for a request. */
 static void raise_budget(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 
@@ -525,7 +525,7 @@ static void raise_budget(struct weir_heap *h) {
     g->earned = h->e.device->driver->ticks();
 }
 
-/* Lowers the time budget by the time since raise_budget(), and raises it for `grown` bytes above the old peak. */
+/* Subtracts the time since raise_budget() from the time budget, and adds time for `grown` bytes above the old peak. */
 static void charge_budget(struct weir_heap *h, size_t grown) {
     struct weir_mapped_range *g = h->range;
     int64_t earned = (int64_t)(grown / MIB) * EARNED_NS / 1024;
@@ -597,7 +597,7 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
-/* Takes `growth_lock`, which comes before the heap's lock: releases the heap's lock first, and takes it again. */
+/* Takes `growth_lock`.  Releases the heap's lock for a while, since `growth_lock` must be taken first. */
 static void lock_growth(struct weir_heap *h) {
     struct weir_mapped_range *g = h->range;
 

@@ -29,18 +29,18 @@
 #define EARNED_NS INT64_C(2000000)
 /* The budget grows by a hundredth of the time that passes, so moves slow a program by 1 % at most. */
 enum { TIME_PART = 100 };
-/* The largest budget in ns, and so the longest time by which moves can delay requests without a break. */
+/* The maximum of the budget in ns.  Moves in a row can delay requests by at most this time. */
 #define BUDGET_MOST_NS INT64_C(80000000)
 /* Each chunk that a request examines lowers the budget by this many ns: 60,000 chunks must not slow every request. */
 #define SURVEYED_NS 10
-/* While the budget is above 0, a new physical allocation has 1/32 of the reserved memory, within FINE_LEAST and
- * FINE_MOST.  With 1/64, 8 MiB and 32 MiB, first iterations took up to 1.3 times as long. */
+/* While the budget is above 0, a new physical allocation has 1/32 of the reserved memory, but at least FINE_LEAST and
+ * at most FINE_MOST.  With 1/64 and at most 32 MiB, first iterations took up to 1.3 times as long. */
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
 #define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
 /* The largest physical allocation for blocks that may last.  With 64 MiB, 1/5 of the memory kept by trims was idle. */
 #define LASTING_MOST (32 * MIB)
-/* The number of bits that record which block sizes last.  Sizes that share a bit cost some needless driver calls. */
+/* The number of bits in `lasting`.  Some block sizes share a bit, which costs a few needless driver calls. */
 enum { LASTING_BITS = 4096 };
 /* If the budget is used up, new physical allocations are COARSE times as large, which makes growth fast. */
 enum { COARSE = 4 };
@@ -57,13 +57,13 @@ struct weir_mapped_handle {
     CUmemGenericAllocationHandle handle;
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
-    /* Set by weir__mapped_find_spares(): `spare` is 1 if the physical allocation is idle and may move, `state` is the
-     * worst state of its free pieces, `piece` the index of the first, `tags` the number with uncompleted work. */
+    /* Set by weir__mapped_find_spares().  `spare`: 1 if the physical allocation is idle and may move.  `state`: the
+     * worst state of its free pieces.  `piece`: the first one's index.  `tags`: the number with uncompleted work. */
     int spare, state;
     size_t piece, tags;
 };
 
-/* Stands for all frees of a stream up to this sequence number. */
+/* All frees of one stream up to the free with the number `sequence`. */
 struct weir_mapped_tag {
     uint64_t stream, sequence;
 };
@@ -78,7 +78,7 @@ struct weir_mapped_alias {
     /* the file descriptor of the physical allocation, or NULL; always NULL while `last` is 0 */
     struct weir_mapped_file *file;
     size_t tags;
-    /* The last free of each stream on these addresses, which weir unmaps after all these frees have completed. */
+    /* Each stream's last free on the addresses.  weir unmaps the addresses after these frees have completed. */
     struct weir_mapped_tag tag[TAGS];
 };
 
@@ -124,7 +124,7 @@ struct weir_mapped_move {
 /* The methods to make room for a request, in the order in which weir tries them. */
 enum {
     GROWN, /* maps only new memory, in the window that lacks the least memory */
-    /* Fills the window that lacks the least memory with idle memory, and with new memory if that is too little. */
+    /* Fills the window that lacks the least memory, first with idle memory, then with new memory. */
     MOVED,
     /* Moves all idle memory to the end of the address range, and places the block there. */
     SQUEEZED
@@ -154,7 +154,7 @@ struct weir_mapped_range {
     int was_trimmed; /* set by the first trim above the release threshold */
     /* The time in ns that moves and growth may still take; negative after an operation that took longer. */
     int64_t budget;
-    /* The time, in ticks of the driver's clock, at which the budget was last raised for passed time. */
+    /* The time of the last raise_budget(), in ticks of the driver's clock. */
     uint64_t earned;
     /* The devices that can access all memory of the range.  Changed under `growth_lock`. */
     struct weir_access access;

@@ -75,8 +75,8 @@ static uint64_t piece_end(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* A gap is a run of adjacent pieces of this state or better.  Returns the index after the gap that starts at piece `i`
- * and ends before index `end`.  Returns `i` if the state of piece `i` is worse. */
+/* A gap is a run of adjacent pieces whose state is `state` or better.  Returns the index of the first piece after the
+ * gap that starts at piece `i`, but at most `end`.  Returns `i` if the state of piece `i` is worse. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int state) {
     size_t at = i;
 
@@ -231,7 +231,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint6
 
     if (kind == WEIR_HEAP_SMALL && !is_above)
         return FINE_LEAST;
-    /* Before the first trim, a physical allocation is not larger than its block, since the next block may not last. */
+    /* Before the first trim, weir does not know which blocks will last, so blocks share no physical allocation. */
     if (kind == WEIR_HEAP_SMALL)
         return within(PAGE, h->range->was_trimmed ? SIZE_MAX : want,
                       fine_bytes(total - want, PAGE, LASTING_MOST));
@@ -262,8 +262,8 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the size of the plan's next new physical allocation, after `planned` bytes of new ones.  `want` bytes are
- * needed here, and `most` bytes fit.  Only the plan's first step may exceed both `want` and FINE_LEAST. */
+/* Returns the size of a new physical allocation for an address that needs `want` bytes and has room for `most` bytes.
+ * The plan already has `planned` new bytes.  Only the plan's first step may exceed both `want` and FINE_LEAST. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
@@ -309,8 +309,8 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for the unmapped addresses [at, to).  Moved memory may end above `to`, up to `most`; new memory only if
- * `exact` is 0.  Adds the new bytes to *planned.  Returns 1 on success, 0 without host memory. */
+/* Plans memory for the unmapped addresses [at, to), and adds the new bytes to *planned.  Memory may end above `to`, up
+ * to `most`.  If `exact` is 1, only moved memory may end above `to`.  Returns 1 on success, 0 without host memory. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

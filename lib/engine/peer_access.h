@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* peer_access.h: determines which other devices may use an allocator's memory.
  *
- * Memory of cuMemAlloc needs no such list: the program gives other devices access to all of it by
- * cuCtxEnablePeerAccess.
+ * These functions are not for memory of cuMemAlloc, since the program itself gives other devices access to that memory
+ * by cuCtxEnablePeerAccess.
  *
  * This file must not depend on how an engine gives access to memory.
  */

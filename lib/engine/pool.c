@@ -43,21 +43,21 @@ struct weir_pool_engine {
     /* The stream of the probe blocks.  It runs nothing else, so memory freed on it is free for every stream at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* Reserved memory must not grow above `ceiling`: the limit, or what was reserved when the limit fell below it.
-     * `ceiling_limit` is the limit for which weir computed `ceiling`. */
+    /* Reserved memory must not grow above `ceiling`.  If the limit fell below the reserved memory, `ceiling` is the
+     * reserved memory, else the limit.  `ceiling_limit` is the limit for which weir computed `ceiling`. */
     _Atomic uint64_t ceiling, ceiling_limit;
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
-    /* The driver's peak of reserved memory when the figures were last read. */
+    /* The highest peak of reserved memory that the driver has reported. */
     _Atomic uint64_t reserved_peak;
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* The probe blocks, guarded by `growing`; between two steps, only those that the driver has failed to free. */
+    /* The probe blocks, guarded by `growing`.  After a step, only blocks that the driver has failed to free remain. */
     struct {
         CUdeviceptr block;
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
-    /* The bytes of the probe blocks.  Raised before a probe block is allocated, so it is never too low. */
+    /* The bytes of the probe blocks.  Includes each probe block before its allocation, so the sum is never too low. */
     _Atomic uint64_t probe_bytes;
     /* Set if a probe block was the block of a request, so that the device may still work on it. */
     int probes_in_use;
@@ -69,7 +69,7 @@ struct weir_pool_engine {
     /* Maps an aligned block to its distance from the start of the driver's block.  `aligning` is the innermost lock. */
     struct weir_map before;
     pthread_mutex_t aligning;
-    /* Set for ever once `before` has had an entry, so that most frees skip the map. */
+    /* Set when `before` gets its first entry, and never cleared.  Until then, frees do not search the map. */
     _Atomic int has_aligned;
 };
 
@@ -84,7 +84,7 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
-/* Updates the ceiling of reserved memory for a lower reserve or a new limit.  The caller holds `growing`. */
+/* Updates the ceiling after reserved memory fell to `reserve` or the limit changed.  The caller holds `growing`. */
 static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = weir__engine_limit(&p->e);
 
@@ -172,7 +172,7 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
     p->probe_count = kept;
 }
 
-/* Rounds up to whole units of the driver's pool, and to at least one. */
+/* Rounds up to a multiple of the pool's unit, and returns at least one unit. */
 static size_t whole_units(uint64_t bytes) {
     return weir__size_round_down((size_t)weir__size_larger(bytes, 1) + UNIT - 1, UNIT);
 }
@@ -195,14 +195,14 @@ static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_
 
 /* ---- figures ---- */
 
-/* Returns the bytes of probe blocks and of pages in no slab.  Both are allocated in the pool, but not by the program. */
+/* Returns the bytes of probe blocks and of superblock pages without a slab.  The driver reports both as used memory. */
 static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
     return atomic_load(&p->probe_bytes) +
            atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
 }
 
-/* Returns the bytes that the program has allocated, also by calls of the driver: the driver's figure minus probe blocks
- * and idle slabs.  If the driver fails, returns 0 only if the counters show no block. */
+/* Returns the bytes that the program has allocated, also by the driver's functions.  Subtracts probe blocks and idle
+ * slabs from the driver's figure.  If the driver fails, returns 0 only if the counters show no block. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = own_idle_bytes(p), used;
@@ -245,7 +245,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks use idle memory first.  With `least` bytes each, WEIR_POOL_PROBES / 2 of them can use it all. */
+        /* Probe blocks fill idle memory first.  WEIR_POOL_PROBES / 2 blocks of `least` bytes can fill all of it. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
@@ -268,7 +268,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     return reserve;
 }
 
-/* Adds what the growth policy wants beyond the `got` bytes of growth for a request.  The caller holds `growing`. */
+/* After a request has added `got` bytes, adds more if the growth policy wants more.  The caller holds `growing`. */
 static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t got,
                            uint64_t reserve) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -282,7 +282,7 @@ static void grow_by_policy(struct weir_pool_engine *p, size_t request, uint64_t 
     if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
     device_free = weir__device_free(p->e.device);
-    /* A part of the request may lie in memory that was free before; only the other part is a request for growth. */
+    /* A part of the request may have fit into reserved memory.  The growth policy gets the size of the rest. */
     state.request = request < got ? request : (size_t)got;
     state.reserved = (size_t)(reserve - got);
     state.in_use = (size_t)pool_read_in_use(p);
@@ -419,8 +419,8 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
     return status;
 }
 
-/* Frees a superblock that is not in the list, or puts it back if the driver fails.  Meanwhile, `idle` still contains
- * its bytes, so that OOM recovery of another thread waits for them.  Returns 1 on success, else 0. */
+/* Frees a superblock that is no longer in the list, or puts it back if the driver fails.  Until the end, `idle`
+ * includes its bytes, so that another thread's OOM recovery waits for the free.  Returns 1 on success, else 0. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -462,7 +462,7 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
         (void)driver->cuStreamSynchronize(p->grow_stream);
         result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
         now = pool_read_reserve(p);
-        /* More probe blocks cannot help without figures, or after the driver has failed to free a probe block. */
+        /* More probe blocks do not help if there are no figures, or if the driver has failed to free a probe block. */
         if (result != CUDA_SUCCESS || !p->has_figures || p->probe_count > 0 || now >= reserve ||
             trimmable_bytes(p, now, keep) < UNIT)
             return result;
@@ -549,7 +549,7 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
     free_rejected(p, r->block, r->bytes, r->stream);
     synchronize_if_idle(driver, r->stream);
     (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)weir__engine_limit(&p->e));
-    /* The ceiling falls, since the trim may also have released memory that was idle before the request. */
+    /* Lowers the ceiling, since the trim may also have released memory that was idle before the request. */
     refresh_ceiling(p);
     return result == CUDA_SUCCESS ? weir__without_driver(WEIR_E_LIMIT)
                                   : weir__device_status(p->e.device, result);
@@ -649,7 +649,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
         refresh_ceiling(p); /* memory above a lowered limit stays reserved, but must not grow */
     if (r->bytes > limit)
         return weir__without_driver(WEIR_E_LIMIT);
-    /* A synchronization may have released memory.  Records this now, so that growth back to `before` is noticed. */
+    /* If a synchronization has released memory, records the change, so that weir notices later growth. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)record_pool_change(p, r->bytes, started);
     /* Fails before the pool grows: weir could release the memory only after the stream's work has completed. */
@@ -671,7 +671,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     return WEIR_OK;
 }
 
-/* Allocates a slab in a superblock.  If none has room, allocates a new one, as small as the slab if memory is short. */
+/* Allocates a slab, if necessary in a new superblock, which is only as large as the slab if memory is short. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;
@@ -772,8 +772,8 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Reports whether blocks that several streams use have pending frees; weir does not know other pending frees.  weir
- * waits for these before it destroys the pool, since driver 580 crashes otherwise (H200). */
+/* Reports whether frees of blocks that several streams use are pending; weir does not know other pending frees.  weir
+ * waits for these frees before it destroys the pool, since driver 580 crashes otherwise (H200). */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 

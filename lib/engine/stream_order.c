@@ -29,7 +29,7 @@ enum {
     MOST_DOUBLINGS = 2,
     /* An event is due if `net_bytes` minus `net_low` is at most 1/SLACK of `net_drop`. */
     SLACK = 12,
-    /* The most events to record on a stream with work before weir queries again whether the stream is idle. */
+    /* The maximum number of events on a stream between two queries whether the stream is idle. */
     MOST_GAP = 16,
     /* A quiet stream's record may be freed after this many calls on other streams. */
     FORGET_CALLS = 16384,
@@ -247,12 +247,12 @@ static weir_status record_stream_event(struct weir_order *o, struct weir_order_s
     return WEIR_OK;
 }
 
-/* Records that all frees on the stream have completed, and calls the owner. */
+/* Records that all frees on the stream have completed, and calls the owner's callback. */
 static void finish_open_frees(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     clear_open_frees(o, s);
-    /* A stream that gets a new record begins with `sequence` 0, but its observed number must not fall. */
+    /* In a new record, `observed` may be above `sequence`.  `observed` must not fall. */
     s->placed.observed = weir__size_larger(s->placed.observed, s->sequence);
     o->observed(o->context, s, 0);
 }
@@ -266,7 +266,7 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
         .device = device, .observed = observed, .ended = ended, .context = context};
 }
 
-/* Frees the record of a quiet stream (without open frees and events), and calls the owner. */
+/* Frees the record of a quiet stream (without open frees and events), and calls the owner's callback. */
 static void free_stream_record(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
@@ -365,8 +365,8 @@ uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* If another stream has called since this stream's last call, this stream's burst of work has ended.  This stream's
- * next call records the end, so that no call writes another stream's record. */
+/* A stream's burst of work ends when another stream calls.  weir records the end in the first stream's next call, so
+ * that no call writes another stream's record. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -413,7 +413,7 @@ static uint64_t room_above_net_low(const struct weir_order *o, const struct weir
     int64_t above = s->net_bytes - s->net_low - (int64_t)(least_bytes(o) + s->net_drop / SLACK);
     uint64_t least = weir__size_subtract(least_bytes(o), s->net_drop);
 
-    /* Each freed byte lowers `net_bytes` by 1, and raises the allowed distance above `net_low` by 1 / SLACK. */
+    /* Each freed byte lowers `above` by 1 + 1 / SLACK, since `net_bytes` falls by 1 and `net_drop` grows by 1. */
     return above > 0 ? weir__size_larger(least, (uint64_t)above * SLACK / (SLACK + 1)) : least;
 }
 
@@ -421,8 +421,8 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* No event is due while the program forbids streams to use each other's memory.  The program may allow this at any
-     * time, so with 0 the caller checks again at its next free. */
+    /* While the program forbids streams to use each other's memory, no event is due.  The program may allow this use at
+     * any time, so the result is 0: the caller then checks again at its next free. */
     if (o->always_due ||
         atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed))
         return 0;
@@ -457,8 +457,8 @@ static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, we
     return s->is_non_blocking;
 }
 
-/* Queries whether the stream is idle.  After each query that finds work, more events are recorded before the next
- * query.  Returns 1 if the stream is idle, else 0. */
+/* Queries whether the stream is idle.  Each query that finds work doubles the number of events before the next query,
+ * up to MOST_GAP.  Returns 1 if the stream is idle, else 0. */
 static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->events_since_query = 0;
     if (weir__device_is_idle(o->device, stream)) {
@@ -568,7 +568,7 @@ int weir__order_query_events(struct weir_order *o, size_t most) {
     return found;
 }
 
-/* Records that the stream's frees up to this sequence number have completed, and calls the owner. */
+/* Records that the stream's frees up to this sequence number have completed, and calls the owner's callback. */
 static void observe_until(struct weir_order *o, struct weir_order_stream *s, uint64_t sequence) {
     if (s->sequence <= sequence) {
         finish_open_frees(o, s);

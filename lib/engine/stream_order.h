@@ -33,7 +33,7 @@ struct weir_order_stream;
  * If `is_forgotten` is 1, the record `s` is about to be freed.  The callback must not call this file's functions. */
 typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s, int is_forgotten);
 
-/* The owner's callback that finishes a deferred free after its events.  It must not defer or end another free. */
+/* The owner's callback, which finishes a deferred free after its events, and must not defer or end other frees. */
 typedef void weir__order_ended_fn(void *context, uintptr_t freed);
 
 /* MARKED: an event of the stream has not completed.  OPEN: there are only frees without an event.  QUIET: neither. */
@@ -53,7 +53,7 @@ struct weir_order_stream {
     uint64_t open_bytes; /* the bytes of frees that no event covers yet */
     /* The bytes allocated minus the bytes freed on the stream.  Negative if it frees blocks of other streams. */
     int64_t net_bytes;
-    /* The lowest `net_bytes` at any event of the stream since a request last lacked memory. */
+    /* The minimum of `net_bytes` at the stream's events since a request last lacked memory. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
     /* The number of bursts of work in a row whose events covered nearly all frees, at most MOST_DOUBLINGS.  A higher
@@ -86,12 +86,12 @@ struct weir_order {
     int several;       /* set once a second stream, or an unknown one (id 0), has called */
     int always_due;    /* set by the owner while each free needs an event at once */
     uint64_t lacked;   /* the number of requests so far that found no free memory */
-    /* weir records more events until `sequence` has this value, since a request has lacked memory. */
+    /* weir records more events while `sequence` is below this number, for example after a request has lacked memory. */
     uint64_t strict_until;
-    /* weir records no event for fewer freed bytes than this field and LEAST_EVENT_BYTES. */
+    /* An event should cover at least this number of freed bytes, and at least LEAST_EVENT_BYTES. */
     uint64_t least_event_bytes;
     size_t pending_marks, streams_with_open;
-    /* weir next frees the record of the first quiet stream, if it is old, and next queries the first marked stream. */
+    /* weir frees records from the start of the list QUIET, and queries events from the start of the list MARKED. */
     struct weir_order_list list[WEIR_ORDER_STATES];
     struct weir_device *device;
     weir__order_observed_fn *observed;
@@ -139,8 +139,8 @@ uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, si
  * no free, and returns E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence);
-/* Returns the id of the stream that last called with this handle.  Returns 0 if there was no such call, or for a
- * default stream, whose handle stands for several streams.  The stream may have ended since. */
+/* Returns the id of the stream that last called with this handle.  That stream may no longer exist.  Returns 0 if
+ * there was no such call, or for a default stream, whose handle stands for several streams. */
 uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream);
 /* Records that a second stream uses the engine.  weir then records events for frees. */
 void weir__order_set_several(struct weir_order *o);
@@ -159,12 +159,12 @@ size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, si
 int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if the free with this number on the stream `id` is known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Records an event for the open frees of `s`, in a call on its stream `stream`, which must not be captured. */
+/* Records an event for the open frees of `s`, whose handle is `stream`.  The stream must not be captured. */
 void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* Returns 1 if an event, for which other streams can wait, covers the free with this number on the stream `id`. */
+/* Returns 1 if an event covers the free with this number on the stream `id`.  Other streams can wait for the event. */
 int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Makes all later work on `stream`, which must not be captured, wait on the device for the free with this number on
- * the stream `id`.  An event must cover the free.  Returns the driver's result. */
+/* Makes all later work on `stream` wait on the device for the free with this number on the stream `id`.  An event must
+ * cover the free.  `stream` must not be captured.  Returns the driver's result. */
 CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
 /* Queries whether the stream `id` is idle, in a call on this stream.  If so, its frees have completed.  Does nothing
  * if `id` is 0, or if the stream is captured.
@@ -189,9 +189,9 @@ int weir__order_is_done(const struct weir_order *o, CUevent event);
 /* Stores an unused event for a later weir__order_record.  Destroys the event if there is no host memory. */
 void weir__order_recycle(struct weir_order *o, CUevent event);
 
-/* Defers a free until all work so far on `stream` and on the streams in `uses`, which may be NULL, has completed; then
- * calls `ended` with `freed`.  If the driver does not know a stream, sets `refused` in its entry.  On an error, defers
- * nothing, and returns E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
+/* Defers a free until all work so far on `stream` and on the streams in `uses` has completed, and then calls `ended`
+ * with `freed`.  `uses` may be NULL.  If the driver does not know a stream, sets `refused` in the stream's entry.  An
+ * error defers nothing.  Returns OK, E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
 weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
                               uintptr_t freed);
 /* Queries the events of up to `most` deferred frees in turn, without a wait, and finishes each free whose events have

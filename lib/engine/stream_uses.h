@@ -18,7 +18,7 @@
 
 struct weir_use {
     weir_stream stream;
-    /* The id of a default stream, whose handle means another stream in each thread; 0 for other streams. */
+    /* The stream's id if it is a default stream, whose handle means another stream in each thread.  Otherwise 0. */
     uint64_t id;
     /* Set if a free of the block has failed because the driver does not know this stream. */
     int refused;
