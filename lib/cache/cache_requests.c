@@ -13,7 +13,7 @@ enum {
     SLAB_DOUBLINGS = 3,
     /* has_many_idle() returns 1 if the idle bytes reach both IDLE_LEAST and 1 / IDLE_PART of the bytes in use. */
     IDLE_PART = 4,
-    SLABS_EXAMINED = 4096, /* the most slabs that has_many_idle() examines */
+    SLABS_EXAMINED = 4096, /* has_many_idle() examines at most this number of slabs */
     RESULT_PART = 16 /* has_many_idle() repeats a result from n slabs in n / RESULT_PART calls */
 };
 

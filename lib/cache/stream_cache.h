@@ -57,8 +57,8 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
 }
 
 enum {
-    WEIR_CACHE_INBOX = 64,    /* the most whole blocks in an inbox */
-    WEIR_CACHE_REMOTES = 64,  /* the fewest remote frees of a class that a flush returns */
+    WEIR_CACHE_INBOX = 64,    /* the maximum number of whole blocks in an inbox */
+    WEIR_CACHE_REMOTES = 64,  /* maintenance flushes a class with this many remote frees */
     WEIR_CACHE_QUEUEFUL = 16, /* a request collects the queue if it has this many slots */
     WEIR_CACHE_SEARCH_HITS =
         4096 /* the hits between two searches for unused memory: a power of two */

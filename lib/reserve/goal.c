@@ -269,7 +269,7 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 /* ---- preallocation ---------------------------------------------------------------------------- */
 
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
-/* The longest time to wait while other processes preallocate. */
+/* The maximum time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
 /* SHARE_NS is the time that other processes have to reply to a request for memory.  If the free memory has not grown
  * for STILL_NS, weir stops waiting; a process needs 0.2 s to release all memory of an H200. */

@@ -64,7 +64,7 @@ struct recovery {
     struct weir_request *r;
     struct weir_group
         *group; /* the processes with a common limit to which this process belongs, or NULL */
-    uint64_t deadline_ns;     /* the longest time to wait for pending frees, or 0 for no wait */
+    uint64_t deadline_ns; /* the maximum time to wait for pending frees, or 0 for no wait */
     uint64_t above; /* the bytes of pending frees in the layer above, such as a framework's pool */
     int trim_waits; /* 1 if a trim by this engine waits for the device */
     int tries;
