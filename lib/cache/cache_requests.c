@@ -651,7 +651,7 @@ static int put_whole(const struct weir_caches *f, const struct cached_free *p,
 }
 
 /* Makes room for more remote frees of a class.  If the class already has remote frees, the stream's next request will
- * return these slots to their slabs.  Returns the list, or NULL if there is no host memory. */
+ * move their slots to the slabs.  Returns the list, or NULL if there is no host memory. */
 static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes = c->remotes[size_class];
     uint32_t room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;

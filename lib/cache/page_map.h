@@ -314,8 +314,8 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* The word leads to the record of a large whole block.  Another thread may change the record, so reads s->bytes
-         * before the base: if s->bytes is not 0, the base is that of this block or of a later block. */
+        /* The word leads to the record of a large whole block.  Another thread may change the record, so this code
+         * reads s->bytes before the base: if s->bytes is not 0, the base is that of this block or of a later block. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)

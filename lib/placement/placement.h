@@ -179,8 +179,8 @@ int weir__placement_free(struct weir_placement *p, uint64_t address,
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Turns a deferred block into a live one, which the caller then frees. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
-/* Memory that the stream freed up to this sequence does not coalesce with memory that the stream frees later.  So other
- * streams can use the earlier memory as soon as its frees have completed. */
+/* Sets the merge floor: memory that the stream freed up to this sequence does not coalesce with memory that the stream
+ * frees later.  So other streams can use the earlier memory as soon as its frees have completed. */
 void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
                                      uint64_t sequence);
 /* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */
