@@ -13,7 +13,7 @@
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #define BIASED 1
-/* This header may belong to a newer glibc than the program links with, and does not compile then. */
+/* In a build for a glibc before 2.32, this header may exist, but does not compile. */
 #if __has_include(<sys/single_threaded.h>) && \
     (!defined(__GLIBC__) || __GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
 #include <sys/single_threaded.h>

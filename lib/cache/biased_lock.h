@@ -36,7 +36,7 @@ struct weir_bias {
     int level;
 };
 
-/* The mark of one thread.  After the thread has ended, another thread may get the mark, and the bias of locks. */
+/* The mark of one thread, to which locks can be biased.  After the thread's end, another thread can get the mark. */
 struct weir_bias_mark {
     /* For each level, nonzero while the thread holds a lock by its bias, or tries to take a lock by its bias. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];

@@ -11,9 +11,9 @@
 enum {
     /* The slabs of a class double in size, from SLAB_FIRST up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* has_many_idle() requires at least IDLE_LEAST idle bytes, and 1 / IDLE_PART of the bytes in use. */
+    /* has_many_idle() returns 1 if the idle bytes reach both IDLE_LEAST and 1 / IDLE_PART of the bytes in use. */
     IDLE_PART = 4,
-    SLABS_EXAMINED = 4096, /* the most slabs that has_many_idle() examines */
+    SLABS_EXAMINED = 4096, /* has_many_idle() examines at most this number of slabs */
     RESULT_PART = 16 /* has_many_idle() repeats a result from n slabs in n / RESULT_PART calls */
 };
 
@@ -24,10 +24,10 @@ enum {
 /* The value of `lacked` in struct weir_freed until the engine has written a result there. */
 #define NO_RESULT UINT64_MAX
 
-/* The number of an inbox's newest blocks that a request examines. */
+/* A request examines at most this number of the inbox's newest blocks. */
 enum { REUSED_NEWEST = 8 };
 
-/* With several streams, a stream reuses only blocks up to this size from its inbox, against fragmentation. */
+/* With several streams, a stream reuses no block above this size from its inbox, to limit fragmentation. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -46,7 +46,7 @@ void weir__cache_collect(struct weir_cache *c) {
     queue->slabs = NULL;
     weir__sum_sub(&c->requested, (int64_t)queue->requested);
     weir__sum_sub(&c->in_use, (int64_t)queue->in_use);
-    /* A thread that reads one of these zeros also reads the reduced sum above. */
+    /* The sums above are reduced first: a thread that reads one of these zeros must also read the reduced sum. */
     atomic_store_explicit(&queue->requested, 0, memory_order_release);
     atomic_store_explicit(&queue->in_use, 0, memory_order_release);
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);
@@ -115,8 +115,8 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Updates the room of a cache's inbox after a call to the engine.  Sets the room to 0 if each free must reach the
- * engine, because of a release threshold, decay or low memory.  The caller holds the cache's lock. */
+/* Updates c->room, the number of bytes that the inbox may hold, after a call to the engine.  The room is 0 if each free
+ * must reach the engine, because of a release threshold, decay or low memory.  The caller holds the cache's lock. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -131,12 +131,12 @@ static void update_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
-/* Subtracts a freed block's bytes from the engine's bytes in use: with driver_orders, the engine does not know them. */
+/* Subtracts a freed block from the engine's bytes in use.  With driver_orders, the engine does not know block sizes. */
 static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases f->lock meanwhile: it may wait. */
+/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases f->lock, since a free may wait. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -393,7 +393,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     return r->block ? WEIR_OK : alloc_fresh(f, c, r);
 }
 
-/* Queries the driver only if no cache is known, or if the cache has deferred work or serves another stream. */
+/* Queries the driver only if `c` is NULL, has deferred work or serves another stream. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r) {
     int plain;
@@ -421,8 +421,8 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Returns 1 if the cache that
- * counts the free has deferred work, else 0.  Is a guest, since a thread that only frees must not get the bias. */
+/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Returns 1 if the chosen
+ * cache has deferred work, else 0.  Locks as a guest, since a thread that only frees must not get the bias. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
     int taken, has_work;
@@ -461,7 +461,7 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Returns a freed slot to its slab after its uses have completed; if `captured` is set, after a device wait. */
+/* Returns a freed slot to its slab after all uses of the slot, or if `captured` is set, after the next device wait. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -495,14 +495,14 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64
             subtract_freed(f, bytes);
         return WEIR_OK;
     }
-    /* Finds the ended record again, or makes a new one if ended records are not kept. */
+    /* The free has failed, so the block needs a record again. */
     s = weir__records_whole(&f->records, base, bytes);
     if (s) /* unreached: no test makes another thread take the last record */
         atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
     return status;
 }
 
-/* Frees a block that no cache can keep.  Adds the free to the counts of the cache `counts`, or of f->uncached. */
+/* Frees a block that no cache can keep.  Counts the free in the cache `counts`, or in f->uncached. */
 static weir_status free_uncached(struct weir_caches *f, struct weir_cache *counts,
                                  struct weir_slab *s, CUdeviceptr block, weir_stream stream,
                                  struct weir_use_list *uses, int captured) {
@@ -575,8 +575,8 @@ static void defer_maintenance(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks to the engine as freed on the stream `freed_on`, and records an event if one is due.  If `stream`
- * is now the handle of another stream, records no event, and the frees complete only with a device wait. */
+/* Frees whole blocks to the engine, as frees on the stream with the id `freed_on`.  Records an event if one is due.  If
+ * `stream` is now the handle of another stream, records no event; the frees then complete only at a device wait. */
 static void release_whole_blocks(struct weir_caches *f, const struct cached_free *p,
                                  struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
     unsigned long long id = p->id;
@@ -620,8 +620,8 @@ static int post_remote(const struct cached_free *p) {
     return result;
 }
 
-/* Frees a whole block into the inbox.  If the inbox has no room, moves its blocks and this block to *out.  With
- * driver_orders, the inbox keeps only blocks that were freed during a capture, since the driver frees nothing then. */
+/* Frees a whole block into the inbox.  If the inbox has no room, moves the block and all blocks of the inbox to *out.
+ * With driver_orders, the inbox keeps a block only during a capture, in which the driver frees nothing. */
 static int put_whole(const struct weir_caches *f, const struct cached_free *p,
                      struct weir_slab **out) {
     struct weir_cache *c = p->c;
@@ -650,8 +650,8 @@ static int put_whole(const struct weir_caches *f, const struct cached_free *p,
     return KEPT;
 }
 
-/* Makes room for more remote frees of a class.  If the class has remote frees already, makes the cache due, so that
- * they return to their slabs.  Returns the list, or NULL if there is no host memory. */
+/* Makes room for more remote frees of a class.  If the class already has remote frees, the stream's next request will
+ * move their slots to the slabs.  Returns the list, or NULL if there is no host memory. */
 static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes = c->remotes[size_class];
     uint32_t room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;
@@ -744,7 +744,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return WEIR_OK;
 }
 
-/* Frees a block into its stream's cache.  If the lock is biased to another thread, queues a slot as a remote free. */
+/* Frees a block into its stream's cache, or into the remote-free queue if the lock is biased to another thread. */
 static weir_status free_by_cache(struct weir_caches *f, struct cached_free *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
@@ -760,7 +760,7 @@ static weir_status free_by_cache(struct weir_caches *f, struct cached_free *p, w
     return WEIR_OK;
 }
 
-/* Frees a whole block by the driver.  Queries no id if the handle's cache has served a stream. */
+/* Frees a whole block by the driver.  Queries the stream's id if p->c never served a stream, or during a capture. */
 static weir_status free_by_driver(struct weir_caches *f, const struct cached_free *p,
                                   weir_stream stream) {
     struct weir_slab *s = p->s;

@@ -22,17 +22,17 @@
 
 enum {
     EARLY_CALLS = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
-    /* The most caches of unbound default streams, whose number grows with the number of threads. */
+    /* The maximum number of caches for unbound default streams.  Each thread can add a default stream. */
     DEFAULT_STREAMS = 256
 };
 
-/* If more bytes than this wait for the device because weir missed ends of streams, new streams get no cache. */
+/* The limit of strands_too_much(), in bytes. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
 /* The time after which a cache returns memory that its stream does not use. */
 #define IDLE_NS UINT64_C(1000000000)
 
-/* A miss adds up the caches' counts once the bytes in use have grown by 1 / GROWN_PART, and at least GROWN_LEAST. */
+/* If the bytes in use have grown by both 1 / GROWN_PART and GROWN_LEAST, a miss adds up the counts of all caches. */
 #define GROWN_LEAST ((uint64_t)16 << 20)
 #define GROWN_PART 32
 
@@ -77,8 +77,8 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Moves memory out of the cache: the inbox; empty slabs, while more than `keep` bytes are idle; and lists of at least
- * `least` remote frees (1 or more).  If `unused` is set, also the slabs that were empty since the last such call. */
+/* Moves memory out of the cache: the inbox, empty slabs while more than `keep` bytes are idle, and lists with at least
+ * `least` (> 0) remote frees.  If `unused` is set, also moves slabs that were empty since the last such call. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -113,7 +113,7 @@ static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t le
     c->epoch += (uint32_t)unused;
 }
 
-/* Detaches slabs with live slots from the cache, which no longer serves the stream of the slabs' free slots. */
+/* Detaches partly used slabs from the cache, which no longer serves the stream that freed their slots. */
 static void detach_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->open[i]) {
@@ -135,9 +135,9 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Sets the cap of one cache to an equal part of the bytes that all caches may keep idle, at most the release threshold.
- * Lowers larger caps to this part.  With a limit from the user, the cap is at most what the other caches leave, since
- * they flush only in calls on their streams.  The caller holds f->lock. */
+/* Sets the cap of one cache to an equal part of the bytes that all caches may keep idle, but at most to the release
+ * threshold.  Lowers larger caps of other caches to this cap.  With a limit from the user, the cap is at most the bytes
+ * that other caches leave, since they flush only in calls on their streams.  The caller holds f->lock. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -237,9 +237,9 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Flushes the memory that take_idle() moves out, in a call on the cache's stream, after a query of its id.  The caller
- * holds f->lock, so that OOM recovery in another thread finds the memory in the cache or in the engine.  If
- * `driver_orders` is set, the lock is released while the driver frees blocks. */
+/* Flushes the memory that take_idle() moves out.  Runs only in a call on the cache's stream, whose id is `id`.  The
+ * caller holds f->lock, so that OOM recovery in another thread finds the memory in the cache or in the engine.  With
+ * driver_orders, the lock is released while the driver frees blocks. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -322,8 +322,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the id under which blocks return to the engine after a device wait: OBSERVED, or the id of the only stream,
- * since the engine needs no events for a single stream. */
+/* Returns the stream id under which the engine records blocks that are freed after a device wait: OBSERVED, or the id
+ * of the only stream, since a single stream needs no events. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -338,8 +338,8 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches, with a device wait.  Sets *more to 1 if slots have returned to slabs, which may be empty now,
- * else to 0.  The caller holds f->lock, which is released during the wait. */
+/* Flushes all caches, with a device wait.  Sets *more to 1 if the wait returned slots to slabs, so that a slab may have
+ * become empty; else to 0.  The caller holds f->lock, which is released during the wait. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     CUresult result = CUDA_SUCCESS;
@@ -370,8 +370,8 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     return CUDA_SUCCESS;
 }
 
-/* Only one thread at a time flushes, since a request would fail while another thread waits with the memory.  Slabs that
- * become empty after the wait need a second wait, since their slots may have been freed on any stream. */
+/* Only one thread at a time flushes: a second thread would find no memory while the first waits for the device.  Slabs
+ * that become empty after the wait need a second wait, since their slots may have been freed on any stream. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     CUresult result;
@@ -439,8 +439,8 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Flushes a cache and removes it from its bucket: the newest cache of an unbound default stream that had no call since
- * the last search.  Returns NULL if there is no such cache. */
+/* Flushes the newest cache of an unbound default stream that had no call since the last search, and removes the cache
+ * from its bucket.  Returns NULL if all these streams had calls. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
@@ -460,8 +460,8 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees an inbox that was filled during captures.  The blocks wait for the device if they were freed on an earlier
- * stream with the handle.  The caller holds f->lock, which is released meanwhile. */
+/* Frees the blocks of an inbox that was filled during captures.  Blocks that were freed on an earlier stream with the
+ * handle wait for the device.  The caller holds f->lock, which is released during the frees. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -718,8 +718,8 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
                                         : weir__graphs_has(&f->v->graphs, block);
 }
 
-/* Returns the record of the slab or whole block that contains the address, or NULL.  In a whole block only the first
- * page leads to the record, so the search goes back page by page, as far as the largest block reaches. */
+/* Returns the record of the slab or whole block that contains the address, or NULL.  Only the first page of a whole
+ * block leads to its record, so the search goes back page by page, at most by the size of the largest block. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -808,7 +808,7 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     int used = 0;
 
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        /* Reads the queue first.  A slot that is collected now is then subtracted twice, so no peak is too high. */
+        /* Reads the queue before the sums.  A slot collected in between is subtracted twice, so no peak is too high. */
         requested -= (int64_t)atomic_load_explicit(&c->queue.requested, memory_order_acquire);
         in_use -= (int64_t)atomic_load_explicit(&c->queue.in_use, memory_order_acquire);
         requested += weir__sum_now(&c->requested);
@@ -829,15 +829,15 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
         raise_peak(&f->requested_lately, peak);
         raise_peak(&f->in_use_peak, atomic_load_explicit(&only->in_use.peak, memory_order_relaxed));
     }
-    /* A sum is negative for a moment if one thread has counted a free and another not yet the allocation. */
+    /* A sum is negative for a moment if one thread has counted a free before another thread counts the allocation. */
     out->requested = requested > 0 ? (uint64_t)requested : 0;
     out->in_use = in_use > 0 ? (uint64_t)in_use : 0;
     out->requested_peak = f->requested_peak;
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the bytes in use above which a miss adds up the caches' counts.  If weir replaces a pool of the driver, each
- * growth adds up the counts, since programs read and reset the peak of the pool. */
+/* Sets the threshold f->add_up_above.  If weir replaces a pool of the driver, each growth of the bytes in use adds up
+ * the counts of all caches, since programs read and reset the pool's peak. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);

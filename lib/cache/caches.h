@@ -34,7 +34,7 @@ int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
 /* Flushes the cache of a stream that exists and is not being captured.  A default stream is the calling thread's.  If
- * `ends` is set, the stream ends now, and is also detached.  If not, does nothing for a busy default stream. */
+ * `ends` is set, also detaches the stream, which ends now.  Else does nothing for a default stream that has work. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/hostmem.h"
 
-/* The most records of whole blocks that are kept after their blocks were freed. */
+/* The maximum number of freed whole blocks whose records are kept. */
 enum { WHOLES_KEPT = 1 << 16 };
 #define CHUNK ((size_t)64 << 10)
 #define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once there is much host memory */
@@ -20,7 +20,7 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Makes a leaf by mmap, since calloc might clear all of it.  Populates `large` at once, to save page faults. */
+/* Makes a leaf by mmap, since calloc might clear it.  Makes the kernel map leaf->large now, to save page faults. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -79,8 +79,8 @@ static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *le
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Prepares the words of the pages of [address, address + bytes), or if `large` is set, the words for each 512 KiB.
- * Returns 1 on success, 0 without host memory, or if the address is above 2^57 or not a multiple of a page. */
+/* Makes the leaves for [address, address + bytes).  Unless `large` is set, also makes the kernel map the words of
+ * pages.  Returns 1 on success, 0 without host memory, or if the address is above 2^57 or not a multiple of a page. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;

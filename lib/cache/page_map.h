@@ -70,7 +70,7 @@ struct weir_slab {
 
     /* The queue's lock guards the next four fields: the slab's slots in the remote-free queue of its cache. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
-    uint32_t posted, posted_first, posted_last; /* their number, and their list, linked by states */
+    uint32_t posted, posted_first, posted_last; /* number, first and last slot in the queue */
     _Atomic uint32_t slot[];
 };
 
@@ -157,7 +157,7 @@ static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     s->idle++;
 }
 
-/* Returns the inverse of an odd number modulo 2^64.  Newton's iteration starts with 3 right bits and doubles them. */
+/* Returns the inverse of an odd number modulo 2^64.  Each step doubles the number of correct bits, 3 at first. */
 static inline uint64_t weir__slab_inverse(uint64_t odd) {
     uint64_t inverse = odd;
 
@@ -224,7 +224,7 @@ enum {
 #define WEIR__PAGEMAP_TOP_SLOTS ((size_t)1 << WEIR__PAGEMAP_TOP_BITS)
 
 enum {
-    WEIR_RECORDS_SLOTS = 1024, /* the most slots of a slab: a power of two */
+    WEIR_RECORDS_SLOTS = 1024, /* a slab's maximum number of slots: a power of two */
     WEIR_RECORDS_ORDERS = 12,  /* log2 of WEIR_RECORDS_SLOTS, plus 2 */
     WEIR_RECORDS_ALIGN = 128   /* since processors fetch cache lines in pairs */
 };
@@ -314,17 +314,17 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* The word leads to the record of a large whole block, which another thread may change now.  Reads the bytes
-         * before the base: if the bytes are not 0, the base is that of this block or of a later one. */
+        /* The word leads to the record of a large whole block.  Another thread may change the record, so this code
+         * reads s->bytes before the base: if s->bytes is not 0, the base is that of this block or of a later block. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
             return s;
     }
     page = weir__records_tag(address);
-    /* `ours`: the slab of `word` begins at this page or before it.  Without a tag, 0 - 1 is larger than any page. */
+    /* `ours` is 1 if the slab of `word` begins at or before this page.  Without a tag, 0 - 1 is above any page. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
-    lasts = (last & WEIR__RECORDS_TAG) > page; /* the slab of the word before reaches this page */
+    lasts = (last & WEIR__RECORDS_TAG) > page; /* 1 if the slab of `last` reaches this page */
     if (__builtin_expect(!(ours | lasts), 0))
         return atomic_load_explicit(words.page, memory_order_acquire);
     /* Selects the word without a branch, since a processor would mispredict half of the branches. */

@@ -57,14 +57,14 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
 }
 
 enum {
-    WEIR_CACHE_INBOX = 64,    /* the most whole blocks in an inbox */
-    WEIR_CACHE_REMOTES = 64,  /* the fewest remote frees of a class that a flush returns */
+    WEIR_CACHE_INBOX = 64,    /* the maximum number of whole blocks in an inbox */
+    WEIR_CACHE_REMOTES = 64,  /* maintenance flushes a class with this many remote frees */
     WEIR_CACHE_QUEUEFUL = 16, /* a request collects the queue if it has this many slots */
     WEIR_CACHE_SEARCH_HITS =
         4096 /* the hits between two searches for unused memory: a power of two */
 };
 
-/* The most bytes in a remote-free queue, since the thread that collects the queue may stop allocating. */
+/* The maximum number of bytes in a remote-free queue, which no thread collects if the stream has no more requests. */
 #define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20)
 
 struct weir_remote_slot {
@@ -125,7 +125,7 @@ struct weir_cache {
     /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* The inbox, linked by next.  `room` is out of date if the engine's `lacked` differs from this `lacked`. */
+    /* The inbox, linked by next.  `room` must be computed again if the engine's `lacked` differs from `lacked` here. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
@@ -205,7 +205,7 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* Returns 1 if the remote-free queue has enough slots, so that a request of `bytes` should collect them; else 0. */
+/* Returns 1 if the remote-free queue has so many slots that a request of `bytes` should collect them first, else 0. */
 static inline int weir__cache_should_collect(const struct weir_cache *c, size_t bytes) {
     uint64_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
@@ -298,13 +298,13 @@ weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t addres
 enum { WEIR_CACHE_BUCKETS = 512 };
 
 struct weir_caches {
-    /* A hit reads the fields up to `bucket`, and the stream's cache. */
+    /* Each request that a cache serves reads the fields up to `bucket`, so these fields must change seldom. */
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* hits read only the first field */
-    /* A hash table of caches by key, in two halves: created streams and default streams.  `after` links a bucket.
-     * Written under `lock`, read without a lock.  A reader that finds no cache of a default stream searches again under
-     * `lock`, since an eviction may have led the reader into another bucket. */
+    /* A hash table of caches by key: one half for created streams, one for default streams.  `after` links the caches
+     * of a bucket.  Changes need `lock`, reads need no lock.  A reader that finds no cache of a default stream searches
+     * again under `lock`, since an eviction may have led the reader into another bucket. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
@@ -331,7 +331,7 @@ struct weir_caches {
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
-    /* The peak of the bytes in the engine's blocks in the present period of idle_ns, and in the period before. */
+    /* The peak of bytes in the engine's blocks: [0] in the present period of idle_ns, [1] in the period before. */
     uint64_t recent_peak[2];
     uint64_t span_ticks; /* the time at which the present period began */
     /* If the engine's blocks have more bytes than this, a miss adds up the counts of all caches. */
@@ -350,7 +350,7 @@ static inline _Atomic(struct weir_cache *) *weir__cache_bucket(struct weir_cache
     return &f->bucket[hash + (key & WEIR_CACHE_BY_ID ? WEIR_CACHE_BUCKETS : 0)];
 }
 
-/* Returns the cache with this key, or NULL.  Callers check is_its(): a default stream's cache may get another key. */
+/* Returns the cache with this key, or NULL.  Callers also check is_its(), since the key may change meanwhile. */
 static inline __attribute__((always_inline)) struct weir_cache *
 weir__cache_find(struct weir_caches *f, uint64_t key) {
     struct weir_cache *c = NULL;
@@ -394,8 +394,8 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns the cache of a stream, or NULL.  For a default stream sets *id, by a query if necessary.  If the thread has
- * no context, makes the device's context current, and sets *lent for weir__device_restore_context(). */
+/* Returns the cache of a stream, or NULL.  For a default stream also sets *id, by a query if necessary.  If the thread
+ * has no context, makes the device's context current, and sets *lent, which weir__device_restore_context() needs. */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
     uint64_t handle = (uintptr_t)stream;
@@ -412,8 +412,8 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, *id | WEIR_CACHE_BY_ID);
 }
 
-/* Returns 1 if the cache serves the stream with this id, or if `id` is 0 (not queried); else 0.  Checked
- * again under the cache's lock, since another thread may have given the cache to another stream. */
+/* Returns 1 if the cache serves the stream with this id, or if `id` is 0 (not queried); else 0.  Callers repeat the
+ * check under the cache's lock, since another thread may have given the cache to another stream. */
 static inline int is_its(const struct weir_cache *c, uint64_t id) {
     return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -476,7 +476,7 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
                               struct weir_request *r);
 
 /* Frees a block as weir_free does, but does not check the arguments.  `c` is the handle's cache, `s` the block's
- * record, `uses` the uses on other streams; each may be NULL.  On success restores the thread's last driver result. */
+ * record, `uses` the uses on other streams; each may be NULL.  A success restores the thread's last driver result. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
 /* Frees slabs and whole blocks to the engine as freed on the stream `id`.  A call on the stream passes the stream's
@@ -502,7 +502,7 @@ void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_sl
 /* Keeps memory that no event covers until the next device wait.  The caller holds `lock`. */
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes);
-/* Queries the next few deferred batches, so that no call queries all of them.  The caller holds `lock`. */
+/* Queries only a few of the deferred batches, so that each call takes little time.  The caller holds `lock`. */
 static inline void complete_some(struct weir_caches *f) {
     (void)weir__order_complete(&f->order, 8);
 }

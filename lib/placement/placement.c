@@ -19,7 +19,7 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* If there are at most this many owner structs, a struct without chunks is kept for the stream's next free. */
+/* An owner struct without chunks is kept for the stream's next free, if there are at most this number of structs. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
@@ -292,8 +292,8 @@ void weir__placement_remove_stream(struct weir_placement *p, struct weir_placeme
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a tagged chunk into its stream's list, which is sorted by sequence.  Most chunks become the last one.  Only
- * the rest of a chunk that was cut can have an earlier place. */
+/* Inserts a tagged chunk into its stream's list, which is sorted by sequence.  The place is usually the end: only the
+ * rest of a chunk that was cut can have an earlier sequence. */
 static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
     uint32_t older = owner->newest;
     uint32_t newer = 0;
@@ -316,7 +316,7 @@ static void list_remove(struct weir_placement *p, struct weir_placement_owner *o
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = t->older;
 }
 
-/* Replaces the chunk `old` in its stream's list by `id`, a part of `old` that has the sequence of `old`. */
+/* Replaces the chunk `old` in its stream's list by `id`, a part of `old`.  `id` gets the tag of `old`. */
 static void list_replace(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t old,
                          uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
@@ -419,7 +419,7 @@ static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
 
 /* ---- room for records ---- */
 
-/* Replaces all old record numbers, and builds all sets again.  An old record has its new number in `address`. */
+/* Replaces all old record numbers, and builds all sets again.  In `old`, each record's `address` is its new number. */
 static void renumber_records(struct weir_placement *p, const struct chunk_table *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->regions; i++)
@@ -570,7 +570,7 @@ static void second_stream(struct weir_placement *p) {
     }
 }
 
-/* Records `s` as the only stream, or the appearance of a second stream.  `s` is NULL if the stream is unknown. */
+/* Stores the first stream in p->only.  Calls second_stream() if `s` is another stream, or NULL (unknown). */
 static void update_only_stream(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
@@ -676,8 +676,8 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, which must be in no set, on the stream `s`, or for all streams if `sequence` is 0.  Returns 1
- * on success.  Returns 0 and changes nothing if there is no host memory. */
+/* Frees the chunk `id`, which must be in no set.  The stream `s` may use the chunk, or all streams if `sequence` is 0.
+ * Returns 1 on success.  Returns 0 and changes nothing if there is no host memory. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
     struct weir_placement_owner *owner = &p->clean;
@@ -730,7 +730,7 @@ int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64
     for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
         unsigned kind = p->all.kind[id];
 
-        /* Often returns at the first chunk, since best fit prefers low addresses for blocks. */
+        /* The loop is usually short: best fit prefers low addresses, so the first chunk is often live. */
         if (kind == LIVE || kind == DEFERRED || kind == UNMAPPED)
             return WEIR_PLACEMENT_BUSY;
         if (waits_for(p, id) != NULL)

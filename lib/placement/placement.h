@@ -51,7 +51,7 @@ enum { WEIR_PLACEMENT_INDEXES = 3 };
 struct weir_placement_stream {
     uint64_t id;       /* the driver's id, or 0 if it is unknown */
     uint64_t observed; /* the sequence of the stream's last free that is known to have completed */
-    /* Set for at most one stream, whose frees need no host memory, so that its frees always succeed. */
+    /* Set for at most one stream.  Frees of this stream need no host memory, so they always succeed. */
     int is_fallback;
     /* For each placement, the stream's tagged chunks, or NULL.  The array's index is the placement's `index`. */
     struct weir_placement_owner *owner[WEIR_PLACEMENT_INDEXES];
@@ -142,12 +142,12 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Turns [address, address + bytes) into a free chunk, after the caller has mapped memory there.  The range is a part of
- * the unmapped range that starts at `within`.  The chunk is free for all streams if `sequence` is 0; otherwise for `s`,
- * as if `s` had freed it with this sequence.  Returns OK, INVALID or NO_MEMORY. */
+ * the unmapped range that starts at `within`.  If `sequence` is 0, the chunk is free for all streams.  Otherwise it is
+ * free only for `s`, like a free by `s` with this sequence.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
-/* Turns [address, address + bytes), which must be free for any streams, into an unmapped range, before the caller
- * unmaps the memory.  `within` is the start of the first free chunk in the range.  Returns OK, INVALID or NO_MEMORY. */
+/* Turns [address, address + bytes) into an unmapped range, before the caller unmaps the memory.  All chunks in the
+ * range must be free.  `within` is the start of the first of these chunks.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
@@ -156,8 +156,8 @@ void weir__placement_reserve_records(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) for work on `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                           struct weir_placement_block *out);
-/* Places a block at `address`.  Returns OK, NO_MEMORY, INVALID, or NO_FIT unless a large enough chunk that is free for
- * all streams starts there. */
+/* Places a block at `address`.  Returns NO_FIT unless a chunk that is free for all streams starts there and is large
+ * enough.  Otherwise returns OK, NO_MEMORY or INVALID. */
 int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
                              struct weir_placement_stream *s, struct weir_placement_block *out);
 /* Places a block in adjacent free chunks, for a request that fits no single chunk.  The stream may use each chunk at
@@ -179,8 +179,8 @@ int weir__placement_free(struct weir_placement *p, uint64_t address,
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Turns a deferred block into a live one, which the caller then frees. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
-/* Keeps memory of the stream's frees up to this sequence from coalescing with memory that the stream frees later, so
- * that other streams can use the earlier memory as soon as these frees have completed. */
+/* Sets the merge floor: memory that the stream freed up to this sequence does not coalesce with memory that the stream
+ * frees later.  So other streams can use the earlier memory as soon as its frees have completed. */
 void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
                                      uint64_t sequence);
 /* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */

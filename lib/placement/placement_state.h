@@ -68,8 +68,8 @@ struct chunk_table {
     struct chunk_tag *tag;
     uint8_t *kind;
     uint8_t *print; /* 0x80 plus seven bits of the hash, or 0 if the record is unused */
-    /* For each bucket, the number of records that lie in a later bucket since this bucket was full.  If the number is
-     * above 0, a look-up continues with the next bucket.  At 255 the number no longer changes. */
+    /* For each bucket, the number of records that lie in a later bucket because this bucket was full.  If the number is
+     * above 0, a look-up continues with the next bucket.  A number of 255 no longer changes. */
     uint8_t *passed;
     unsigned shift; /* the bucket of a hash is hash >> shift */
     size_t buckets; /* a power of two */
@@ -92,7 +92,7 @@ struct weir_placement_region {
     uint32_t border;
 };
 
-/* The free chunks that one stream may use, with a list; or (`clean`) that all streams may use, without a list. */
+/* The free chunks that one stream may use.  The owner `clean` has the chunks for all streams, and has no list. */
 struct weir_placement_owner {
     struct weir_placement_stream *stream;
     uint64_t merge_floor; /* Chunks freed up to this sequence do not coalesce with later ones. */
@@ -110,7 +110,7 @@ struct weir_placement {
     uint64_t waste; /* split_waste of the rule, in granules */
     /* The only stream so far.  NULL before the first and after the second stream has called. */
     struct weir_placement_stream *only;
-    /* `only` points here after the caller has freed the record of the only stream. */
+    /* If the caller frees the record of the only stream, `only` points here. */
     struct weir_placement_stream ended;
     struct chunk_table all;
     size_t blocks;
@@ -136,7 +136,7 @@ static inline unsigned chunk_class(uint64_t size) {
     return octave * CLASSES + (unsigned)(size * CLASSES >> octave & (CLASSES - 1));
 }
 
-/* Returns a rank, the hash of the chunk's address.  Ranks are spread evenly even for multiples of one size. */
+/* Returns a chunk's rank: a hash of the address, since addresses are often multiples of one size. */
 static inline uint64_t chunk_rank(const struct chunk *c) {
     uint64_t hash = c->address * CHUNK_FACTOR;
 
@@ -160,7 +160,7 @@ static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket)
 }
 
 /* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0.  `same` has a bit for each
- * record with an equal print, and rarely for the record after it, which the comparison of addresses rejects. */
+ * record with an equal print.  Rarely the next record has a bit, too; the comparison of addresses rejects it. */
 static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
     const struct chunk_table *t = &p->all;
     uint64_t granule = address >> p->shift, hash = granule * CHUNK_FACTOR;

@@ -42,12 +42,12 @@
 /* After 64 halvings nothing is left, so the loop over windows without requests can stop. */
 enum { MOST_WINDOWS = 64 };
 
-/* The pause between two checks whether to release memory doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS.  After the
- * longest pause, about a second after the first check, weir forgets what weir_low_memory wanted. */
+/* The pause between two checks whether to release memory doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS.  About a
+ * second after the first check, a call of weir_low_memory no longer makes weir release memory. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a finite release threshold, memory stays reserved for 16 times as long as its growth took.  So a program that
- * needs the memory again and again spends at most a 16th of its time on growth. */
+/* With a finite release threshold, memory whose growth took a time T stays reserved for a time of 16 T.  So a program
+ * that needs the memory again and again spends at most a 16th of its time on growth. */
 #define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -87,8 +87,8 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates g->decay.reserved_per_used at the end of a window with at most `peak' bytes in use.  If reserved memory grew
- * in the window, the program needed all of it, and the ratio may rise.  Otherwise the ratio only falls. */
+/* Updates the ratio g->decay.reserved_per_used at the end of a window.  `peak' is the window's maximum of bytes in use.
+ * The ratio rises only if reserved memory grew in the window: then the program needed all reserved memory. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -98,8 +98,8 @@ static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, in
         *ratio = now;
 }
 
-/* Lowers g->decay.target at the end of a window with at most `peak' bytes in use.  The target falls even if too little
- * is released for a whole physical allocation; a later window then releases it.  The caller holds decay.lock. */
+/* Lowers g->decay.target at the end of a window with at most `peak' bytes in use.  The target may fall by less than one
+ * physical allocation; a later window then releases the allocation.  The caller holds decay.lock. */
 static void lower_decay_target(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     double needed =
         (double)peak * (g->decay.reserved_per_used > 0 ? g->decay.reserved_per_used : 1);
@@ -160,8 +160,8 @@ size_t weir__goal_release_surplus(struct weir_reserve *v) {
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(&v->goal, figures.reserved, figures.in_use, UINT64_MAX);
-    /* If the limit was lowered below the reserved memory, releases nothing: weir could not reserve the memory again,
-     * and an OOM report may have promised the memory to the next request. */
+    /* If the limit is below the reserved memory, releases nothing, since weir could not reserve the memory again.  An
+     * OOM report may have told the program that the next request can use this memory. */
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
@@ -209,9 +209,9 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory without a wait, for three reasons: a window of decay is over (`is_over'), weir_low_memory, or
- * the release threshold.  `pause' is the time between the last two requests.  Not inlined, since clearing the public
- * statistics takes as long as the rest of a request. */
+/* Lowers reserved memory without a wait, because a window of decay is over (`is_over'), or because of weir_low_memory
+ * or the release threshold.  `pause' is the time between the last two requests.  Not inlined, since clearing the struct
+ * weir_statistics takes as long as the rest of a request. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -269,14 +269,14 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 /* ---- preallocation ---------------------------------------------------------------------------- */
 
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
-/* The longest time to wait while other processes preallocate. */
+/* The maximum time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
 /* SHARE_NS is the time that other processes have to reply to a request for memory.  If the free memory has not grown
  * for STILL_NS, weir stops waiting; a process needs 0.2 s to release all memory of an H200. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
-/* Returns the bytes of the device that shares leave free.  Returns 0 if the preallocation is not a share. */
+/* Returns the bytes that all shares of the device together leave free, or 0 if the preallocation is not a share. */
 static uint64_t share_margin_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.share_margin : 0;
 }
@@ -306,7 +306,7 @@ static void refresh_target(struct weir_reserve *v) {
     p->target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Takes the lock by which the processes of a user preallocate on a device one after the other.  Without it, processes
+/* Takes a lock, so that only one process of a user at a time preallocates on a device.  Without the lock, processes
  * that start together would all read the same amount of free memory, and most of them would fail.  After
  * LONGEST_WAIT_NS, or if there is no lock, the preallocation continues without the lock. */
 static void lock_preallocation(struct weir_reserve *v) {
@@ -401,8 +401,8 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
               WEIR_SHOWN(asked), WEIR_SHOWN(reserved), cause);
 }
 
-/* Makes a preallocation fail that has reserved fewer than prealloc_min bytes.  Releases the memory, writes the reason
- * to `text', and reads the engine's figures again. */
+/* Handles the failure of a preallocation that has reserved fewer than prealloc_min bytes.  Releases the memory, writes
+ * the reason to `text', and reads the engine's figures again. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
     struct weir_preallocation *p = &v->goal.preallocation;

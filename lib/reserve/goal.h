@@ -46,7 +46,7 @@ struct weir_pressure {
     /* The time of the next check whether to release memory, or 0 for at once. */
     _Atomic uint64_t due;
     _Atomic uint64_t old_growth; /* the nanoseconds that all growth before the last release took */
-    /* Set while one request makes a check.  Other requests then make none.  Guards `pause'. */
+    /* Set while a request checks whether to release memory, so that no other request does.  Guards `pause'. */
     atomic_int is_release_running;
     uint64_t pause; /* the time between two checks, which doubles */
 };
@@ -101,8 +101,8 @@ struct weir_goal {
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
                      uint64_t idle);
-/* Returns the reserved bytes to keep if weir should release `wanted' bytes.  weir always keeps the floor, and the
- * memory in use plus the idle memory of grow-ahead. */
+/* Returns the reserved bytes to keep if weir should release `wanted' bytes.  The result is at least the floor, and at
+ * least the sum of the memory in use and the idle memory of grow-ahead. */
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
 /* Flushes the per-stream caches and the guard to the engine, and releases idle memory until at most `keep` bytes are
@@ -132,8 +132,8 @@ void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest
 
 /* ---- raising ---- */
 
-/* Reserves the preallocated memory when an allocator is created, or as much of it as the device has.  Returns OK if at
- * least prealloc_min bytes are reserved, and not 0.  On an error, writes the reason to `text'. */
+/* Reserves the preallocated memory when an allocator is created, or less if the device has less.  Returns OK if at
+ * least prealloc_min bytes, and more than 0 bytes, are reserved.  On an error, writes the reason to `text'. */
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
 /* Logs that the preallocation has reserved only `reserved' of `asked' bytes, and why.  `share_margin': the bytes that
  * shares of the device leave free, or 0 if the preallocation is not a share.  Any thread may call this function. */

@@ -6,7 +6,7 @@
 #include "base/size.h"
 #include "reserve/reserve.h"
 
-enum { READS = 4 }; /* the most reads of two values that must belong to one moment */
+enum { READS = 4 }; /* the maximum number of reads of two values that must belong to one moment */
 /* The weight of a process for which the settings define no share of the device, in millionths. */
 #define WEIGHT UINT64_C(1000000)
 

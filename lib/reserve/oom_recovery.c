@@ -15,18 +15,18 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The longest time to poll frees without an event before a trim, which waits for the device anyway. */
+/* The maximum time to poll pending frees without an event, if a trim then waits for the device anyway. */
 #define SILENT_NS UINT64_C(4000000)
-/* The pause between two retries while another process is ending, for which the driver needs a tenth of a second. */
+/* The pause between two retries while another process is ending.  The driver needs about 0.1 s to end a process. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
 /* The bytes by which an engine may have to grow for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* weir waits for other processes for a tenth of the time that OOM recovery may take. */
+/* While no process is ending, weir waits for other processes for at most a tenth of the time for OOM recovery. */
 #define PROCESS_PEERS_PART 10
 /* If no other process is left, weir still waits for this time, since the driver may be freeing the memory of processes
  * that have just ended. */
 #define ALONE_NS UINT64_C(10000000)
-/* weir asks other processes for at least 1 / ASKED_PART of the device at once, since each request makes them trim. */
+/* Each request makes other processes trim, so weir requests at least 1 / ASKED_PART of the device's memory at once. */
 #define ASKED_PART 64
 
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
@@ -50,8 +50,8 @@ static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) 
     return device_free == UINT64_MAX ? 0 : weir__size_subtract(device_free, v->limit.keep_free);
 }
 
-/* Returns 1 if the device lacks memory, so that other processes can help.  `why' is the status of the failed request.
- * With --keep-free, a limit also depends on the device's free memory. */
+/* Returns 1 if memory of other processes can help a request that failed with the status `why', else 0.  With
+ * --keep-free, this memory can help even after E_LIMIT, since the limit then depends on the device's free memory. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
@@ -64,7 +64,7 @@ struct recovery {
     struct weir_request *r;
     struct weir_group
         *group; /* the processes with a common limit to which this process belongs, or NULL */
-    uint64_t deadline_ns;     /* the longest time to wait for pending frees, or 0 for no wait */
+    uint64_t deadline_ns; /* the maximum time to wait for pending frees, or 0 for no wait */
     uint64_t above; /* the bytes of pending frees in the layer above, such as a framework's pool */
     int trim_waits; /* 1 if a trim by this engine waits for the device */
     int tries;
@@ -102,9 +102,9 @@ static int reclaim_above(struct recovery *c, int may_wait) {
     return 1;
 }
 
-/* Returns the nanoseconds for which weir should poll pending frees.  `is_pending' is set if frees with an event are
- * pending.  `silent' is the number of streams with frees without an event.  If only such frees are pending and a trim
- * will wait for the device anyway, returns at most SILENT_NS. */
+/* Returns for how many nanoseconds weir should poll pending frees.  `is_pending' is set if frees with an event are
+ * pending.  `silent' is the number of streams that have frees without an event.  The result is at most SILENT_NS if
+ * only frees without an event are pending, and a trim will wait for the device anyway. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || c->v->engine->driver_pool)
         return c->deadline_ns;
@@ -200,8 +200,8 @@ static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *
                                now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns the figures of a failed request, with the bytes of live blocks as memory in use.  The engine's figure may be
- * larger, by internal blocks and by memory that another thread is releasing. */
+/* Returns the figures of a failed request, with only the bytes of live blocks as memory in use.  The engine's figure
+ * may also contain internal blocks, and memory that another thread is releasing. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -231,7 +231,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->unavailable != UINT64_MAX) {
         *alone = 0;
-        /* The request may fit after other processes have released all but the `unavailable' bytes. */
+        /* weir asks again if the request fits once other processes have released all but the `unavailable' bytes. */
         if (weir__size_subtract(most, before->in_use + bytes) >= answers->unavailable)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
@@ -251,8 +251,8 @@ static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_subtract(bytes + UNIT, weir__group_room(g));
 }
 
-/* Asks the processes of the group for memory until the group's common limit allows the request, for a tenth of the time
- * that OOM recovery may take.  Stops early if no process can release memory and none is ending. */
+/* Asks the processes of the group for memory until the group's common limit allows the request.  Stops after a tenth of
+ * the time for OOM recovery, or if no process can release memory and no process is ending. */
 static void ask_group(struct recovery *c, struct weir_group *g) {
     struct weir_reserve *v = c->v;
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
@@ -287,8 +287,8 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
     }
 }
 
-/* Asks other processes for memory, first those of the group with a common limit.  Stops after a tenth of the time that
- * OOM recovery may take.  While a killed process is ending, uses all of this time. */
+/* Asks other processes for memory, first the processes of the group with a common limit.  Stops after a tenth of the
+ * time for OOM recovery.  Uses the whole time while a killed process is ending. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -330,7 +330,7 @@ static void ask_processes(struct recovery *c) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        /* The memory that was released did not suffice, or another process took it: asks for twice as much. */
+        /* The released memory did not suffice, or another process took it, so the next round asks for twice as much. */
         if (answers.freed > 0)
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
@@ -392,7 +392,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_elapsed_ns(v->device, started);
-    /* Adds only the rest of the wait, since growth has already added its part to stall_ns. */
+    /* Growth has already added its waits to stall_ns, so this code adds only the remaining time. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_subtract(waited, counted),
                               memory_order_relaxed);

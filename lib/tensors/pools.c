@@ -946,8 +946,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
         for (int i = 0; is_trimmed && i < WEIR_TENSORS_PARTS; i++)
             freed_any |= trim_part(t, pool, &pool->part[i], id, waited);
         pool->pins--;
-        /* Other threads may have changed the list meanwhile, but cannot have removed this pool, because of its
-         * `pins`. */
+        /* Other threads may have changed the list meanwhile.  `pins` has kept this pool in the list. */
         next = pool->next;
         if (is_trimmed)
             end_if_unused(t, pool);

@@ -335,7 +335,7 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     uint64_t id = 0;
     CUresult result;
 
-    /* In each thread, the handle of the per-thread default stream means a different stream. */
+    /* The handle of the per-thread default stream is no name, since it means a different stream in each thread. */
     if (lasts ? (uintptr_t)stream != WEIR_STREAM_PER_THREAD_VALUE
               : (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE)
         return name_by_handle(stream);

@@ -125,7 +125,7 @@ struct weir_tensor_pool {
 /* One stream whose work must finish before a freed block can be reused. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    /* The event that must complete first.  NULL until the stream's capture ends, or if an earlier event is enough. */
+    /* The event to wait for.  NULL during the stream's capture, or if the event of an earlier entry is enough. */
     CUevent event;
     struct weir_tensor_wait *next;
 };
@@ -186,7 +186,7 @@ struct weir_tensors {
     uint64_t growth_address; /* the address in the last event that reported growth */
 };
 
-/* The values of the map `permanent_streams`.  WEIR_TENSORS_BOUND: weir has also called weir_bind for the stream. */
+/* Values of the map `permanent_streams`, one for each stream.  BOUND: weir has called weir_bind for the stream. */
 enum { WEIR_TENSORS_PERMANENT = 1, WEIR_TENSORS_BOUND };
 
 /* The largest number of devices, and the unit in bytes to which private memory pools round block sizes up. */
@@ -269,8 +269,8 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 /* ---- the lock ---- */
 
 /* The weir_tensors of the only device in use; NULL if no device or several are in use.  With several devices, no lock
- * is biased towards one thread.  Such a thread could wait for its device while it holds the lock, and threads of other
- * devices must not wait for this thread. */
+ * is biased to a thread: the thread could wait for its device while it holds the lock, and threads of other devices
+ * must not wait for this thread. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
 /* Locks the weir_tensors.  A thread that holds this lock may also lock the allocator's caches, but not in the other
