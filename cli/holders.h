@@ -35,7 +35,7 @@ struct holders {
     struct holders_device *devices;
     size_t count;
     uint64_t requested_ns; /* the time of the last request that all processes report their memory */
-    /* The time of an earlier request.  A process without a report since this request is shown as silent. */
+    /* The time of an earlier request for reports.  A process that has not reported since then is shown as silent. */
     uint64_t since_ns;
 };
 

@@ -107,7 +107,7 @@ static void gather_peers(struct info *info) {
         }
 }
 
-/* Switches the per-stream caches off if the driver has no stream ids.  A new allocator does this, too. */
+/* Switches the per-stream caches off if the driver has no stream ids, as the creation of an allocator does. */
 static void disable_caches_without_ids(struct info *info) {
     weir_options *options = &info->settings.options;
     weir_options completed;

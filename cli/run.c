@@ -131,8 +131,9 @@ static int set_reported_unknowns(struct run *run) {
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Sets WEIR_RUN_FIRST to the id of this process, which the command will have, too.  Of all processes of the command,
- * only this process reports that it has no statistics.  Does nothing if weir run waits for the command. */
+/* Sets WEIR_RUN_FIRST to this process's id.  The command keeps this id, since it replaces this process (execve).  Its
+ * child processes have other ids, and do not report that statistics are missing.  Does nothing if weir run waits for
+ * the command. */
 static int set_first_process(struct run *run) {
     char process[24];
 

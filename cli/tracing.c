@@ -46,7 +46,7 @@ static __attribute__((format(printf, 2, 3))) void write_trace_text(struct tracin
         tracing->failed = errno;
 }
 
-/* ---- modules: the mapped files of a process, from the lines of /proc/PID/maps, which are sorted by address ---- */
+/* ---- modules of processes ---- */
 
 enum { PAGE_BITS = 12 };
 
@@ -143,7 +143,7 @@ static const char *find_module(struct modules *modules, uint64_t address) {
     return name;
 }
 
-/* ---- counts of calls that the trace does not list -------------------------------------------------- */
+/* ---- counts of calls ------------------------------------------------------------------------------- */
 
 static void add_to_counts(struct counts *counts, uint64_t bytes) {
     counts->calls++;
@@ -357,7 +357,7 @@ static void add_trace_free(struct tracing *tracing, struct weir_record_event *ev
                      event);
 }
 
-/* ---- memory of cuMemCreate: lives until its handle is released and all its mappings have ended ---- */
+/* ---- memory of cuMemCreate ---- */
 
 static void add_release(struct tracing *tracing, const struct weir_record_event *event,
                         uint64_t time_us) {

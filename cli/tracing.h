@@ -67,7 +67,8 @@ struct tracing {
  * trace names as callers, or 0 if the trace names no callers. */
 void tracing_begin(struct tracing *tracing, const char *command, int process);
 void tracing_add(struct tracing *tracing, const struct weir_record_event *event, uint64_t time_us);
-/* Ends the text with the number of missing events and the sums of calls.  Frees everything except the sink. */
+/* Writes the end of the trace: the number of missing events, and how often each call was made.  Frees everything
+ * except the sink. */
 void tracing_end(struct tracing *tracing);
 
 #endif

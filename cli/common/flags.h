@@ -96,7 +96,7 @@ const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags);
 error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *argument,
                            struct argp_state *state);
 
-/* ---- functions that read the argument of a flag ---- */
+/* ---- readers of arguments ---- */
 
 weir_cli_flag_reader weir_cli_read_switch; /* sets an int to 1; the flag has no argument */
 weir_cli_flag_reader weir_cli_read_text;   /* stores any text in a const char * */

@@ -13,7 +13,7 @@
 
 #include <weir/trace.h>
 
-/* ---- lines.c: reads a text file (plain, gzip or zstd) line by line, and splits lines at commas ---- */
+/* ---- lines.c: text files ---- */
 
 enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 

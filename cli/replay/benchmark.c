@@ -733,7 +733,7 @@ static int create_benchmark_rows(struct benchmark *benchmark) {
 
 /* ---- files ---- */
 
-/* Writes the events of all rows to the file of --trace-events, in which each row looks like a process.  Returns 1 on
+/* Writes the events of all rows to the file of --trace-events.  The file shows each row as a process.  Returns 1 on
  * success.  On failure, prints a message and returns 0. */
 static int write_timelines(const struct benchmark *benchmark) {
     FILE *file = benchmark->timeline_file ? fopen(benchmark->timeline_file, "we") : NULL;

@@ -304,7 +304,7 @@ static int replay_operation(struct replay *replay, const struct trace_operation 
     return 1;
 }
 
-/* ---- the observed replay and the time line ---- */
+/* ---- observed replay ---- */
 
 static void observe_operation(struct replay *replay, uint64_t i) {
     uint64_t reserved = replay->kind->reserved(replay->allocator);
@@ -381,7 +381,7 @@ static json_t *child_timeline(const struct replay *replay, int number) {
     return result;
 }
 
-/* ---- the operations of a trace ---- */
+/* ---- operations ---- */
 
 /* Waits as long as the recorded program did until its next call, times job.pace.  On a device, waits in a loop, because
  * a sleeping thread wakes up late. */
@@ -494,7 +494,7 @@ static void child_subtract_loop(struct replay *replay) {
     }
 }
 
-/* ---- opening and closing a configuration ---- */
+/* ---- open and close ---- */
 
 static int open_configuration(struct replay *replay) {
     struct span_start start;

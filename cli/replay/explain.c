@@ -76,7 +76,7 @@ struct explain {
     /* The group that is probably the preallocation of a framework, or NULL. */
     const struct explain_group *preallocation;
 
-    /* ---- only while the trace is read ---- */
+    /* ---- reading the trace ---- */
     struct weir_map blocks; /* a map from id + 1 to struct block */
     /* A JSON object that maps the properties of a group, written as one text, to the index of the group. */
     json_t *group_numbers;

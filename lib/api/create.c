@@ -497,7 +497,7 @@ free_allocator:
     return status;
 }
 
-/* ---- the choice of the engine ------------------------------------------------------------------ */
+/* ---- choice of engine -------------------------------------------------------------------------- */
 
 /* Returns 1 if the device supports virtual memory management (cuMemMap), else 0.  If the options name no engine, weir
  * chooses engine mapped on such a device, because other engines reserve about a third more memory while frees are

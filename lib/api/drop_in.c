@@ -335,7 +335,7 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
            weir__drop_in_ask_for_context_on(driver, device, &options, admission);
 }
 
-/* ---- requests that weir does not serve --------------------------------------------------------------- */
+/* ---- passed on requests ------------------------------------------------------------------------------ */
 
 /* A request waits up to MEMORY_NS ns for other processes.  weir logs at most MOST_TOLD failures. */
 #define MEMORY_NS UINT64_C(1000000000)

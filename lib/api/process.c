@@ -271,7 +271,7 @@ weir_status weir_device_allocator(int device, weir_allocator **allocator) {
     return find_or_create_allocator(device, allocator);
 }
 
-/* ---- the device of a stream -------------------------------------------------------------------------- */
+/* ---- devices of streams ------------------------------------------------------------------------------ */
 
 static weir_status stream_failure(CUresult result) {
     weir__set_driver_result((int)result);
@@ -347,7 +347,7 @@ weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator
     return find_for_stream(stream, allocator);
 }
 
-/* ---- the allocator of a block ------------------------------------------------------------------------ */
+/* ---- allocators of blocks ---------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) weir_status block_owner(const void *block,
                                                          weir_allocator **allocator) {

@@ -68,7 +68,7 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
         atomic_fetch_add_explicit(&counters->stall_ns, event->stall_ns, memory_order_relaxed);
 }
 
-/* ---- counters that every call increments ---- */
+/* ---- counters of calls ---- */
 
 _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 

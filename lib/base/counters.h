@@ -16,7 +16,7 @@
 #include "base/histogram.h"
 #include "base/tls.h"
 
-/* ---- counters that every call increments ---- */
+/* ---- counters of calls ---- */
 
 /* Frequent counters exist once for each thread, so that threads do not write to one cache line.  The array of counters
  * of a thread is a stripe.  Each of the first WEIR_STRIPED_STRIPES threads gets a stripe for ever, and increments its
@@ -65,7 +65,7 @@ static inline void weir__striped_add(struct weir_striped *striped, int counter) 
 /* Returns the sum of one counter over all threads, exact unless another thread increments the counter meanwhile. */
 uint64_t weir__striped_sum(const struct weir_striped *striped, int counter);
 
-/* ---- all counters of an allocator ---- */
+/* ---- counters of allocators ---- */
 
 /* The number of latest events that an allocator stores for weir_events(). */
 enum { WEIR_KEPT_EVENTS = 1024 };

@@ -566,7 +566,7 @@ weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream,
     return WEIR_OK;
 }
 
-/* ---- bound, ended and new streams ---- */
+/* ---- bound and ended streams ---- */
 
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more) {
     struct weir_cache *c;

@@ -293,7 +293,7 @@ weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t addres
     return 1;
 }
 
-/* ---- the caches of all streams ---- */
+/* ---- all caches ---- */
 
 enum { WEIR_CACHE_BUCKETS = 512 };
 
@@ -362,7 +362,7 @@ weir__cache_find(struct weir_caches *f, uint64_t key) {
     return c;
 }
 
-/* ---- the cache of a stream ------------------------------------------------------------------------ */
+/* ---- one stream's cache --------------------------------------------------------------------------- */
 
 /* Returns the key of a cache: for a created stream its handle; for a default stream BY_ID | id, or 0 if `id` is 0. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {

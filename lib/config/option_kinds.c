@@ -231,7 +231,7 @@ static int list_check(const struct weir_option_row *row, const weir_options *opt
 const struct weir_option_kind weir__option_list = {
     FUNCTIONS(list_read, list_spell, number_is_set, list_check), .is_wide = 1};
 
-/* ---- a text that the library keeps ---- */
+/* ---- stored texts ---- */
 
 static const char *kept_text(const struct weir_option_row *row, const weir_options *options) {
     return *(const char *const *)field(row, options);

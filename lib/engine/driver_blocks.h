@@ -49,7 +49,7 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* Returns 1 if frees on `joined` are pending, or if the query fails; else 0. */
+/* Returns 1 if frees on the private stream (`joined`) are pending, or if the query fails; else 0. */
 int weir__async_is_pending(struct weir_async *async);
 
 /* ---- sizes ---- */
@@ -71,7 +71,7 @@ int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit);
 int weir__sizes_record(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes, int is_live);
 /* Removes a block from the table, but not from the sum.  Returns 1 on success, 0 if the block is not live. */
 int weir__sizes_remove(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes);
-/* Fills requested, in_use, their peaks and host_bytes. */
+/* Sets the fields requested, in_use, host_bytes, and the two peaks of *out. */
 void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out);
 
 /* ---- graphs ---- */

@@ -57,7 +57,8 @@ struct weir_heap {
     /* The start of each kind of addresses, and the end of the range.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The bytes ever freed without an event.  The next such free gets this number plus 1 as its sequence number. */
+    /* The sum of the bytes of all frees without an event.  This sum is also a clock: the next such free gets the
+     * sequence number sum + 1. */
     uint64_t quarantined;
     /* The record of a stream that stands for all frees without an event. */
     struct weir_placement_stream quarantine;
@@ -179,7 +180,7 @@ static inline void weir__heap_update_peak(struct weir_heap *h) {
     h->reserved_peak = weir__size_larger(h->reserved_peak, weir__heap_reserve(h));
 }
 
-/* ---- for the mapped engine: mapped.c ---- */
+/* ---- mapped.c ---- */
 
 /* If another thread is mapping memory, waits for that thread without the heap's lock, and returns 1; else returns 0. */
 int weir__mapped_await(struct weir_heap *h);

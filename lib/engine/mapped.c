@@ -30,7 +30,7 @@ enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 /* The parts of the range: small requests have 1/16 of the addresses, requests that name an address have 1/8. */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
 
-/* ---- file descriptors of physical allocations ---- */
+/* ---- file descriptors ---- */
 
 /* The exported file descriptor of a physical allocation.  The program may have closed the descriptor. */
 struct weir_mapped_file {
@@ -448,7 +448,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
     return status;
 }
 
-/* ---- requests that name an address ---- */
+/* ---- requests with an address ---- */
 
 /* Returns the middle of the largest unmapped range for requests that name an address, so that the program can extend
  * its block; NOWHERE if no range is large enough. */

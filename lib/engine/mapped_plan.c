@@ -139,7 +139,8 @@ static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapp
     return 1;
 }
 
-/* Sets *best to the window at `base`, in the gap of pieces [first, last), if this window lacks less memory. */
+/* Computes how much memory the window at `base` lacks, which lies in the gap of pieces [first, last).  If the window
+ * lacks less than *best, replaces *best. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int state, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .state = state};

@@ -400,8 +400,8 @@ void weir__order_count_lack(struct weir_order *o) {
     o->strict_until = o->sequence + STRICT_FREES;
 }
 
-/* Returns the bytes by which the stream's `net_bytes` may fall before an event is due.  All streams with open frees
- * have equal parts of the bytes that they may withhold from others.  Returns 0 if there are too many such streams. */
+/* Returns the bytes that the stream may free before weir must record an event.  All streams that have frees without an
+ * event share a fixed number of bytes equally.  Returns 0 if there are more than MOST_OPEN such streams. */
 static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
     size_t all = o->streams_with_open + (s->open == 0);
 

@@ -49,8 +49,8 @@ void weir__uses_remove(struct weir_uses *uses, uint64_t block);
 /* Returns the block's list of uses, which the caller then owns until it calls weir__uses_end_free.  Returns NULL if
  * the block has no list.  The map keeps the block's key, so that the list can come back without host memory. */
 struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block);
-/* Ends the free of a block whose list of uses is detached.  If `freed` is 1, frees the list.  If `freed` is 0,
- * because the free has failed, puts the list back, without the uses that are marked `refused`. */
+/* Called after the free of a block whose list was detached.  If the free succeeded (freed = 1), frees the list.  If it
+ * failed, adds the list to the map again, without the uses that are marked `refused`. */
 void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                          int freed);
 

@@ -625,7 +625,7 @@ int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block) {
            weir__graphs_has(h->below.graphs, block);
 }
 
-/* ---- opening and closing the guard ---- */
+/* ---- open and close ---- */
 
 weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
                               const struct weir_harden_below *below, struct weir_harden **out) {

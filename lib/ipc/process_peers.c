@@ -152,7 +152,7 @@ uint64_t weir__process_peers_read_reserved(const struct weir_driver *driver, CUd
     return sum;
 }
 
-/* ---- the entry of this process ------------------------------------------------------------------- */
+/* ---- this process's entry ------------------------------------------------------------------------ */
 
 /* Sums up the memory of all allocators of this process on the device.  Returns 1 if there is at least one, else 0. */
 static int sum_allocator_memory(struct weir_process_peers *n, struct weir_allocator_memory *sum) {

@@ -31,7 +31,7 @@
 #include "base/runfile.h"
 #include "base/who.h"
 
-/* weir checks the file at most once in this time, since requests that need a check come in bursts. */
+/* The minimum time between two checks of the file, in ns.  Requests that need a check come in bursts. */
 #define FILE_CHECK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
 /* While another process is removing the file, weir tries REMOVALS times to open it, with pauses of REMOVAL_PAUSE_NS.  A

@@ -203,7 +203,7 @@ uint64_t weir__pools_idle(const weir_tensors *t) {
     return bytes;
 }
 
-/* ---- the list of all blocks --------------------------------------------------------------------- */
+/* ---- list of blocks ----------------------------------------------------------------------------- */
 
 /* A block outside private memory pools, or a segment of a pool; for a segment, `tensor` is NULL. */
 struct item {

@@ -196,7 +196,7 @@ static int segment_weight(const weir_tensors *t, const struct weir_tensor_part *
     return count;
 }
 
-/* ---- the end of the last segment ---------------------------------------------------------------- */
+/* ---- last segment ------------------------------------------------------------------------------- */
 
 /* Returns the address at which a new segment would join the last segment of this part of the pool, or 0 if no segment
  * can join. */
@@ -431,7 +431,7 @@ weir_status weir_tensors_pool_whole(weir_tensors *t, weir_tensors_id id) {
     return WEIR_OK;
 }
 
-/* ---- which pool receives the requests of a stream ------------------------------------------------ */
+/* ---- pools of streams ---------------------------------------------------------------------------- */
 
 weir_status weir_tensors_begin(weir_tensors *t, weir_tensors_id id,
                                int (*takes)(void *context, weir_stream stream), void *context) {
@@ -710,9 +710,8 @@ static struct weir_tensor_user *find_or_add_user(weir_tensors *t, struct weir_te
     return user_record;
 }
 
-/* Returns 1 if the stream may have freed memory of the pool inside a stream capture, else 0.  weir must not query
- * captures here, so the function returns 1 for a stream without an id, and for all streams if any stream of the pool
- * was captured.  It returns 0 for a destroyed stream, whose captures have ended. */
+/* Returns 1 if the stream may have freed memory of the pool inside a stream capture, else 0.  The captures of a
+ * destroyed stream have ended.  For other streams the answer is a guess, since weir must not query captures here. */
 static int may_free_in_capture(const struct weir_tensor_pool *pool,
                                const struct weir_tensor_user *user) {
     const struct weir_tensor_user *captured = pool->streams;

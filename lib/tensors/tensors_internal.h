@@ -217,7 +217,7 @@ static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
     return a.first == b.first && a.second == b.second;
 }
 
-/* ---- functions of tensor_blocks.c; callers hold the lock ---- */
+/* ---- tensor_blocks.c ---- */
 
 void weir__tensors_report(weir_tensors *t, int action, uint64_t address, size_t bytes,
                           weir_stream stream, const struct weir_tensor_pool *pool, void *note);

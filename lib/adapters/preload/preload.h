@@ -340,7 +340,7 @@ void weir__block_ended(const struct weir_found *found);
 /* Returns an id that no other block ever has, or 0 if there is no host memory. */
 uint64_t weir__block_id(const struct weir_found *found);
 
-/* ---- preload_plain.c: memory that the driver allocates ---- */
+/* ---- preload_plain.c: driver's memory ---- */
 
 enum { WEIR_PLAIN_CALLERS = 8, WEIR_PLAIN_NAME = 32 };
 
@@ -404,7 +404,7 @@ struct weir_plain_figures {
 };
 void weir__plain_read(struct weir_plain_figures *out);
 
-/* ---- calls of the program that weir executes ---- */
+/* ---- executed program calls ---- */
 
 static inline CUstream to_per_thread_stream(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;

@@ -23,7 +23,7 @@ static uint64_t last_block_id; /* guarded by `lock` */
 /* The first block id of weir.  The driver's ids of its own blocks begin at 1. */
 #define FIRST_BLOCK_ID UINT64_C(0x8000000000000000)
 
-/* ---- blocks in the page maps of allocators ---- */
+/* ---- blocks in page maps ---- */
 
 static int find_of_served(struct weir_served *s, CUdeviceptr address, struct weir_found *found) {
     void *base;
@@ -79,7 +79,7 @@ struct weir_served *weir__allocator_at(CUdeviceptr address) {
     return NULL;
 }
 
-/* ---- blocks recorded in this file ---- */
+/* ---- blocks recorded here ---- */
 
 static int record_block(struct weir_served *s, CUdeviceptr block) {
     int done;

@@ -443,7 +443,7 @@ static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_ki
     return NULL;
 }
 
-/* ---- reuse of memory across streams --------------------------------------------------------------- */
+/* ---- reuse across streams ------------------------------------------------------------------------- */
 
 /* From now on, the driver allocates the pool's memory, for the reason `why`.  The caller holds `lock`. */
 static void leave_pool_to_driver(struct weir_pool *p, enum weir_fallback why) {
@@ -696,7 +696,7 @@ CUstream weir__served_private_stream(struct weir_served *s) {
     return private_stream;
 }
 
-/* ---- the end of a device's context ---------------------------------------------------------------- */
+/* ---- end of contexts ------------------------------------------------------------------------------ */
 
 /* The time limits before a reset of a device, in seconds.  QUERY_S limits a query of all allocators, which hangs if
  * some thread never releases an allocator's lock.  RELEASE_S limits release_device_pools(). */
@@ -778,7 +778,7 @@ void weir__served_mark_lost(int device) {
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- the end of a pool --------------------------------------------------------------------------- */
+/* ---- end of pools -------------------------------------------------------------------------------- */
 
 void weir__pool_end(struct weir_pool *p, unsigned generation) {
     struct weir_served *s = NULL;

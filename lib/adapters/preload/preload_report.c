@@ -369,7 +369,7 @@ static void restore_error_output(void) {
     }
 }
 
-/* ---- the end of the process ---------------------------------------------------------------------- */
+/* ---- process end --------------------------------------------------------------------------------- */
 
 /* has_figures is posted when all statistics have been read, has_profiles when all profiles have been written. */
 static sem_t has_figures, has_profiles;
@@ -520,7 +520,7 @@ void weir__report_register(void) {
                         weir__start_thread(run_exit_thread, "weir-exit") == 0;
 }
 
-/* ---- reasons why weir has allocated nothing ------------------------------------------------------ */
+/* ---- reasons without allocations ----------------------------------------------------------------- */
 
 static pid_t own_process;
 

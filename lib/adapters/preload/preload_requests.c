@@ -327,7 +327,7 @@ static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return done;
 }
 
-/* ---- requests that the driver serves ---- */
+/* ---- requests to the driver ---- */
 
 static void count_driver_request(enum weir_unserved which) {
     if (!weir__is_serving)
@@ -429,7 +429,7 @@ CUresult weir__serve_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const C
     return ADD_NODE(alloc_in(any), REAL(cuGraphAddNode_v2)(node, graph, after, edges, count, any));
 }
 
-/* ---- memory that the driver has served ---- */
+/* ---- memory of the driver ---- */
 
 CUresult weir__serve_cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct weir_plain_record *record = weir__is_serving ? NULL : weir__plain_releasing(handle);

@@ -167,7 +167,7 @@ void weir__streams_resume(int is_held) {
         pthread_mutex_unlock(&query_lock);
 }
 
-/* ---- creation and end of streams ---- */
+/* ---- creation and destruction ---- */
 
 static void notify_allocators(void (*notify)(weir_allocator *, weir_stream), CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++)

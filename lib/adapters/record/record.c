@@ -328,7 +328,7 @@ static uint8_t record_device(CUstream stream) {
 }
 
 static int is_host_location(const CUmemLocation *location) {
-    /* Larger types mean the host, or a NUMA node of the host. */
+    /* In the driver's enum, the locations on the host come after CU_MEM_LOCATION_TYPE_DEVICE. */
     return location->type > CU_MEM_LOCATION_TYPE_DEVICE;
 }
 

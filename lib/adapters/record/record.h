@@ -28,7 +28,7 @@ const char *weir__record_range(void);
 /* Sends a name and its number to the process `weir record`. */
 void weir__record_name(uint64_t number, const char *name);
 
-/* ---- the files of a recorded process: record_files.c ---- */
+/* ---- record_files.c ---- */
 
 /* Creates the shared file for this process's events.  If no folder has room, uses a spare file that `weir record` has
  * prepared.  On failure, informs `weir record`, or the user if `weir record` has ended, and returns NULL.  Sets *lost

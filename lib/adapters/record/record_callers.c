@@ -219,7 +219,7 @@ static uint64_t find_native_place(void) {
     return 0;
 }
 
-/* ---- the two names of a request ---- */
+/* ---- names of requests ---- */
 
 void weir__record_caller_names(uint64_t *place, uint64_t *range) {
     char name[256]; /* weir__record_name() cuts a longer name */

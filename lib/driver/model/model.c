@@ -180,7 +180,7 @@ void weir__model_wait_until(uint64_t ns) {
         ;
 }
 
-/* ---- Steps that all entries of the table share ---- */
+/* ---- common steps ---- */
 
 struct call {
     uint64_t start_ns; /* real time; 0 if the model does not measure it */
@@ -493,7 +493,7 @@ static void make_table(void) {
     weir__driver_set_capabilities(&table);
 }
 
-/* ---- Making and resetting the model ---- */
+/* ---- creation and reset ---- */
 
 static void mark_child(void) {
     atomic_fetch_or(&weir__model.state, MODEL_FORKED);

@@ -40,7 +40,7 @@ static struct model_capture *find_capture(uint64_t id) {
     return capture;
 }
 
-/* ---- Streams that join or leave a capture ---- */
+/* ---- streams of a capture ---- */
 
 static void count_blocking(const struct model_stream *stream, int by) {
     if (weir__model_stream_is_blocking(stream))
@@ -127,7 +127,7 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
             capture->thread = NULL;
 }
 
-/* ---- Checks of calls during captures ---- */
+/* ---- checks during captures ---- */
 
 /* Returns 1 if a stream of the context takes part in the capture, else 0.  With `blocking`, ignores non-blocking
  * streams. */
@@ -264,7 +264,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
     return CUDA_SUCCESS;
 }
 
-/* ---- Beginning and ending a capture ---- */
+/* ---- begin and end ---- */
 
 static CUresult begin_stream_capture(struct model_stream *stream, CUstreamCaptureMode mode) {
     struct model_capture *capture;

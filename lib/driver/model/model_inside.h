@@ -58,7 +58,7 @@ enum {
             (item)->next->prev = (item)->prev;                                                     \
     } while (0)
 
-/* ---- Kinds of values in the log of calls (model_sequence.c) ---- */
+/* ---- kinds of logged values ---- */
 
 enum model_kind {
     MODEL_NUMBER,
@@ -520,7 +520,7 @@ void weir__model_oracle_collect(struct model_orders *named);
 void weir__model_oracle_remove(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);
 
-/* ---- Memory that several processes share (model_ipc.c) ---- */
+/* ---- model_ipc.c: shared memory ---- */
 
 /* Identifies a pool or a physical allocation among the objects of all processes. */
 struct model_identity {

@@ -577,7 +577,7 @@ CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t b
                               : copy(host, host_address(address), address, bytes, handle);
 }
 
-/* ---- Page-locked memory of the host ---- */
+/* ---- page-locked host memory ---- */
 
 struct model_host_block {
     void *base;

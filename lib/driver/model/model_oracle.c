@@ -113,7 +113,7 @@ uint64_t weir__model_uses(void) {
     return uses;
 }
 
-/* ---- Work that the host has completed ---- */
+/* ---- completed work ---- */
 
 static int has_observed_completion(uint64_t id, uint64_t seq) {
     return weir__model_order(&oracle.observed, id) >= seq;
@@ -336,7 +336,7 @@ void weir__model_oracle_remove(uint64_t address, uint64_t bytes) {
         drop_share(share);
 }
 
-/* ---- Forgetting completed uses, and dropping all uses ---- */
+/* ---- removal of uses ---- */
 
 /* Removes from a tree all uses whose completion the host has observed, and all uses by streams of `device` (-1 for no
  * device).  Adds the streams of the remaining uses to the list `named`. */

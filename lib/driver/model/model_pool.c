@@ -201,7 +201,7 @@ CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
     return (CUmemoryPool)(uintptr_t)pool;
 }
 
-/* ---- the pools of a device ---- */
+/* ---- pools of devices ---- */
 
 /* Returns the default pool of the device, made at the first call, or NULL if there is no host memory. */
 static struct model_pool *default_pool(struct model_device *device) {
@@ -258,7 +258,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return weir__model_unlocked(result);
 }
 
-/* Checks the location of a default or current pool.  In the model, only a whole device has such pools. */
+/* Checks the location of a default or current pool.  In the model, a locality domain of a device has no such pools. */
 static CUresult check_pool_location(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
@@ -360,7 +360,7 @@ CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
     return CUDA_SUCCESS;
 }
 
-/* ---- freeing memory to the device ---- */
+/* ---- release to the device ---- */
 
 void weir__model_pools_end_stream(uint64_t id) {
     struct model_pool *pool;
@@ -584,7 +584,7 @@ CUresult weir__model_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attrib
     return weir__model_unlocked(result);
 }
 
-/* ---- pools that several processes share ---- */
+/* ---- shared pools ---- */
 
 CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool handle,
                                                       CUmemAllocationHandleType type,

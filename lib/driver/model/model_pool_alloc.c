@@ -16,7 +16,7 @@
  */
 #include "driver/model/model_pool.h"
 
-/* ---- the steps of an allocation ---- */
+/* ---- allocation ---- */
 
 /* Makes memory that was freed on a stream usable by all streams, if the stream's work before the free is completed.
  * The driver does so when a request needs memory, but not for a trim. */

@@ -44,7 +44,7 @@ static void free_span_struct(struct model_range *range, struct model_span *span)
     range->spare_spans = span;
 }
 
-/* ---- The list of spans by address ---- */
+/* ---- spans by address ---- */
 
 static void link_behind(struct model_range *range, struct model_span *span,
                         struct model_span *prev) {

@@ -53,7 +53,7 @@ struct model_span {
     uint64_t seq, end_ns;
 };
 
-/* The spans that were freed on one stream, while the work before the free may not be completed. */
+/* The spans that were freed on one stream.  The stream's work before a free may still be running. */
 struct model_queue {
     uint64_t stream_id; /* the stream may be destroyed */
     int device;

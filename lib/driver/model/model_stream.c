@@ -532,7 +532,7 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
     return CUDA_SUCCESS;
 }
 
-/* ---- Modules, and the only kernel of the model ---- */
+/* ---- modules and kernels ---- */
 
 /* The model cannot run device code.  Every module, whatever its image contains, has one kernel, weir_delay.  Its only
  * parameter, of type uint64_t, is the time in nanoseconds for which the launch keeps the stream busy.  So one module
