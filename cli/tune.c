@@ -86,6 +86,20 @@ static void write_choice(FILE *file, const struct choice *choice, const char *be
                     choice->text[i], after);
 }
 
+/* Describes the replays with these settings, for the progress: "replay with --prealloc 8GiB", for example. */
+static void describe_replay(const struct choice *choice, char *text, size_t text_bytes) {
+    size_t used = (size_t)snprintf(text, text_bytes, "replay with ");
+    const size_t start = used;
+
+    for (int i = 0; i < CHOICES && used < text_bytes; i++)
+        if (choice->text[i][0])
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s--%s %s",
+                                     used > start ? " " : "",
+                                     weir__setting_row(settings_of[i])->name, choice->text[i]);
+    if (used == start)
+        snprintf(text + used, text_bytes - used, "weir's defaults");
+}
+
 /* Prints the reason why a replay failed, unless the child process has printed it. */
 static void report_failed_replay(const struct trials *trials, size_t trace, const char *message) {
     progress_clear(&trials->progress);
@@ -115,7 +129,7 @@ static int trials_open(struct trials *trials, struct benchmark *benchmark, size_
  * Returns 1 on success.  On failure, prints a message and returns 0. */
 static int trials_find_limit(struct trials *trials, uint64_t *least) {
     const struct benchmark *benchmark = trials->benchmark;
-    char message[RUNNER_MESSAGE_BYTES] = "";
+    char message[RUNNER_MESSAGE_BYTES] = "", limit[WEIR_SPELL_BYTES];
     uint64_t found = 1;
 
     *least = 0;
@@ -129,7 +143,8 @@ static int trials_find_limit(struct trials *trials, uint64_t *least) {
         }
         *least = found ? weir__size_larger(*least, found) : 0;
     }
-    progress_done(&trials->progress, "the smallest limit", WEIR_SHOWN(*least));
+    weir__bytes_spell(*least, limit, sizeof limit);
+    progress_done(&trials->progress, "the smallest limit", limit);
     return 1;
 }
 
@@ -164,13 +179,14 @@ static int run_trace(const struct benchmark *benchmark, const struct choice *cho
 static int trials_run(struct trials *trials, const struct choice *choice) {
     const struct benchmark *benchmark = trials->benchmark;
     struct results *results = &trials->results;
-    char message[RUNNER_MESSAGE_BYTES] = "out of host memory";
+    char message[RUNNER_MESSAGE_BYTES] = "out of host memory", what[4 * WEIR_SPELL_BYTES];
     int trial = trials->count;
 
     for (int i = 0; i < trial; i++)
         if (memcmp(&trials->choices[i], choice, sizeof *choice) == 0)
             return i;
-    progress_step(&trials->progress, "a replay of each trace");
+    describe_replay(choice, what, sizeof what);
+    progress_step(&trials->progress, what);
     trials->choices[trials->count++] = *choice;
     for (size_t i = 0; i < benchmark->trace_count; i++)
         if (!run_trace(benchmark, choice, &results->rows[i * TRIALS + (size_t)trial], message) ||
@@ -182,7 +198,7 @@ static int trials_run(struct trials *trials, const struct choice *choice) {
         result_row(row);
         row->median.value[FIGURE_MAKESPAN] += row->median.value[trials->creation];
     }
-    progress_done(&trials->progress, "a replay of each trace", "done");
+    progress_done(&trials->progress, what, "done");
     return trial;
 }
 
@@ -546,12 +562,14 @@ static void print_trials(const struct command *command) {
 /* Prints whether the traces fit into memory, and the command line with the recommended settings. */
 static void print_recommendation(const struct command *command) {
     const struct advice *advice = &command->advice;
+    char smallest_limit[WEIR_SPELL_BYTES];
 
+    /* A rounded number may be below the limit, and fail as the value of --limit. */
+    weir__bytes_spell(advice->smallest_limit, smallest_limit, sizeof smallest_limit);
     printf("It %s%s%s: ", advice->fits ? "fits" : "does not fit", advice->limit ? " into " : "",
            advice->limit ? WEIR_SHOWN(advice->limit) : "");
     if (advice->smallest_limit)
-        printf("the smallest limit that serves every request is at most %s.\n",
-               WEIR_SHOWN(advice->smallest_limit));
+        printf("the smallest limit that serves every request is at most %s.\n", smallest_limit);
     else
         puts("the memory of this device is not enough for all requests.");
     if (!advice->fits)
@@ -561,7 +579,7 @@ static void print_recommendation(const struct command *command) {
             trials_ratio(&command->trials, i, advice->trial_without_limit, FIGURE_STEADY_MAKESPAN);
 
         if (ratio * slack_ratio < 1)
-            printf("%s: with this limit an iteration takes %.2f times as long as without.\n",
+            printf("%s: with this limit an iteration takes %.3f times as long as without.\n",
                    command->benchmark.traces[i].header.name, 1 / ratio);
     }
     fputs("Use:\n  weir run", stdout);
