@@ -95,6 +95,17 @@ static void print_row(FILE *file, const struct benchmark *benchmark, const struc
     fputc('\n', file);
 }
 
+/* Prints which iterations of a trace the steady figures are of.  Prints nothing if there are no steady figures. */
+static void print_steady_iterations(FILE *file, const struct trace_header *header,
+                                    const struct row *rows, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].median.has[FIGURE_STEADY_MEAN] && rows[i].median.has[FIGURE_STEADY_FROM]) {
+            fprintf(file, "  steady figures: iterations %" PRIu64 " to %" PRIu64 "\n",
+                    rows[i].median.value[FIGURE_STEADY_FROM] + 1, header->marks);
+            return;
+        }
+}
+
 static void print_heads(FILE *file, const struct benchmark *benchmark) {
     for (int line = 0; line < 2; line++) {
         fprintf(file, "  %-16s", line ? "configuration" : "");
@@ -232,6 +243,8 @@ void table_print(FILE *file, const struct benchmark *benchmark, const struct fin
         print_heads(file, benchmark);
         for (size_t i = 0; i < count; i++)
             print_row(file, benchmark, &results->rows[t * count + i]);
+        print_steady_iterations(file, &benchmark->traces[t].header, &results->rows[t * count],
+                                count);
     }
     print_legend(file, benchmark);
     for (size_t i = 0; i < findings->sentence_count; i++)
