@@ -183,12 +183,14 @@ static int convert_traces(struct benchmark *benchmark) {
             fprintf(stderr, "weir: %s: --iterations 1 gives no steady time: use at least 2\n",
                     trace->header.name);
         else if (trace->header.marks < 2)
-            fprintf(stderr, "weir: %s: the trace has %s, so there is no steady time%s\n",
-                    trace->header.name, trace->header.marks ? "only one mark" : "no marks",
-                    trace->header.is_converted
-                        ? ""
-                        : ".  Record with --mark-at-nvtx NAME, or call weir_mark() in the program; "
-                          "--mark-at-sync finds marks only where the program waits for the device");
+            fprintf(
+                stderr, "weir: %s: the trace has %s, so there is no steady time%s\n",
+                trace->header.name, trace->header.marks ? "only one mark" : "no marks",
+                trace->header.is_converted
+                    ? ""
+                    : ".  Record with --mark-at-nvtx NAME, or call weir_mark() in the program; "
+                      "--mark-at-sync finds marks only where the program waits for the device.  "
+                      "In a trace of your own, a mark is a line 'TIME m LABEL'");
         trace_report_left_out(trace->header.name, trace->header.left_out);
     }
     return good;
