@@ -41,7 +41,7 @@ static int set_if_unset(command_put_function *put, void *context, const char *na
 }
 
 static const char *served_without_pools(int serves_plain) {
-    return serves_plain ? "what it asks of cuMemAlloc" : "none of it";
+    return serves_plain ? "its requests to cuMemAlloc" : "none of its requests";
 }
 
 static void note_other_allocator(const char *variable, const char *is, const char *who,
@@ -94,7 +94,8 @@ static int set_jax_variables(command_put_function *put, void *context, int serve
         if (strcasecmp(is, "platform") != 0)
             fputs(", and does not preallocate for it", lacks);
         else if (!has_direct_allocator(jax))
-            fprintf(lacks, ", which means bfc in JAX %s; weir does not preallocate for it",
+            fprintf(lacks,
+                    "; in JAX %s this name means bfc, and weir does not preallocate for it",
                     jax->text);
         return 0;
     }

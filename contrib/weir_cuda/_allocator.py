@@ -33,12 +33,12 @@ class OutOfMemoryError(Error, MemoryError):
     is not known.  `text` is the report for people.  Both are empty where no allocator made the request.
     """
 
-    def __init__(self, what: str, status: int, handle: ctypes.c_void_p | None = None) -> None:
+    def __init__(self, what: str, status: int, handle: ctypes.c_void_p | None = None, advice: str = "") -> None:
         self.report: dict[str, Any] = {}
         self.text = ""
         if handle is not None:
             self._take_report(handle)
-        super().__init__(what, status, f"\n{self.text}" if self.text else "")
+        super().__init__(what, status, f"\n{self.text}" if self.text else advice)
 
     def _take_report(self, handle: ctypes.c_void_p) -> None:
         import json
@@ -54,12 +54,19 @@ class OutOfMemoryError(Error, MemoryError):
         self.report = json.loads(text.value)
 
 
-def check(what: str, status: int, handle: ctypes.c_void_p | None = None) -> None:
-    """Raises what a status other than success means."""
+def check(what: str, status: int, handle: ctypes.c_void_p | None = None, advice: str = "") -> None:
+    """Raises the exception of a status other than success.  The exception's text ends with the handle's OOM report, or
+    with `advice` if there is no report."""
     if status in (_library.NO_MEMORY, _library.LIMIT):
-        raise OutOfMemoryError(what, status, handle)
+        raise OutOfMemoryError(what, status, handle, advice)
     if status:
-        raise Error(what, status)
+        raise Error(what, status, advice)
+
+
+def _check_created(device: int, status: int) -> None:
+    """Raises the exception of an allocator that could not be created.  There is no OOM report without an allocator."""
+    model = "; without a GPU, set WEIR_DEVICE=model" if status == _library.NO_DEVICE else ""
+    check(f"device {device}", status, advice=f".  WEIR_LOG=error prints why{model}")
 
 
 def _options(settings: dict[str, Any]) -> ctypes.Array[ctypes.c_char]:
@@ -78,7 +85,7 @@ def _options(settings: dict[str, Any]) -> ctypes.Array[ctypes.c_char]:
 
 
 class Allocator:
-    """An allocator of a device.
+    """An allocator of a device, which is a GPU's number.  With WEIR_DEVICE=model it is the device model.
 
     Without settings it is the one that all of the process share (weir_device_allocator), so stats() shows what a
     framework in the process uses.  With settings it is one of its own: Allocator(limit="4GiB", engine="pool"), named
@@ -97,7 +104,7 @@ class Allocator:
             status = library.weir_allocators_create(_options(settings), ctypes.c_int(device), 1, ctypes.byref(handle))
         else:
             status = library.weir_device_allocator(device, ctypes.byref(handle))
-        check(f"device {device}", status)
+        _check_created(device, status)
         self.handle: ctypes.c_void_p | None = handle
         self._library = library
         # Looked up once, as each request takes them.
@@ -186,5 +193,5 @@ def _stats(library: ctypes.CDLL, handle: ctypes.c_void_p | None) -> Statistics:
 def stats(device: int = 0) -> Statistics:
     """The figures of the device's allocator, from the library that serves this process."""
     library, handle = _library.serving(), ctypes.c_void_p()
-    check(f"device {device}", library.weir_device_allocator(device, ctypes.byref(handle)))
+    _check_created(device, library.weir_device_allocator(device, ctypes.byref(handle)))
     return _stats(library, handle)

@@ -27,7 +27,7 @@ FIGURES = tuple(
     profile_runs reclaims received_bytes releases released_bytes""".split()
 )
 
-NO_MEMORY, LIMIT, DEVICE_LOST, NOT_SUPPORTED = -2, -4, -7, -14
+NO_MEMORY, LIMIT, NO_DEVICE, DEVICE_LOST, NOT_SUPPORTED = -2, -4, -5, -7, -14
 BYTES, OF_TOTAL, MAX = 1, 2, 4
 
 
@@ -38,6 +38,9 @@ class Statistics(ctypes.Structure):
 
     def as_dict(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in FIGURES}
+
+    def __repr__(self) -> str:
+        return f"<Statistics {' '.join(f'{name}={value}' for name, value in self.as_dict().items())}>"
 
 
 class Amount(ctypes.Structure):

@@ -572,9 +572,9 @@ static void log_not_served(const char *what, int device, int state) {
     if (is_refused)
         atomic_store_explicit(&any_refused, 1, memory_order_relaxed);
     if (!atomic_flag_test_and_set(&said[is_refused]))
-        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s on cuda:%d: requests are %s", what, device,
-                  is_refused ? "refused, out of memory, until the settings are others"
-                             : "left to the driver");
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s on cuda:%d: %s", what, device,
+                  is_refused ? "all requests fail as out of memory, until you change the settings"
+                             : "requests are left to the driver");
 }
 
 static void log_served_by(const char *what, const struct weir_served *s) {
