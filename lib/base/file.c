@@ -2,8 +2,8 @@
 /* file.c: opens and writes weir's own files (file.h).
  *
  * The kernel sends SIGXFSZ to the thread that writes.  So weir__file_guard() blocks the signal in the calling thread
- * only, and weir__file_unguard() removes a pending signal, unless it was pending before.  Without a limit on file
- * sizes, both functions together need one system call. */
+ * only, and weir__file_unguard() discards a signal that a write has raised.  Without a limit on file sizes, both
+ * functions together need one system call. */
 #include "base/file.h"
 
 #include <errno.h>

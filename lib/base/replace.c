@@ -103,7 +103,7 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    /* The path fits, since it is shorter than the temporary name, which fits into a buffer of this size. */
+    /* The path fits into r->path: the temporary name is longer, and fits into a buffer of equal size. */
     snprintf(r->path, sizeof r->path, "%s", path);
     return 0;
 }

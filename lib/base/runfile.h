@@ -21,11 +21,11 @@
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Receives the path of a file, and `rest`, the part of its name after "weir-UID-" and `begins`. */
+/* Receives the path of a file.  `rest` is the file's name without "weir-UID-" and the text `begins`. */
 typedef void weir_runfile_visitor(const char *path, const char *rest, void *context);
 
-/* Calls `visit` for each file whose name begins with "weir-UID-" and `begins`.  The file may be a link, or belong to
- * another user, so `visit` must check it. */
+/* Calls `visit` for each file whose name begins with "weir-UID-" and the text `begins`.  The file may be a link, or
+ * belong to another user, so `visit` must check the file. */
 void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *context);
 
 /* Opens a file with the flags of open(2), but follows no link and waits for no pipe.  A new file gets the mode 0600.
@@ -35,17 +35,17 @@ int weir__runfile_open(const char *path, int flags);
 /* Returns 1 and writes the result of fstat(2) to *is if the file is a plain file of this user, else returns 0. */
 int weir__runfile_is_own(int file, struct stat *is);
 
-/* Returns 1 if weir can trust the file: a plain file of this user with one hard link, closed to other users, of `bytes`
- * bytes that begin with `head`.  Returns 0 otherwise. */
+/* Returns 1 if weir can trust the file, else 0.  weir trusts a plain file of this user with one hard link, to which
+ * other users have no access.  The file must have `bytes` bytes and begin with `head`. */
 int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes);
 
 /* Creates a file of `bytes` bytes that begins with `head`, and names the file when it is complete.  Returns 0 on
  * success, also if another process has already created a file of this name.  Returns -1 with errno on failure. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
 
-/* Removes the name `path` if it belongs to the open file `file`.  If another process replaces the file just after this
- * check, the new file loses its name.  Follows no link.  Returns 0 if `file` does not have the name any more, -1 with
- * errno on failure. */
+/* Removes the name `path` if it belongs to the open file `file`.  If another process replaces the file after this
+ * check, removes the name of the new file.  Follows no link.  Returns 0 if `file` does not have the name any more, -1
+ * with errno on failure. */
 int weir__runfile_unname(int file, const char *path);
 
 #endif

@@ -58,8 +58,8 @@ static inline uint64_t weir__size_subtract(uint64_t a, uint64_t b) {
     return a - weir__size_smaller(a, b);
 }
 
-/* Copies a struct to the caller's `out`, which may have the size of another version of weir.  Both structs begin with
- * their size.  Copies as many bytes as both have, and stores this number as the size of *out. */
+/* Copies a struct to *out, which may be smaller or larger in another version of weir.  Both structs begin with their
+ * size.  Copies the smaller number of bytes, and stores this number as the size of *out. */
 static inline void weir__copy_out(void *out, const void *from, size_t bytes) {
     size_t size;
 

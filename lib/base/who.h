@@ -11,8 +11,8 @@
 
 enum { WEIR_COMMAND_BYTES = 256 }; /* the maximum length of a command, with its NUL */
 
-/* Returns the start time of a process, in clock ticks since the system's boot.  Returns 0 if there is no such process,
- * or if it has ended, even if its parent has not waited for it.  Returns UINT64_MAX if the time cannot be read. */
+/* Returns the start time of a process, in clock ticks since the system's boot.  Returns 0 if the process does not exist
+ * or is a zombie.  Returns UINT64_MAX if the time cannot be read. */
 uint64_t weir__process_start(pid_t pid);
 /* Returns 0 if the process with this id and start time has ended, else 1, also if /proc cannot be read. */
 int weir__process_lives(pid_t pid, uint64_t start);

@@ -54,7 +54,7 @@ CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice dev
     kind->requestedHandleTypes = exports ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
     kind->allocFlags.gpuDirectRDMACapable = result == CUDA_SUCCESS && direct;
     kind->allocFlags.usage = decompresses ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0;
-    /* INVALID_VALUE means that the driver is too old for the attribute: the memory then lacks GPUDirect RDMA. */
+    /* An old driver does not know the attribute for GPUDirect RDMA.  The memory then has no GPUDirect RDMA. */
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
@@ -90,8 +90,8 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
         return WEIR_OK;
     weir__set_driver_result((int)result);
     if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE)
-        /* The cause may be the caller's stream or context.  The device is lost only if weir cannot enter the device's
-         * context. */
+        /* These results may be about the caller's stream or context.  The device is lost only if weir cannot enter the
+         * device's context. */
         own = WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
         /* The driver may shut down before the process ends, so DEINITIALIZED is logged only as debug output. */
@@ -146,8 +146,8 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
     return most < pages ? (size_t)most : pages;
 }
 
-/* While a blocking stream is being captured, cuStreamIsCapturing fails for the legacy stream (error 906), since any use
- * of this stream would break the capture.  The function then returns WEIR_E_CAPTURE. */
+/* Returns WEIR_E_CAPTURE for the legacy stream, too, while a blocking stream is being captured.  cuStreamIsCapturing
+ * then fails with error 906. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));

@@ -30,7 +30,7 @@ struct weir_device {
     CUdevice ordinal;
     CUcontext context; /* the primary context, retained by the allocator */
     uint64_t total;    /* bytes */
-    /* One bit for each reason why a per-stream cache alone must not handle a request (base/slow_path.h). */
+    /* One bit for each reason why a request must not take the fast path (base/slow_path.h). */
     weir_slow_paths slow_path;
     uint64_t created_ticks;
     /* The log level.  It is NONE while the allocator is created, because the creating function reports failures
@@ -39,9 +39,9 @@ struct weir_device {
     int decompresses; /* set if the memory must support hardware decompression */
     /* Set if weir replaces the driver's memory pools in an unmodified program (`weir run`). */
     int drop_in;
-    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Memory that was freed on one
-     * stream is then reused on another stream only after the host has waited for the first stream, or after weir has
-     * returned the memory to the device. */
+    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Memory that stream A freed is
+     * then reused on stream B only after the host has waited for A.  The only exception is memory that weir has
+     * returned to the device. */
     atomic_int forbids_opportunistic;
     /* Returns 1 if weir has intercepted the creation of the stream, else 0.  weir then also intercepts the captures and
      * the destruction of the stream.  The pointer is NULL if weir intercepts no driver calls. */
@@ -49,16 +49,16 @@ struct weir_device {
     struct weir_access access;
     /* The small block that an earlier weir__device_wait() could not free, or 0.  The next wait frees it. */
     _Atomic CUdeviceptr wait_block;
-    /* Each wait for the device has a number.  `waits` is the number of the last wait that began.  `waited` is the
-     * greatest number of a wait that succeeded: work that was submitted before this wait began is completed. */
+    /* `waits` is the number of waits for the device that have begun.  Work that was submitted before wait number
+     * `waited` began is completed. */
     _Atomic uint64_t waits, waited;
 };
 
 /* Returns the status for a result of the driver, and stores the result as the thread's last driver result.  If the
  * result means that the context is unusable, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets *kind to the properties with which an allocator calls cuMemCreate.  The memory supports GPUDirect RDMA, and
- * export by file descriptor, if the device supports them.  Exportable memory makes no call slower (H200). */
+/* Sets *kind to the properties for cuMemCreate: with GPUDirect RDMA and with export as a file descriptor, each if the
+ * device supports it.  Exportable memory makes no call slower (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
@@ -68,8 +68,8 @@ uint64_t weir__device_free(struct weir_device *device);
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
 /* Set once a driver call on a default stream (handle 0, 1 or 2) has failed because this thread has no current context.
- * weir then makes the device's context current before each call on a default stream, since the failure of a call takes
- * a microsecond. */
+ * From then on, weir makes the device's context current before such a call, to save the microsecond of a failed
+ * call. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 /* Makes the context of the device current if the calling thread has no current context.  Returns 1 if it has done so,
  * else 0; the caller passes the result to weir__device_restore_context(). */
@@ -114,8 +114,8 @@ weir_status weir__device_capture(struct weir_device *device, weir_stream stream)
  * stream is not being captured, or if the driver does not report the id. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
 /* Sets *id to the driver's id of a stream (cuStreamGetId), or to 0 if the driver has no stream ids.  A default stream
- * belongs to the current context or, if no context is current, to the device's context.  If the stream is being
- * captured, returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, since a query of the id would break the capture. */
+ * is that of the current context or, if there is none, of the device's context.  Fails with
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if the stream is being captured, since a query would break the capture. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
 /* Cached stream ids of the calling thread's two default streams (legacy and per-thread) on a device.  An id is valid as
@@ -137,7 +137,7 @@ extern _Atomic unsigned weir__device_per_thread_ids;
 extern _Thread_local unsigned weir__device_has_per_thread_id WEIR_FAST_TLS;
 
 /* Sets *id to the cached id of a default stream, without a driver call.  Returns 1 on success, 0 if the id is not
- * cached.  Does not check whether the stream is being captured, so the caller must intercept each begin of a capture
+ * cached.  Does not check whether the stream is being captured, so the caller must intercept the start of every capture
  * (`weir run`). */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
@@ -153,11 +153,11 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
     return *id != 0 && device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
            current == device->context;
 }
-/* Caches the id of a default stream after a query.  The caller must intercept each begin of a capture (`weir run`). */
+/* Caches the queried id of a default stream.  The caller must intercept the start of every capture (`weir run`). */
 void weir__device_store_default_id(const struct weir_device *device, weir_stream stream,
                                    unsigned long long id);
-/* Returns WEIR_OK if the stream belongs to this device, or if the driver does not report the stream's device.
- * Otherwise returns WEIR_E_STREAM, since a wait for this device would not wait for the stream. */
+/* Returns WEIR_E_STREAM if the stream belongs to another device, else WEIR_OK.  Returns WEIR_OK, too, if the driver
+ * does not report the stream's device. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
 /* Returns 1 if a call failed because the stream, or a stream that synchronises with it, is being captured; else 0. */
 static inline int weir__device_is_capture(CUresult result) {
@@ -171,14 +171,14 @@ CUresult weir__device_record(struct weir_device *device, CUevent event, weir_str
                              uint64_t id);
 /* Makes work that is submitted to the stream from now on wait for the event. */
 CUresult weir__device_wait_event(struct weir_device *device, weir_stream stream, CUevent event);
-/* Makes later work on the stream `waits` wait for the work that was submitted to `stream` until now.  `id` is the id of
- * `stream`, or 0 if the caller does not know the id. */
+/* Makes later work on the first stream wait for all work that was submitted to the second stream until now.  `id` is
+ * the id of the second stream, or 0 if the caller does not know the id. */
 CUresult weir__device_order_after(struct weir_device *device, weir_stream waits, weir_stream stream,
                                   uint64_t id);
 /* Returns 1 if all work on the stream is completed, else 0. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
-/* Waits until the device has completed all submitted work.  To wait, allocates and frees a small block, which breaks no
- * stream capture.  Has no time limit.  Returns CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the block. */
+/* Waits, without a time limit, until the device has completed all submitted work.  Waits by the free of a small block,
+ * since such a free breaks no stream capture.  Returns CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the block. */
 CUresult weir__device_wait(struct weir_device *device);
 /* Frees the small block that an earlier weir__device_wait() could not free, if there is one. */
 void weir__device_free_wait_block(struct weir_device *device);

@@ -18,11 +18,12 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* To check whether a free waits, weir submits work of this duration.  A cuMemFree or cuMemFreeHost that does not wait
- * takes 30 or 280 us (H200), so it returns before the end of the work. */
+/* The duration of the work with which weir checks whether a free waits.  A free that does not wait takes at most 280 us
+ * (H200), so it returns before the end of the work. */
 #define CHECK_NS 1000000L
 
-/* A free that returns later than this after the end of the work proves nothing: the thread may have been preempted. */
+/* The maximum time from the end of the work to the end of the free.  A longer time proves nothing, since the thread may
+ * have been preempted. */
 #define SOON_NS 300000
 
 enum wait_call { BY_BLOCK, BY_HOST_BLOCK, WAIT_CALLS };

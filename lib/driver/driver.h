@@ -45,7 +45,7 @@ enum weir_driver_capability {
 #undef WEIR_CAPABILITY
 };
 
-/* The bit of each capability.  BASE has no bit, since every driver has these calls. */
+/* The bit of each capability.  BASE has no bit, since every driver has this capability. */
 enum {
     WEIR_CAP_BASE = 0,
 #define WEIR_CAPABILITY(name, word, version) WEIR_CAP_##name = 1 << WEIR_CAPABILITY_##name,
@@ -79,9 +79,9 @@ struct weir_driver {
     /* Reads the time that calls to the device model have taken.  The first call begins the measurement of real time.
      * NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Begins (1) or ends (0) a background period, in which this thread does work that a real program would do in
-     * another thread.  In the period, driver calls advance a clock of this thread instead of the device model's clock.
-     * The end returns the time of these calls in nanoseconds.  The pointer is NULL for real devices. */
+    /* Begins (1) or ends (0) a background period: this thread does work that a real program would do in another thread.
+     * In the period, driver calls advance a clock of this thread, not the device model's clock.  The call with 0
+     * returns the nanoseconds of the period on this clock.  NULL for real devices. */
     uint64_t (*set_background)(int begins);
     /* Returns 1 if other processes may use the devices of the model, too, else 0.  NULL for real devices, which any
      * process may use. */
@@ -151,7 +151,7 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
 }
 
 /* Makes `context` current and the capture mode relaxed, evaluates `call`, and restores both.  The value is the result
- * of `call`, or the result of the driver call that failed before it. */
+ * of `call`, or the error of the driver if `context` cannot be made current. */
 #define WEIR_IN_SCOPE(driver, context, call)                                                       \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \

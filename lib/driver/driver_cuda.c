@@ -44,7 +44,7 @@ typedef CUresult (*resolver_v1)(const char *name, void **entry, int version, uin
 
 struct library {
     void *handle;
-    /* the driver's function that finds entry points; at most one pointer is set */
+    /* the driver's function that finds entry points, in one of two versions; the other pointer is NULL */
     resolver_v2 resolve_v2;
     resolver_v1 resolve_v1;
 };
@@ -102,8 +102,8 @@ static void *find_entry(const struct library *library, const struct entry *entry
     return dlsym(library->handle, entry->symbol);
 }
 
-/* Sets the pointers of all driver calls in the table.  Returns a required call that the library does not export, or
- * NULL if it exports all. */
+/* Sets the pointers of all driver calls in the table.  Returns the first required call that the library does not
+ * export, or NULL if there is none. */
 static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
     const struct entry *missing = NULL;
 

@@ -37,8 +37,8 @@ static const struct slab_size {
 
 #define SLABS (sizeof slabs / sizeof slabs[0])
 
-/* Allocates the slots for one kind of object.  They are on the heap, so that a leak checker follows the pointers in
- * them.  They are so large that the kernel maps them separately and commits only used pages. */
+/* Allocates the slots for one kind of object.  They are on the heap, so that a leak checker finds pointers in slots.
+ * The kernel commits only pages that are used. */
 static int slab_make(const struct slab_size *size) {
     size->slab->base = calloc(size->limit, size->stride);
     size->slab->stride = size->stride;
@@ -88,7 +88,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* Returns the state in which driver calls take the fast path: MODEL_INITIALISED and the number of resets in `state`. */
+/* Returns `state` with MODEL_INITIALISED as its only flag.  With this value, driver calls take the fast path. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }
@@ -188,8 +188,8 @@ struct call {
     int is_recorded; /* set if the call must be added to the recorded driver calls */
 };
 
-/* Returns the error of a driver call in a child of fork(), as a real driver does.  Returns CUDA_SUCCESS if the call may
- * run: cuMemAllocFromPoolAsync can still allocate from a pool's idle memory (model_pool_alloc.c). */
+/* Returns the error with which a driver call fails in a child of fork(), as on a real driver.  Returns CUDA_SUCCESS for
+ * a call that can still allocate from a pool's idle memory (model_pool_alloc.c). */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -283,8 +283,8 @@ static inline CUresult finish(const struct call *call) {
     return call->result;
 }
 
-/* Returns the kind of an argument, for the recording of driver calls.  Only addresses and handles of physical memory
- * have the type unsigned long long.  Both differ between runs, so their kind is MODEL_OTHER. */
+/* Returns the kind of an argument, for the recording of driver calls.  An unsigned long long is an address or a handle
+ * of physical memory.  Addresses and handles differ between runs, so their kind is MODEL_OTHER. */
 #define KIND(x)                                                                                    \
     _Generic((x),                                                                                  \
         int: MODEL_NUMBER,                                                                         \
@@ -298,8 +298,8 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* Expands to eleven arguments: first the arguments of a driver call, then NULL.  `first` is unused: without this
- * parameter, a driver call that has no arguments would leave a comma at the start of the list. */
+/* Expands to eleven arguments: first the arguments of a driver call, then NULL.  Ignores `first`, so that a driver call
+ * without arguments leaves no comma at the start of the list. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -328,8 +328,8 @@ static inline int lacks_group(unsigned group) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* Defines the driver calls that programs make, but weir never makes.  The model counts and charges such a call as
- * `like`, a similar driver call. */
+/* Defines the driver calls that programs make, but weir never makes.  The counter, the virtual time and the planned
+ * failures of such a call are those of `like`, a similar driver call. */
 #define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
     CUresult weir__program_##name params {                                                         \
         struct call call;                                                                          \
@@ -341,8 +341,8 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* Returns the nanoseconds that the measurement of a driver call takes, but that host_ns would not include.  Uses the
- * minimum of several rounds, since a round may be interrupted.  Sets host_ns to 0, so no other measurement may run. */
+/* Returns the overhead of measuring one driver call, in nanoseconds, that host_ns does not include.  Uses the minimum
+ * of several rounds, since a round may be interrupted.  Sets host_ns to 0, so no other measurement may run. */
 static uint64_t measurement_overhead(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;
@@ -386,8 +386,8 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a background period, in which this thread does work that a real program would do in another thread.
- * Adds the real time of the period to host_ns, since callers subtract host_ns from a program's measured time. */
+/* Begins or ends a background period (driver.h).  The end adds the real time of the period to host_ns, so that callers
+ * can subtract this time from the measured time of the program. */
 static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;

@@ -55,8 +55,8 @@ uint64_t weir__model_uses(void);
  * driver function replaces the first one. */
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good);
 /* Makes calls of any driver function fail.  The k-th call from now on (1 is the next call) does nothing and returns
- * `result`.  If `then` is not 0, the `then`-th call after the first failure fails, too.  If `for_good` is set, all
- * later calls fail.  If k is 0, no call fails.  A failure by weir__model_fail takes precedence. */
+ * `result`.  If `then` is not 0, one more call fails, `then` calls later.  If `for_good` is set, all later calls fail.
+ * If k is 0, no call fails.  A failure by weir__model_fail takes precedence. */
 void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good);
 /* Returns the number of calls that failed because of weir__model_fail or weir__model_fail_any, since the last reset or
  * weir__model_faults_clear().  If the number is not 0 and `last` is not NULL, sets *last to the driver function that
@@ -77,7 +77,7 @@ struct weir_model_sequence {
 void weir__model_sequence_start(FILE *lines);
 void weir__model_sequence(struct weir_model_sequence *out);
 
-/* Checks the data of all pools and the counted memory of all devices.  Returns NULL, or a text about the first
+/* Checks the data of all pools and the number of used bytes of each device.  Returns NULL, or a text about the first
  * error. */
 const char *weir__model_pool_check(void);
 

@@ -329,9 +329,8 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends the capture that began on the stream, and makes the graph.  If the capture began on another stream, only
- * invalidates the capture.  If only another thread may end the capture, changes nothing.  Any other error ends the
- * capture, too. */
+/* Ends the capture that began on the stream, and makes the graph.  Ends the capture even if the graph cannot be made.
+ * A call for a wrong stream only invalidates the capture, and a call from a wrong thread changes nothing. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

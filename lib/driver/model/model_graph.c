@@ -54,7 +54,7 @@ _Static_assert(sizeof(struct model_exec) <= 64, "an executable fits its slot");
 
 /* ---- Memory ---- */
 
-/* Returns the graph block whose start address is the greatest one up to `address`, or NULL. */
+/* Returns the last graph block that begins at or below `address`, or NULL. */
 static struct model_graph_block *block_before(uint64_t address) {
     struct model_node *node = weir__model_tree_floor(weir__model.graph_blocks, address, 0);
 
@@ -110,8 +110,8 @@ static void drop_holder(struct model_graph_block *block) {
         drop_block(block);
 }
 
-/* Changes the protection of a block's memory by a new mapping, because after mprotect, Valgrind examines each byte.
- * Returns 0 on success, else -1. */
+/* Changes the protection of a block's memory by a new mapping.  mprotect is slow under Valgrind, which then examines
+ * each byte.  Returns 0 on success, else -1. */
 static int remap_graph_block(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED

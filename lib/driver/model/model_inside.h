@@ -176,8 +176,8 @@ struct model_context {
 
 struct model_device {
     struct model_context context;
-    /* In CUDA, a green context is for a part of a device.  In the model, it covers the whole device.  It is unused
-     * until a program makes a green context. */
+    /* The device's green context, unused until the program makes one.  In CUDA, a green context covers a part of a
+     * device; in the model, the whole device. */
     struct model_context green;
     uint64_t capacity;      /* bytes; never changes */
     uint64_t context_bytes; /* bytes for a context; never changes */
@@ -191,7 +191,7 @@ struct model_device {
     struct model_page *pages; /* the pages of small cuMemAlloc blocks that have free space */
     uint64_t page_count; /* the number of pages of small cuMemAlloc blocks, full ones included */
     struct model_direct *blocks; /* all allocated blocks of cuMemAlloc */
-    /* Blocks of cuMemAlloc that cuMemFreeAsync has freed, but whose earlier work on the stream is not completed. */
+    /* Blocks of cuMemAlloc that cuMemFreeAsync has freed, while earlier work on the stream is still running. */
     struct model_direct *pending_frees;
     struct model_pool *default_pool; /* NULL until the program first uses the pool */
     /* the pool from which cuMemAllocAsync allocates (cuDeviceSetMemPool); NULL means the default pool */
@@ -282,7 +282,7 @@ struct model {
     /* All memory of graphs, allocated or not, sorted by address. */
     struct model_node *graph_blocks;
     uint64_t next_stream_id, next_object_id;
-    /* When `next_stream_id` reaches this number, the model removes unneeded orders (model_orders.c). */
+    /* the value of `next_stream_id` at which weir__model_orders_collect() next shortens the lists of orders */
     uint64_t collect_at_id;
     struct model_thread *threads;
     /* How often threads that have ended called each driver function. */
@@ -381,7 +381,7 @@ void weir__model_orders_add_all(struct model_orders *orders, const struct model_
 void weir__model_orders_clear(struct model_orders *orders);
 /* Removes from the list all streams that are not in the list `named`. */
 void weir__model_orders_keep_streams(struct model_orders *orders, const struct model_orders *named);
-/* Removes unneeded orders from all lists (model_orders.c), if many streams were created since the last removal. */
+/* Shortens the lists of orders (model_orders.c), if many streams were created since the lists were last shortened. */
 void weir__model_orders_collect(void);
 
 /* Checks whether an operation on a stream is allowed.  If the stream is being captured, sets *branch to the stream's
@@ -403,7 +403,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
                                   const struct model_event *event);
 /* Removes a stream from its capture, because the program destroys the stream. */
 void weir__model_capture_drop_stream(struct model_stream *stream);
-/* Handles the end of a thread that may have begun captures. */
+/* Removes an ending thread from the captures that the thread has begun. */
 void weir__model_capture_drop_thread(const struct model_thread *thread);
 const char *weir__model_capture_check(const struct model_context *context);
 
@@ -430,7 +430,7 @@ void weir__model_step_run(const struct model_step *step, const struct model_stre
 /* The protection of host memory that stands for accessible device memory.  On Linux, memory with PROT_WRITE can also be
  * read.  Without PROT_READ, Valgrind does not search gigabytes of this memory for leaks. */
 enum { MODEL_ACCESSIBLE = PROT_WRITE };
-/* Maps host memory at a multiple of the page size; `bytes` must be such a multiple, too.  Returns NULL on failure. */
+/* Maps host memory.  The address and `bytes` are multiples of the model's page size.  Returns NULL on failure. */
 char *weir__model_map_pages(size_t bytes, int protection);
 
 /* Frees blocks of cuMemAlloc that cuMemFreeAsync has freed, if all work before the free is completed now. */
@@ -446,8 +446,8 @@ const char *weir__model_direct_check(const struct model_device *device, uint64_t
 void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
 /* Records in all pools that the host has waited for all work of a device. */
 void weir__model_pools_observe_device(int device);
-/* Returns free memory of the device's pools above their release thresholds to the device, as a real driver does when
- * the host synchronises. */
+/* Returns free memory of the device's pools to the device, down to the release threshold of each pool.  A real driver
+ * does so when the host synchronises. */
 void weir__model_pools_synchronised(int device);
 /* Records in all pools that operation `seq` of stream `id` is a launch that begins at `begin_ns`.  Before this time,
  * other streams cannot reuse blocks that were freed on the stream before the launch. */
@@ -484,7 +484,7 @@ int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, 
                              int *decompresses);
 /* Finds the block of page-locked host memory that contains `address`.  Returns 1 on success, 0 if there is none. */
 int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device);
-/* Records that a fill or a copy, the last operation of the stream, has used these bytes. */
+/* Records these bytes as used by the last operation of the stream (a fill or a copy). */
 void weir__model_virtual_touch(uint64_t address, uint64_t bytes, const struct model_stream *stream);
 /* Calls `visit` for each other address at which the physical memory of these bytes is mapped. */
 void weir__model_each_alias(uint64_t address, uint64_t bytes,
@@ -497,8 +497,8 @@ const char *weir__model_virtual_check(int device, uint64_t *physical);
  * ordered after the uses by other owners. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
-/* Checks that a free of these bytes is ordered after all their uses.  The free is an operation of `stream`, or of the
- * host if `stream` is NULL; the host must then have observed the completion of all uses. */
+/* Checks that the free of these bytes, an operation of `stream`, is ordered after all uses of the bytes.  If `stream`
+ * is NULL, checks that the host has observed the completion of all uses. */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
 /* Records that the last operation of the stream uses a whole mapping.  Such uses have no owner. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
@@ -514,7 +514,7 @@ void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 void weir__model_oracle_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
 /* Records that the host has observed the completion of all work of a device. */
 void weir__model_oracle_observe_device(int device);
-/* Removes all recorded uses whose completion the host has observed.  Adds the streams of the other uses to the list
+/* Removes all recorded uses whose completion the host has observed.  Adds the streams of the remaining uses to the list
  * `named`. */
 void weir__model_oracle_collect(struct model_orders *named);
 void weir__model_oracle_remove(uint64_t address, uint64_t bytes);
@@ -545,8 +545,8 @@ struct model_import *weir__model_import_open(int file, int *device);
  * tree of blocks. */
 void weir__model_import_close(struct model_import *import);
 
-/* Writes the export data of a pointer into a block.  `offset` is the block's offset in its pool, `before` the distance
- * from the start of the block to the pointer. */
+/* Writes the export data for a pointer to *data.  The pointer lies `before` bytes behind the start of its block.  The
+ * block lies `offset` bytes behind the start of its pool. */
 void weir__model_ipc_describe(const struct model_identity *identity, uint64_t offset,
                               uint64_t bytes, uint64_t before, CUmemPoolPtrExportData *data);
 /* Makes a struct for the block that the export data `data` describes; the caller adds it to the tree of blocks.

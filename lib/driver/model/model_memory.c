@@ -370,8 +370,8 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     release_direct(direct);
 }
 
-/* Frees a block of cuMemAlloc, a pool or a graph, after the present work of `stream`.  If `stream` is NULL, the host
- * frees the block, after it has observed the completion of all uses. */
+/* Frees a block of cuMemAlloc, a pool or a graph.  The free is an operation of `stream` or, if `stream` is NULL, of the
+ * host (cuMemFree). */
 static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
     struct model_block *block = find_block(address);
 

@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A range of bytes that one owner has used last.  An owner is a number for one block of the program. */
+/* A range of bytes whose last uses all belong to one owner.  An owner is the unique id of a block. */
 struct model_share {
     struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
@@ -68,7 +68,7 @@ static void append_fault_orders(size_t *length, const struct model_orders *order
 }
 
 /* Stores a text about a use that is not ordered after an earlier use.  `stream` is the stream of the new use, or NULL
- * for the host.  Does nothing if an order was lost for lack of host memory, since the text might be wrong. */
+ * for the host.  Does nothing if a list of orders is incomplete (`lost`), since the text might be wrong. */
 static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
@@ -216,7 +216,7 @@ struct alias {
     uint64_t owner;
 };
 
-/* Checks that a use of memory is ordered after all uses by other owners through another mapping of the memory. */
+/* Checks that a new use is ordered after other owners' uses of the same memory at another address. */
 static void check_alias(void *context, uint64_t address, uint64_t bytes) {
     const struct alias *a = context;
     struct model_share *share =
@@ -273,7 +273,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     check_other_owners(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* These bytes now contain only ranges of this owner, and gaps.  Fills the gaps with ranges, and records the use. */
+    /* Only ranges of this owner are left in these bytes.  Adds ranges for the remaining bytes, and records the use. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {
@@ -376,7 +376,7 @@ void weir__model_oracle_collect(struct model_orders *named) {
     remove_completed_uses(-1, named);
 }
 
-/* The device's streams may have waited for work on other devices.  The host then has observed its completion, too. */
+/* The host has also observed all work on other devices for which streams of this device have waited. */
 void weir__model_oracle_observe_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};

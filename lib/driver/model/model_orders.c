@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of new streams between two removals of unneeded orders.  A removal is slow, so it must be rare. */
+/* The minimum number of new streams between two removals of orders, because a removal is slow. */
 enum { COLLECT_AFTER = 64 };
 
 /* Returns the index of the stream's element in the list, or the index at which it must be inserted. */
@@ -84,8 +84,8 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
     orders->count = kept;
 }
 
-/* Removes the elements for streams that are not in `named` from the lists of all streams and events of a context.
- * Keeps the list of an event that was recorded in a capture, since the list contains numbers of captured steps. */
+/* Removes all streams that are not in `named` from the lists of a context's streams and events.  Keeps the list of an
+ * event that was recorded in a capture, since the numbers in this list identify captured steps. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

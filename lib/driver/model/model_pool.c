@@ -147,9 +147,9 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
     return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Ends the process if a real driver would crash because a call has the handle of a destroyed pool.  A real driver
- * crashes once the pool's host memory is reused; until then, the call returns INVALID_VALUE (measured).  In the model,
- * the next physical allocation reuses the memory (assumed). */
+/* Ends the process if a real driver would crash because the pool with this handle was destroyed.  A real driver returns
+ * INVALID_VALUE until the pool's host memory is reused, and crashes after that (measured).  In the model, the next
+ * physical allocation reuses this memory (assumed). */
 static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;

@@ -33,8 +33,7 @@ struct model_pool {
     uint64_t unused;
     uint64_t reserved_high;         /* RESERVED_MEM_HIGH */
     struct model_pool *prev, *next; /* links in the list of all pools */
-    /* 0 while the pool exists.  Then 1 plus the value of `handles_made` at the end of the pool, for
-     * crash_if_pool_destroyed(). */
+    /* 0 until the pool is freed; then 1 plus `handles_made` at that time, for crash_if_pool_destroyed(). */
     uint64_t ended_after_allocations;
 };
 

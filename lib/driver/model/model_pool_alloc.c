@@ -43,9 +43,9 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Selects a span of the queue that operation `seq` or an earlier one has freed, and whose work is completed at
- * `now_ns`.  Prefers the best fit.  If the best fit may not be used, selects the oldest span that is large enough.
- * Returns NULL if there is no such span. */
+/* Selects a span of at least `bytes` bytes from the queue.  Operation `seq` or an earlier one must have freed the span,
+ * and the work before the free must be completed at `now_ns`.  Tries the best fit first, then the oldest span that
+ * fits.  Returns NULL if there is none. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -103,8 +103,8 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
     weir__model.pools_grew = 1;
 }
 
-/* Returns how many units of memory a block in this span could get from other free spans and from growth of the pool.
- * Returns 0 in a child of fork(). */
+/* Returns how many units the pool could add to a block in this span: units that can move from other free spans, and new
+ * units.  Returns 0 in a child of fork(). */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child()

@@ -38,8 +38,8 @@ enum {
 #endif
 
 /* The driver calls that weir never makes: X(base name, similar call of the driver table, exported symbol, first
- * version, (parameters), (arguments)).  The model counts and charges such a call as the similar call.  If a test has
- * planned that the similar call fails, this call fails. */
+ * version, (parameters), (arguments)).  The counter, the virtual time and the planned failures of such a call are those
+ * of the similar call. */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \

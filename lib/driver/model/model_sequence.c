@@ -57,9 +57,9 @@ void weir__model_sequence(struct weir_model_sequence *out) {
     weir__model_unlock();
 }
 
-/* Returns the number of a stream, event or pool in the recording.  An object without a number gets the next number.  An
- * object that the call has destroyed keeps its number.  Returns the handle of a default stream unchanged, and
- * UINT64_MAX if no object has the handle. */
+/* Returns the number that identifies a stream, event or pool in the recording.  A new object gets the next number.  A
+ * destroyed object keeps its number.  The number of a default stream is its handle.  Returns UINT64_MAX if no object
+ * has the handle. */
 static uint64_t ordinal(const struct model_slab *slab, const struct model_argument *argument) {
     uintptr_t offset = argument->value - (uintptr_t)slab->base;
     struct model_slot *slot = (struct model_slot *)argument->value;

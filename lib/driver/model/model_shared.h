@@ -15,8 +15,8 @@
 int weir__model_shared_join(void);
 /* Returns 1 if this process shares the memory of the modelled devices, else 0. */
 int weir__model_shared_is(void);
-/* Returns a number for the UUIDs of the devices.  The number is equal in all processes that share the devices.  Returns
- * 0 if this process does not share memory. */
+/* Returns the seed of the devices' UUIDs.  All processes that share the devices have an equal seed.  Returns 0 if this
+ * process does not share memory. */
 uint64_t weir__model_shared_key(void);
 /* Returns the bytes of the modelled device that other processes have allocated. */
 uint64_t weir__model_shared_others(int device);

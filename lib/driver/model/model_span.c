@@ -106,8 +106,8 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
-/* Changes the protection of memory by a new mapping, because after mprotect, Valgrind examines each byte.  Returns 0 on
- * success, else -1. */
+/* Changes the protection of memory by a new mapping.  mprotect is slow under Valgrind, which then examines each byte.
+ * Returns 0 on success, else -1. */
 static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
     int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     off_t place = range->file >= 0 ? (off_t)(base - range->mapping) : 0;
@@ -308,8 +308,8 @@ struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes
     return (struct model_span *)(void *)weir__model_tree_ceiling(tree, bytes, 0);
 }
 
-/* Shortens a span to `bytes` bytes, and adds the rest to a tree as a new span.  The caller has removed the first span
- * from its tree. */
+/* Shortens a span to `bytes` bytes, and adds the rest to a tree as a new span.  The caller must have removed `span`
+ * from its tree before. */
 static void split_off_rest(struct model_range *range, struct model_span *span, uint64_t bytes) {
     struct model_span *rest;
 

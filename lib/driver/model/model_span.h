@@ -45,7 +45,7 @@ struct model_span {
     uint64_t offset, size;
     enum model_span_kind kind;
     int backed;
-    /* The members below are for pending spans: memory that was freed on a stream whose work may not be completed. */
+    /* The members below are for pending spans: the stream that freed such a span may still run earlier work. */
     struct model_queue *queue;
     /* Links in the stream's queue of freed spans; the oldest was freed first. */
     struct model_span *older, *newer;
@@ -92,8 +92,8 @@ struct model_range {
  * `is_shared`, the memory is in a file that other processes can map.  Returns 0 on success, else -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
-/* Allocates the structs for the next operation on the range, so that it cannot fail halfway.  Returns 0 on success, -1
- * if there is no host memory. */
+/* Allocates the structs for the next operation on the range, so that the operation cannot fail halfway.  Returns 0 on
+ * success, -1 if there is no host memory. */
 int weir__model_range_allocate_spares(struct model_range *range);
 
 /* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL. */
@@ -113,8 +113,8 @@ uint64_t weir__model_range_movable_units(const struct model_range *range,
  * NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds physical memory to `units` units where rule R6 places a block of `bytes` bytes, but makes no block.  A real
- * driver does so before a request fails.  Returns 0 on success.  On failure returns -1 and changes nothing. */
+/* Adds physical memory to `units` units at the place of the next block of `bytes` bytes (rule R6), but makes no block.
+ * A real driver does so before a request fails.  Returns 0 on success.  On failure returns -1 and changes nothing. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
 /* Frees the span of a block.  Every stream may reuse the span immediately. */
@@ -131,11 +131,11 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
  * older spans.  Removes the queue of a destroyed stream once the queue is empty. */
 void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
                                       uint64_t now_ns);
-/* Frees, for all streams, the spans of a stream's queue that were freed up to operation `seq`.  Removes the queue of a
- * destroyed stream once it is empty. */
+/* Makes spans of a stream's queue free for all streams: the spans that were freed up to operation `seq`.  Removes the
+ * queue of a destroyed stream once the queue is empty. */
 void weir__model_range_free_up_to(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
-/* Records a stream at its first request, since requests try other streams' memory in the order of these records. */
+/* Records a stream at its first request.  Requests try the memory of other streams in the order of these calls. */
 void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device);
 /* Handles the destruction of a stream: makes its completed spans free for all streams.  The stream's queue of spans is
  * removed once it is empty. */

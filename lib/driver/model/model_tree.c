@@ -17,8 +17,7 @@ static int before(const struct model_node *node, uint64_t key, uint64_t tie) {
     return node->key < key || (node->key == key && node->tie < tie);
 }
 
-/* Splits `tree` into the nodes before `node`, which become the left subtree of `node`, and the nodes after `node`,
- * which become its right subtree. */
+/* Splits `tree` into subtrees of `node`: on the left the nodes before `node`, on the right the nodes after `node`. */
 static void split(struct model_node *tree, struct model_node *node) {
     struct model_node **left = &node->left, **right = &node->right;
 

@@ -26,7 +26,7 @@ struct model_memory {
     uint64_t bytes;
     uint64_t place; /* the offset of the memory in the file that contains it */
     uint32_t mappings;
-    /* The descriptor of the allocation's own file; -1 if its memory is in the common file. */
+    /* The descriptor of the file that contains only this memory; -1 if the memory is in `space.file`. */
     int file;
     /* How many times the handle must still be released.  At 0, only mappings keep the memory. */
     int references;
@@ -314,8 +314,8 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* Maps the memory of a physical allocation at an address.  To change the protection, maps the memory again, because
- * Valgrind examines each byte after mprotect.  Returns 0 on success, else -1. */
+/* Maps the memory of a physical allocation at an address, also to change the protection.  mprotect would be slow under
+ * Valgrind, which then examines each byte.  Returns 0 on success, else -1. */
 static int map_file_part(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
@@ -402,8 +402,8 @@ static CUresult check_mapping_access(uint64_t address, uint64_t bytes, CUdevice 
     return CUDA_SUCCESS;
 }
 
-/* Sets the protection of the host memory of a mapping.  The host does the work of all devices, so it gets each access
- * that any device has. */
+/* Sets the protection of the host memory of a mapping.  The host does the work of all devices, so the memory allows
+ * each access that any device has. */
 static CUresult protect(const struct model_mapping *mapping) {
     CUmemAccess_flags any = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 
