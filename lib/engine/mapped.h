@@ -58,7 +58,7 @@ struct weir_mapped_handle {
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
     /* Set by weir__mapped_find_spares().  `spare` is 1 if the physical allocation is idle and may move.  Of its free
-     * pieces, `state` is the worst state, `piece` the first index, and `tags` the number with uncompleted work. */
+     * pieces, `state` is the worst state, `piece` the lowest index, and `tags` the number with uncompleted work. */
     int spare, state;
     size_t piece, tags;
 };

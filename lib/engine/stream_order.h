@@ -117,8 +117,8 @@ struct weir_fence {
     CUevent event[];
 };
 
-/* Opens an order; allocates no host memory.  The device must outlive the order.  `observed` may be NULL without calls
- * of weir__order_freed, and `ended` may be NULL without calls of weir__order_defer. */
+/* Opens an order; allocates no host memory.  The device must outlive the order.  `observed` may be NULL if the owner
+ * never calls weir__order_freed.  `ended` may be NULL if the owner never calls weir__order_defer. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context);
@@ -173,8 +173,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
  * (H200, driver 580).  So on a blocking stream, this function records an event and queries it for some microseconds. */
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Makes the frees of the stream `id` available to other streams.  Any thread may call this function.  The stream must
- * exist and must not be captured.  If it is busy or blocking, records an event.  Records no event on a default stream,
- * since later work on blocking streams would wait for the event. */
+ * exist and must not be captured.  If the stream is busy or blocking, records an event.  Records no event on a default
+ * stream, since later work on blocking streams would wait for the event. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Records that all frees have completed, also deferred ones, after a wait for the device. */
 void weir__order_observe_all(struct weir_order *o);

@@ -65,7 +65,7 @@ struct weir_placement_rule {
     size_t split_waste;
     int prefer_tagged; /* 1 if a request prefers its stream's chunks to clean chunks */
     unsigned index;    /* the index of this placement in the array `owner` of a stream */
-    /* Works like realloc, but frees the memory if `bytes` is 0.  If NULL, the placement calls realloc and free. */
+    /* Works like realloc, but frees the memory if `bytes` is 0.  If `resize` is NULL, weir calls realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);
     void *context;
 };

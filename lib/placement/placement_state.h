@@ -92,7 +92,7 @@ struct weir_placement_region {
     uint32_t border;
 };
 
-/* The free chunks that one stream may use.  The owner `clean` has the chunks that all streams may use, in no list. */
+/* The free chunks that one stream may use.  The owner `clean` has the chunks for all streams; its list is empty. */
 struct weir_placement_owner {
     struct weir_placement_stream *stream;
     uint64_t merge_floor; /* Chunks freed up to this sequence do not coalesce with later ones. */
