@@ -35,7 +35,7 @@ static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *b
 }
 
 /* Allocates a region of `bytes` bytes.  If the device lacks memory, tries smaller sizes down to `least`.  (TensorFlow's
- * allocator gives up before `least`.)  Sets *got to the region's size. */
+ * allocator stops at a larger size.)  Sets *got to the region's size. */
 static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
@@ -81,7 +81,7 @@ static size_t region_size(struct weir_heap *h, size_t bytes) {
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
-    /* The growth policy of BFC tries smaller and smaller sizes, so it does not need the device's free memory. */
+    /* BFC's growth policy tries ever smaller sizes, so it does not use state.device_free. */
     device_free =
         h->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(h->e.device);
     state.reserved = (size_t)h->total;
@@ -101,7 +101,7 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     if (step == 0)
         return weir__heap_full_status(h);
     status = add_region(h, step, least, &got);
-    /* The limit has room for the small region, but not for the whole page that the caches need. */
+    /* The small region would fit into the limit, but the whole page that the caches need does not. */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
         weir__heap_room(h) < DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
@@ -134,7 +134,7 @@ static int next_region(const struct weir_heap *h, struct weir_extent *region) {
                                         &region->base, &region->bytes);
 }
 
-/* Finds the largest region of at most `most` bytes without live and deferred blocks.  Returns 1 on success, else 0. */
+/* Finds the largest region of at most `most` bytes with no live or deferred block.  Returns 1 on success, else 0. */
 static int find_idle(const struct weir_heap *h, size_t most, struct weir_extent *out) {
     struct weir_extent r = {0};
 
@@ -156,8 +156,8 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  Only the mode WAIT may wait.  Other modes free regions only if a single stream is in use and all
- * its frees have completed, since cuMemFree then has nothing to wait for. */
+/* Frees idle regions.  Only the mode WAIT may wait for the device.  Since cuMemFree waits, other modes free regions
+ * only if a single stream is in use and all frees on this stream have completed. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;

@@ -48,7 +48,7 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     if (!weir__sizes_remove(&p->live, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
-    /* Without host memory for the record, a later free of this block returns E_NOT_OWNED. */
+    /* If there is no host memory for this record, a later free of the block returns E_NOT_OWNED. */
     (void)weir__sizes_record(&p->live, block, bytes, result != CUDA_SUCCESS);
     return weir__device_status(p->e.device, result);
 }
@@ -73,7 +73,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     r->block = block;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
-    /* Records no event for this growth, since events for all blocks would push others out of the list. */
+    /* Records no event for this growth: one event for each block would push other events out of the list. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_elapsed_ns(e->device, started), memory_order_relaxed);
@@ -87,8 +87,8 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* unused, since cuMemFree waits for every stream */
-    /* Returns an error for an unknown stream, as the driver does.  With caches, also returns an error for a captured
-     * stream.  The caches then free the block later. */
+    /* Returns an error for an unknown stream, as the driver does.  With caches, a captured stream is an error, too: the
+     * caches free the block later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);

@@ -72,7 +72,7 @@ weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
     return status;
 }
 
-/* Frees a block that several streams use on weir's stream `joined`, which waits for all of them. */
+/* Frees a block that several streams use, on weir's stream `joined`.  Makes `joined` wait for these streams first. */
 static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                                struct weir_use_list *uses) {
     CUresult result;
@@ -232,8 +232,8 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     n->access = device->access;
 }
 
-/* Destroys the pool of memory nodes, which existing graphs do not need.  The pool stays if the context cannot be
- * entered.  The caller holds the lock, or is the only user. */
+/* Destroys the driver's pool of memory nodes; existing graphs do not need the pool.  Keeps the pool if the context
+ * cannot be entered.  The caller holds the lock, or is the only user. */
 static CUresult destroy_node_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;

@@ -26,7 +26,7 @@ struct weir_async {
 };
 
 void weir__async_open(struct weir_async *async, struct weir_device *device);
-/* Destroys `joined`.  If the caller then destroys the driver's pool, all frees on `joined` must have completed. */
+/* Destroys the stream `joined`.  All frees on it must have completed if the caller destroys the driver's pool next. */
 void weir__async_close(struct weir_async *async);
 
 /* Creates a pool of the driver with at most `most` bytes (0 means no limit), for the devices in `access`.  `usage` is

@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* The list survey->by has WEIR_SURVEY_STREAMS entries.  The last one is for unknown and further streams. */
+/* The last entry of survey->by is for unknown streams, and for all other streams once the list is full. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
 

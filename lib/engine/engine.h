@@ -33,8 +33,8 @@
  * streams cannot reuse the memory.  No public function returns this status. */
 #define WEIR_ENGINE_DUE ((weir_status)1)
 
-/* Values of the parameter `id` of `free_batch`, in place of a stream's id.  OBSERVED: the host has observed the end
- * of all work on the blocks.  UNKNOWN: only a wait for the device can show the end of this work. */
+/* Values of `id` in `free_batch`, in place of a stream's id.  OBSERVED: all work on the blocks is known to have
+ * completed.  UNKNOWN: only a wait for the device can show that this work has completed. */
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
@@ -71,7 +71,7 @@ struct weir_request {
      * sets this field to the block's end.  If the address is not free, the request fails without a wait. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id.  If it is 0, the engine queries and stores the id; otherwise the stream is not captured. */
+    /* The stream's id, or 0: the engine then queries and stores the id.  If it is not 0, the stream is not captured. */
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
@@ -107,7 +107,7 @@ enum weir_visited {
     WEIR_VISIT_BLOCKS,
     WEIR_VISIT_BLOCK_AT,  /* the live block that contains an address */
     WEIR_VISIT_REGION_AT, /* the region or superblock that contains an address */
-    /* the part of the address range for requests with weir_request.at, if the engine has one */
+    /* the part of the address range that is only for requests with weir_request.at; not in all engines */
     WEIR_VISIT_AT_ADDRESS
 };
 
@@ -163,8 +163,8 @@ struct weir_survey {
     /* The largest request on this stream that would certainly succeed, now or after OOM recovery; 0 if unknown.  weir
      * suggests this size to the program after a failed request. */
     uint64_t largest;
-    /* `waiting`: pending frees or batches with an event, so that a later query can find them complete.  `silent`:
-     * streams with frees that no event covers. */
+    /* `waiting`: the number of pending frees (or batches of frees) with an event, which a later query can find
+     * complete.  `silent`: the number of streams with frees that have no event. */
     struct {
         size_t waiting, silent;
     } frees;
@@ -177,12 +177,12 @@ enum weir_trim_mode {
     WEIR_TRIM_WAIT,
     /* If an event is due, records an event for the frees of `stream`.  The stream must not be captured. */
     WEIR_TRIM_MAINTAIN,
-    /* Makes the frees of the stream `id` available to other streams, from any thread.  The stream must exist and must
-     * not be captured.  If the stream has work, records an event, except on a default stream.  If `id` is 0, only tests
-     * the engine's lock, and returns WEIR_E_BUSY if a request holds the lock. */
+    /* Makes the frees of the stream `id` available to other streams.  Any thread may request this mode.  The stream
+     * must exist and must not be captured.  If the stream has work, records an event, except on a default stream.  If
+     * `id` is 0, only tests the engine's lock, and returns WEIR_E_BUSY if a request holds the lock. */
     WEIR_TRIM_PUBLISH,
     /* Releases idle memory until at most `keep` bytes are reserved, but only memory whose work is known to have
-     * completed.  Does not wait.  If `id` is not 0, first queries whether the caller's stream, `id`, is idle. */
+     * completed.  Does not wait.  If `id` is not 0, first queries whether the caller's stream is idle. */
     WEIR_TRIM_COMPLETED
 };
 
@@ -237,8 +237,8 @@ struct weir_engine_ops {
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Changes a device's access to all present and future memory.  An error changes nothing. */
     weir_status (*allow)(struct weir_engine *e, const CUmemAccessDesc *access);
-    /* Fills requested, in_use, their peaks, reserved, reserved_peak, extent and host_bytes.  An engine that orders
-     * reuse by events also fills steals and event_records. */
+    /* Sets the fields requested, in_use, reserved, their three peaks, extent and host_bytes of *out.  An engine that
+     * orders reuse by events also sets the fields steals and event_records. */
     void (*figures)(struct weir_engine *e, weir_statistics *out);
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
     /* Calls visit->show under the lock for each object of visit->what.  Returns their number, -1 if not supported. */
@@ -253,8 +253,8 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The number of requests that lacked memory, plus the program's signals of low memory.  Stays 0 without the trait
-     * SUBALLOCATES.  Each large free reads this field, so it is not next to fields that requests write. */
+    /* The number of requests that found no free memory, plus the number of the program's signals of low memory.  0
+     * without the trait SUBALLOCATES.  Not next to fields that requests write, since each large free reads `lacked`. */
     _Atomic uint64_t lacked;
     /* The largest number of bytes that may be reserved (limit.c), or UINT64_MAX. */
     const _Atomic uint64_t *limit;
@@ -263,14 +263,14 @@ struct weir_engine {
     /* The bytes of one step of background growth, or 0 for none.  A step holds the driver's lock for about 0.1 ms. */
     size_t step_bytes;
     unsigned traits;
-    /* The driver's pool that the memory comes from, or NULL.  weir cannot count the pending frees in this pool; only
-     * another request can find out whether they have completed. */
+    /* The driver's pool that the memory comes from, or NULL.  weir cannot query pending frees in this pool.  Only a new
+     * request shows whether these frees have completed. */
     CUmemoryPool driver_pool;
     struct weir_graph_table *graphs; /* addresses of graphs' blocks (driver_blocks.h) */
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
     struct {
         _Atomic uint64_t reserved;
-        /* The bytes in live blocks, and their peak.  In engines without SUBALLOCATES, caches subtract freed bytes. */
+        /* The bytes in live blocks, and their peak.  Without SUBALLOCATES, caches subtract the bytes of frees. */
         _Atomic uint64_t in_use, most_in_use;
         /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
         _Atomic uint64_t quarantined;
@@ -317,7 +317,7 @@ static inline weir_status weir__engine_publish(struct weir_engine *e, weir_strea
 }
 
 /* Queries pending frees once, without a wait, and finishes completed ones.  Returns the number of frees that a later
- * query may finish.  If `silent` is not NULL, sets *silent to the number of streams with frees without an event. */
+ * query may finish.  Sets *silent to the number of streams with frees that have no event.  `silent` may be NULL. */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 
@@ -362,7 +362,7 @@ static inline void weir__engine_extend_bounds(struct weir_engine *e, uint64_t ba
     weir__lower_to(&e->seen.low, base);
     weir__raise_to(&e->seen.high, base + bytes);
 }
-/* Adds a new block to the figures, in engines without the trait SUBALLOCATES, if the allocator has caches. */
+/* Adds a new block to the figures.  Called by engines without the trait SUBALLOCATES, if there are caches. */
 static inline void weir__engine_count(struct weir_engine *e, const struct weir_request *r) {
     uint64_t before = atomic_fetch_add_explicit(&e->seen.in_use, r->bytes, memory_order_relaxed);
 

@@ -56,8 +56,8 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- frees and published figures ---- */
 
-/* Frees a live block on the stream `s`, with the free's number `sequence`.  If `s` is NULL, all streams can reuse the
- * memory.  Returns OK, E_NOT_OWNED, or E_HOST_MEMORY.  With NULL or &h->quarantine as `s`, needs no host memory. */
+/* Frees a live block on the stream `s`; the free gets the number `sequence`.  If `s` is NULL, all streams can reuse the
+ * memory.  Returns OK, E_NOT_OWNED, or E_HOST_MEMORY.  Needs no host memory if `s` is NULL or &h->quarantine. */
 static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
                                    struct weir_placement_stream *s, uint64_t sequence,
                                    struct weir_placement_block *was) {
@@ -72,8 +72,8 @@ static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
 }
 
 /* Publishes the figures, writes the results of a batch of frees to *freed, and releases the lock.  `freed` may be NULL.
- * Above the release threshold, each free needs an event, since a trim releases only memory whose frees have completed.
- * The engine bfc-fixed needs no such events, since it never releases memory. */
+ * While reserved memory is above the release threshold, each free needs an event, so that the next trim can release the
+ * memory.  The engine bfc-fixed needs no such events, since it never releases memory. */
 static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
@@ -124,7 +124,7 @@ void weir__heap_count_lack(struct weir_heap *h) {
     atomic_fetch_add_explicit(&h->e.lacked, 1, memory_order_relaxed);
 }
 
-/* Makes the memory of frees without an event, up to `sequence`, free for all streams.  Called after a device wait. */
+/* Makes the frees without an event, up to the number `sequence`, available to all streams after a device wait. */
 static void observe_quarantine(struct weir_heap *h, uint64_t sequence) {
     size_t left = (size_t)(h->quarantined - sequence);
 
@@ -178,9 +178,8 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees a block on the stream of `on`, without a driver call.  If on->net_bytes is at most on->net_low, the block does
- * not coalesce with memory that an event covers.  Other streams may soon need that memory, and can reuse it after the
- * event. */
+/* Frees a block on the stream of `on`, without a driver call.  If on->net_bytes has fallen to on->net_low, the block
+ * does not coalesce with memory that an event covers, since other streams may soon need that memory. */
 static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
                                       struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -234,8 +233,8 @@ static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *fre
     return status;
 }
 
-/* Frees a block during a capture, in which the driver does not report the stream's id.  Assumes that the handle means
- * the stream that last had it.  This stream can reuse the memory after the capture. */
+/* Frees a block during a capture, in which the driver does not report the stream's id.  Assumes the id of the stream
+ * that last called with this handle.  This stream can reuse the memory after the capture. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_id(&h->order, stream);
@@ -340,8 +339,8 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* ---- requests ---- */
 
-/* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries if frees of other
- * streams have completed.  If the SMALL addresses must not grow for a large request, also tries the COMMON ones.
+/* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries if a free has
+ * completed.  While the SMALL addresses must not grow for large requests, a large request also tries the COMMON ones.
  * Returns a result of placement.h. */
 static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
                       size_t most, struct weir_placement_block *out) {
@@ -378,8 +377,8 @@ static int wait_for_free(void *context, uint64_t id, uint64_t sequence) {
     return weir__order_wait(&w->heap->order, w->stream, id, sequence) == CUDA_SUCCESS;
 }
 
-/* Places the request in adjacent free chunks, after no single chunk has fit, and makes the stream wait on the device
- * for other streams' work there.  Returns a result of placement.h. */
+/* Places the request in adjacent free chunks, after no single chunk has fit.  Makes the stream wait on the device for
+ * work of other streams on these chunks.  Returns a result of placement.h. */
 static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
                              struct weir_placement_stream *on, struct weir_placement_block *out) {
     struct waiter waiter = {h, r->stream};
@@ -411,8 +410,8 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     return weir__heap_status(placed);
 }
 
-/* Tries to place the request in free memory, then in memory that another thread is adding, then in free memory after a
- * wait for other streams, then in new memory.  Queries all events before the heap grows, since mapping costs more. */
+/* Tries to place the request, in this order: in free memory, in memory that another thread is adding, in free memory
+ * after waits for other streams, in new memory.  Queries all events before growth, since mapping costs more. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed;
@@ -528,8 +527,8 @@ static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     return total == h->total && h->in_use <= total && h->requested <= h->in_use;
 }
 
-/* Releases idle memory.  In mode WAIT the heap first waits for frees without an event.  In other modes, each stream
- * with such frees records an event in its next call, so that a later trim can release more. */
+/* Releases idle memory.  In mode WAIT, first waits for frees without an event.  In other modes, makes each stream
+ * record an event for these frees in its next call, so that a later trim can release more. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
     weir_status status = WEIR_OK;
@@ -600,8 +599,8 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- surveys and visits ---- */
 
-/* Finds the next chunk of the kind *kind, or of a lower kind if there is none, and updates *kind and *span.  For the
- * first call, *kind is the highest kind, and *span is all zeros.  Returns 1 on success, 0 after the last chunk. */
+/* Finds the next chunk in the kind *kind of addresses, then in lower kinds, and updates *kind and *span.  For the first
+ * call, *kind is the highest kind, and *span is all zeros.  Returns 1 on success, 0 after the last chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -792,7 +791,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If streams may wait for each other, each stream can use all chunks.  So the best fit wastes least memory. */
+    /* If streams may wait for each other, a stream can use all chunks, and need not prefer the chunks that it freed. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {

@@ -27,8 +27,8 @@
 struct weir_backing;
 struct weir_mapped_range;
 
-/* The kinds of addresses, in the order of addresses.  Each kind is a part of the engine's address range, for one kind
- * of requests, so that small blocks do not lie between large ones. */
+/* The kinds of addresses, from the lowest addresses to the highest.  Each kind of requests has its part of the engine's
+ * address range, so that small blocks do not lie between large ones. */
 enum {
     WEIR_HEAP_COMMON, /* for all requests but those below */
     /* For small requests.  Above the release threshold, also for blocks that may be live at the next trim. */
@@ -65,8 +65,8 @@ struct weir_heap {
     uint64_t steals; /* the number of requests that reused memory freed by another stream */
 };
 
-/* A backing takes a heap's memory from the device and releases it.  All functions except `close` are called under the
- * heap's lock, and `grow` and `shrink` may release it for a while. */
+/* A backing allocates a heap's memory from the device, and releases it.  All functions except `close` are called under
+ * the heap's lock; `grow` and `shrink` may release the lock for a while. */
 struct weir_backing {
     struct weir_placement_rule rule;
     size_t small;      /* the largest size of a small request */
@@ -76,8 +76,8 @@ struct weir_backing {
     void (*close)(struct weir_heap *h);
     /* Takes memory for a request that does not fit into free memory. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
-    /* Grows reserved memory to `reserve` bytes, as a step towards `goal`, and adds the growth to *got.  `cause` is a
-     * WEIR_EVENT_ constant.  Returns OK after full growth, even if another thread has released memory meanwhile. */
+    /* Grows reserved memory to `reserve` bytes, a step towards `goal`, and adds the growth to *got.  `cause` is a
+     * WEIR_EVENT_ constant.  Returns OK after this growth, even if another thread has released memory meanwhile. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
     /* Releases idle memory until at most trim->keep bytes are reserved.  In mode WAIT it waits for the device if
@@ -124,11 +124,11 @@ static inline int weir__heap_is_above(const struct weir_heap *h) {
     return weir__heap_reserve(h) >= h->e.threshold;
 }
 
-/* Mapped engine only.  Returns 1 if a block of this size may be live at the next trim above the release threshold, else
- * 0.  Always returns 1 before the first such trim. */
+/* Returns 1 if a block of this size will probably stay live until the next trim, else 0.  Returns 1 for all sizes
+ * before the first trim above the release threshold.  Mapped engine only. */
 int weir__mapped_may_last(const struct weir_heap *h, size_t bytes);
-/* Mapped engine only.  Returns 1 if a large request may add memory to the SMALL addresses, else 0.  Before the first
- * trim above the release threshold, returns 1 only while the time budget lasts. */
+/* Returns 1 if a large request may add memory to the SMALL addresses, else 0.  Before the first trim above the release
+ * threshold, returns 0 if the time budget is used up.  Mapped engine only. */
 int weir__mapped_grows_small(const struct weir_heap *h);
 
 /* Returns the kind of addresses for a request of this size. */

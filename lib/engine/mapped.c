@@ -24,8 +24,8 @@
 #include "base/hostmem.h"
 #include "base/kept.h"
 
-/* The size of the address range, in multiples of the device's memory.  Programs need many addresses, since a growing
- * block soon fits into no gap between live blocks. */
+/* The size of the address range, in multiples of the device's memory.  Programs need many addresses, since a block that
+ * grows soon becomes larger than each gap between live blocks. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 /* The parts of the range: small requests have 1/16 of the addresses, requests that name an address have 1/8. */
 enum { ADDRESSES_SMALL = 16, ADDRESSES_APART = 8 };
@@ -41,7 +41,7 @@ struct weir_mapped_file {
 /* The number of exports so far, which is also the `name` of the latest exported descriptor. */
 static _Atomic uint64_t export_count;
 
-/* Returns 1 if the process has no file descriptor left, else 0.  The driver does not report this as the cause. */
+/* Returns 1 if the process has no free file descriptor, else 0.  The driver's error does not show this cause. */
 static int has_no_descriptor(void) {
     int file = weir__file_open("/", O_PATH, 0);
     int is_out = file < 0 && (errno == EMFILE || errno == ENFILE);
@@ -139,8 +139,8 @@ static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocation
     return h->e.device->driver->cuMemRelease(handle);
 }
 
-/* Releases a physical allocation that is no longer in the heap.  If it has an aliased mapping, unmap_alias() releases
- * it later.  If the driver fails, a later call retries.  The caller has called reserve_entries(). */
+/* Releases a physical allocation that was removed from the heap.  If it has an aliased mapping, unmap_alias() releases
+ * the memory later.  If the driver fails, a later call retries.  The caller has called reserve_entries(). */
 static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) {
     struct weir_mapped_alias *s = alias_of(h->range, unit.handle);
 
@@ -162,8 +162,8 @@ static int is_alias_completed(const struct weir_heap *h, const struct weir_mappe
     return 1;
 }
 
-/* Unmaps an aliased mapping whose work has completed.  If it was the last mapping, releases the memory.  The caller may
- * remove the entry if `base` is then NOWHERE and `last` is 0. */
+/* Unmaps an aliased mapping whose work has completed.  Releases the memory if no other mapping remains.  Afterwards,
+ * the caller may remove an entry with the `base` NOWHERE and `last` 0. */
 static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_alias *other;
@@ -211,8 +211,8 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room in g->handles and g->aliases for `handles` and `aliases` new entries, and for one more in each, which
- * background growth may add meanwhile.  Returns 1 on success, 0 without host memory. */
+/* Makes room for `handles` more entries in g->handles and `aliases` more entries in g->aliases, plus one entry in each
+ * for background growth.  Returns 1 on success, 0 without host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -307,8 +307,8 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
 }
 
 /* Removes the idle physical allocation at `base` from the heap, and writes it to *unit.  `piece` is the index of its
- * first free piece.  If all work on the memory has completed, unmaps the memory.  Otherwise keeps the old addresses as
- * an aliased mapping, and makes `stream` wait for other streams.  The caller has called reserve_entries(). */
+ * first free piece.  Unmaps the memory if all work on it has completed.  Otherwise keeps the old addresses as an
+ * aliased mapping, and makes `stream` wait for other streams.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
                                  uint64_t base, struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -374,8 +374,8 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Detaches the plan's idle physical allocations, from the highest address to the lowest.  Several may lie in one free
- * chunk; in this order, the chunk's start in g->pieces stays right. */
+/* Detaches the plan's idle physical allocations, from the highest address to the lowest.  In this order, the start of a
+ * free chunk in g->pieces stays valid, even if several allocations lie in the chunk. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -509,7 +509,7 @@ static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int 
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (planned > weir__heap_room(h))
         return weir__heap_full_status(h);
-    /* Each stream now records an event in its next call, so that idle memory can soon move here. */
+    /* Makes each stream record an event in its next call, so that weir can soon move idle memory to these addresses. */
     if (kind == WEIR_HEAP_AT_ADDRESS && planned > 0)
         weir__heap_count_lack(h);
     return WEIR_STATUS_IN_SCOPE(h->e.device, execute_plan(h, r, w->state));
@@ -525,7 +525,7 @@ static void raise_budget(struct weir_heap *h) {
     g->earned = h->e.device->driver->ticks();
 }
 
-/* Subtracts the time since raise_budget() from the time budget, and adds time for `grown` bytes above the old peak. */
+/* Subtracts the time since raise_budget() from the budget, and adds EARNED_NS for each GiB in `grown`. */
 static void charge_budget(struct weir_heap *h, size_t grown) {
     struct weir_mapped_range *g = h->range;
     int64_t earned = (int64_t)(grown / MIB) * EARNED_NS / 1024;
@@ -550,8 +550,8 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Makes room for a request, whose rounded size is `bytes`, in addresses of this kind, and writes its window to *w.
- * Without time budget, moves memory only if the heap cannot grow. */
+/* Makes room for a request in this kind of addresses, and writes the request's window to *w.  `bytes` is the rounded
+ * size.  After the time budget is used up, moves memory only if the heap cannot grow. */
 static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind,
                                       size_t bytes, struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_AT_ADDRESS ? MOVED : SQUEEZED, method;
@@ -629,7 +629,7 @@ static int find_end(const struct weir_heap *h, int kind, uint64_t *at, size_t *b
     return *bytes > 0;
 }
 
-/* Returns the bytes of idle memory for small requests, in whole pages, with or without uncompleted work. */
+/* Returns the bytes of idle whole pages in the SMALL addresses.  Also counts pages with uncompleted work. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 

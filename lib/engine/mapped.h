@@ -22,23 +22,23 @@
 /* The constants of growth and moves, as bench/results/packing-model-2026-11-30.txt compares them.  The driver takes
  * about 35 us to create and map a physical allocation, and 50 us to move one (H200, driver 580). */
 
-/* The initial budget of driver time for growth and moves, in ns.  With half of it, programs reserved 1/3 more. */
+/* The initial budget of driver time for growth and moves, in ns.  With half this budget, programs reserved 1/3 more. */
 #define CREDIT_NS INT64_C(20000000)
-/* The ns by which each GiB of growth to a new peak raises the budget, up to CREDIT_NS.  With half as many, programs
+/* Each GiB of growth to a new peak raises the budget by this many ns, up to CREDIT_NS.  With half this number, programs
  * created only large physical allocations in their first iterations. */
 #define EARNED_NS INT64_C(2000000)
 /* The budget grows by a hundredth of the time that passes, so moves slow a program by 1 % at most. */
 enum { TIME_PART = 100 };
 /* The maximum of the budget in ns.  Moves in a row can delay requests by at most this time. */
 #define BUDGET_MOST_NS INT64_C(80000000)
-/* Each chunk that a request examines lowers the budget by this many ns: 60,000 chunks must not slow every request. */
+/* Each chunk that a request examines lowers the budget by this many ns, since requests with many chunks are slow. */
 #define SURVEYED_NS 10
-/* While the budget is above 0, a new physical allocation has 1/32 of the reserved memory, but at least FINE_LEAST and
- * at most FINE_MOST.  With 1/64 and at most 32 MiB, first iterations took up to 1.3 times as long. */
+/* While the budget is above 0, the size of a new physical allocation is 1/FINE_PART of the reserved memory, within
+ * FINE_LEAST and FINE_MOST.  With 1/64 and at most 32 MiB, first iterations took up to 1.3 times as long. */
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
 #define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
-/* The largest physical allocation for blocks that may last.  With 64 MiB, 1/5 of the memory kept by trims was idle. */
+/* The largest physical allocation for blocks that may last.  With 64 MiB, 1/5 of the memory after trims was idle. */
 #define LASTING_MOST (32 * MIB)
 /* The number of bits in `lasting`.  Some block sizes share a bit, which costs a few needless driver calls. */
 enum { LASTING_BITS = 4096 };
@@ -57,8 +57,8 @@ struct weir_mapped_handle {
     CUmemGenericAllocationHandle handle;
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
-    /* Set by weir__mapped_find_spares().  `spare`: 1 if the physical allocation is idle and may move.  `state`: the
-     * worst state of its free pieces.  `piece`: the first one's index.  `tags`: the number with uncompleted work. */
+    /* Set by weir__mapped_find_spares().  `spare` is 1 if the physical allocation is idle and may move.  Of its free
+     * pieces, `state` is the worst state, `piece` the lowest index, and `tags` the number with uncompleted work. */
     int spare, state;
     size_t piece, tags;
 };
@@ -140,7 +140,7 @@ struct weir_mapped_range {
     /* The free and unmapped pieces that weir__mapped_survey() has listed last, sorted by base. */
     struct weir_mapped_piece *pieces;
     size_t piece_count, piece_capacity;
-    /* The index of the first piece of each kind of addresses (WEIR_HEAP_COMMON...), and the number of all pieces. */
+    /* The index of the first piece of each kind (WEIR_HEAP_COMMON...).  The last entry is the number of all pieces. */
     size_t first[WEIR_HEAP_KINDS + 1];
     /* The device's free memory, queried once in a request.  Valid if `knows_free` is set. */
     uint64_t device_free;
@@ -191,7 +191,7 @@ static inline unsigned lasting_bit(size_t bytes) {
 /* ---- mapped_plan.c ---- */
 
 /* Returns 1 if the time budget allows moves and small physical allocations, else 0.  Always returns 0 with the setting
- * grow-ahead: the program then accepts more reserved memory for shorter waits. */
+ * grow-ahead, which favours short waits over little reserved memory. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
 /* Lists in g->pieces the free and unmapped pieces of the range, with their states for the stream `id`.  If `id` is 0,
@@ -201,17 +201,17 @@ int weir__mapped_survey(struct weir_heap *h, uint64_t id);
  * lies outside of the window, and has only free pieces of the state `least` or better. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
-/* Finds the window where a request of `bytes` bytes lacks the least memory.  Among equal windows, prefers memory for
- * all streams, then memory of the request's stream.  Sets w->missing to SIZE_MAX if there is no window. */
+/* Finds the window of `bytes` bytes in which the fewest bytes are missing.  Among equal windows, prefers memory that
+ * all streams may use, then memory of the request's stream.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w);
 /* Finds the window at the end of this kind of addresses: the unmapped addresses there, and the memory just below them
  * if all streams may use this memory.  Sets w->missing to SIZE_MAX if there is no window. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans which physical allocations to move to the window or to create there.  Sets *planned to the bytes of new memory.
- * For a request that names its address, moved memory may end above the window, since the program will probably extend
- * its block.  Returns 1 on success, 0 without host memory. */
+/* Plans which physical allocations weir moves to the window or creates there.  Sets *planned to the bytes of new
+ * memory.  If the request names an address, moved memory may end above the window, since the program will probably
+ * extend the block.  Returns 1 on success, 0 without host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 

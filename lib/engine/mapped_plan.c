@@ -75,8 +75,8 @@ static uint64_t piece_end(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* A gap is a run of adjacent pieces whose state is `state` or better.  Returns the index of the first piece after the
- * gap that starts at piece `i`, but at most `end`.  Returns `i` if the state of piece `i` is worse. */
+/* Returns the index of the first piece after the gap that starts at piece `i`, but at most `end`.  A gap is a run of
+ * adjacent pieces of the state `state` or better.  If piece `i` has a worse state, returns `i`. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int state) {
     size_t at = i;
 
@@ -139,8 +139,8 @@ static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapp
     return 1;
 }
 
-/* Computes how much memory the window at `base` lacks, which lies in the gap of pieces [first, last).  If the window
- * lacks less than *best, replaces *best. */
+/* Computes how many bytes are missing in the window at `base`, in the gap of pieces [first, last).  Replaces *best if
+ * fewer bytes are missing than in *best. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int state, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .state = state};
@@ -155,8 +155,8 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Sets *best to the window of `bytes` bytes that lacks the least memory, if it lacks less than *best.  Tries windows at
- * the start of each gap, and windows that start or end with a piece of free memory. */
+/* Finds the window of `bytes` bytes in which the fewest bytes are missing.  Replaces *best if that window is better.
+ * Tries windows at the start of each gap, and windows that start or end with a piece of free memory. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int state,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
@@ -263,8 +263,8 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the size of a new physical allocation for an address that needs `want` bytes and has room for `most` bytes.
- * The plan already has `planned` new bytes.  Only the plan's first step may exceed both `want` and FINE_LEAST. */
+/* Returns the size of a new physical allocation for `want` bytes at an address with room for `most` bytes.  `planned`
+ * is the number of new bytes in the plan so far.  Only a plan's first step may exceed both `want` and FINE_LEAST. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
@@ -311,7 +311,7 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
 }
 
 /* Plans memory for the unmapped addresses [at, to), and adds the new bytes to *planned.  Memory may end above `to`, up
- * to `most`.  If `exact` is 1, only moved memory may end above `to`.  Returns 1 on success, 0 without host memory. */
+ * to `most`; if `exact` is 1, new memory must end at `to`.  Returns 1 on success, 0 without host memory. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

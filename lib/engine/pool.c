@@ -43,8 +43,8 @@ struct weir_pool_engine {
     /* The stream of the probe blocks.  It runs nothing else, so memory freed on it is free for every stream at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* Reserved memory must not grow above `ceiling`.  If the limit fell below the reserved memory, `ceiling` is the
-     * reserved memory, else the limit.  `ceiling_limit` is the limit for which weir computed `ceiling`. */
+    /* The maximum of reserved memory: the limit, or the reserved memory itself after the limit has fallen below it.
+     * weir computed `ceiling` for the limit `ceiling_limit`. */
     _Atomic uint64_t ceiling, ceiling_limit;
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
     /* The highest peak of reserved memory that the driver has reported. */
@@ -57,9 +57,9 @@ struct weir_pool_engine {
         size_t bytes;
     } probe[WEIR_POOL_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
-    /* The bytes of the probe blocks.  Includes each probe block before its allocation, so the sum is never too low. */
+    /* The bytes of the probe blocks.  weir adds a block's bytes before its allocation, so the sum is never too low. */
     _Atomic uint64_t probe_bytes;
-    /* Set if a probe block was the block of a request, so that the device may still work on it. */
+    /* Set after the block of a failed request became a probe block, since the device may still work on the block. */
     int probes_in_use;
 
     struct weir_async async; /* frees blocks that several streams use */
@@ -201,8 +201,8 @@ static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
            atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
 }
 
-/* Returns the bytes that the program has allocated, also by the driver's functions.  Subtracts probe blocks and idle
- * slabs from the driver's figure.  If the driver fails, returns 0 only if the counters show no block. */
+/* Returns the bytes that the program has allocated through weir or the driver: the driver's figure minus probe blocks
+ * and idle slabs.  If the driver reports no figure, returns 0 only if the counters show no block. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = own_idle_bytes(p), used;
@@ -245,12 +245,12 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks fill idle memory first.  WEIR_POOL_PROBES / 2 blocks of `least` bytes can fill all of it. */
+        /* Probe blocks fill idle memory first.  With this `least`, WEIR_POOL_PROBES / 2 blocks fill all idle memory. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
     while (reserve < target && most >= least && p->probe_count < WEIR_POOL_PROBES) {
-        /* With whole units, a probe block that cannot be freed does not shift the addresses of other blocks. */
+        /* Rounds to whole units, so that a probe block that cannot be freed does not shift other blocks. */
         bytes = whole_units(weir__size_smaller(target - reserve, largest));
         bytes = weir__size_larger(bytes, least);
         result = allocate_probe(p, bytes, &reserve);
@@ -419,8 +419,8 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
     return status;
 }
 
-/* Frees a superblock that is no longer in the list, or puts it back if the driver fails.  Until the end, `idle`
- * includes its bytes, so that another thread's OOM recovery waits for the free.  Returns 1 on success, else 0. */
+/* Frees a superblock that was removed from the list, or adds it again if the driver fails.  Subtracts its bytes from
+ * `idle` only at the end, so that another thread's OOM recovery waits for the free.  Returns 1 on success, else 0. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -472,8 +472,8 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     }
 }
 
-/* Trims the pool.  Waits for the device only if the program has requested the trim and an empty superblock needs the
- * wait.  Does nothing in modes MAINTAIN and PUBLISH, since the driver orders reuse. */
+/* Trims the pool.  Waits for the device only in a trim that the program has requested, for empty superblocks that need
+ * the wait.  Does nothing in modes MAINTAIN and PUBLISH, since the driver orders reuse. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -512,7 +512,7 @@ static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
 
 /* ---- requests ---- */
 
-/* Frees the block of a request that fails after all, or adds it to the probe blocks if the driver fails. */
+/* Frees the block of a failed request.  If the driver fails, adds the block to the probe blocks. */
 static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                           weir_stream stream) {
     size_t before;
@@ -531,7 +531,7 @@ static void free_rejected(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Synchronizes an idle stream, which takes no time.  A trim releases memory freed on a stream only after this call. */
+/* Synchronizes an idle stream, which takes no time.  Otherwise a trim would not release memory freed on the stream. */
 static void synchronize_if_idle(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -540,8 +540,8 @@ static void synchronize_if_idle(const struct weir_driver *driver, weir_stream st
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request that has raised reserved memory above the limit, or after which the driver failed with `result`.
- * The caller has relaxed this thread's capture mode, since the driver calls would break a capture of the stream. */
+/* Undoes a request after reserved memory has grown above the limit, or after the driver has failed with `result`.  The
+ * caller has relaxed this thread's capture mode, so that the driver calls do not break a capture of the stream. */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -671,7 +671,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     return WEIR_OK;
 }
 
-/* Allocates a slab, if necessary in a new superblock, which is only as large as the slab if memory is short. */
+/* Allocates a slab, in a new superblock if necessary.  If memory is short, this superblock is as small as the slab. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;

@@ -19,19 +19,19 @@ enum {
     STRICT_FREES = 2048,
     /* weir queries an event on an idle stream at most this many times in a row, for about 10 us. */
     IDLE_QUERIES = 64,
-    /* During STRICT_FREES, an event is due after `net_bytes` has fallen by this multiple of `least_event_bytes`. */
+    /* During STRICT_FREES, an event is due after `net_bytes` has fallen by STRICT_FACTOR * `least_event_bytes`. */
     STRICT_FACTOR = 4,
-    /* All streams with open frees may together withhold this multiple of `least_event_bytes` from other streams. */
+    /* The frees without an event on all streams together may have at most SHARE * `least_event_bytes` bytes. */
     SHARE = 16,
-    /* If more streams than this have open frees, each free gets an event, since such streams cost host memory. */
+    /* If more streams than MOST_OPEN have frees without an event, each free gets an event, to save host memory. */
     MOST_OPEN = 128,
-    /* A stream's STRICT_FACTOR and SHARE double at most this many times (covered_bursts). */
+    /* weir doubles a stream's STRICT_FACTOR and SHARE at most this many times (`covered_bursts`). */
     MOST_DOUBLINGS = 2,
-    /* An event is due if `net_bytes` minus `net_low` is at most 1/SLACK of `net_drop`. */
+    /* An event is due if `net_bytes` is at most `net_drop` / SLACK above `net_low`. */
     SLACK = 12,
-    /* The maximum number of events on a stream between two queries whether the stream is idle. */
+    /* After this many events on a stream without a query, weir queries whether the stream is idle. */
     MOST_GAP = 16,
-    /* A quiet stream's record may be freed after this many calls on other streams. */
+    /* weir may free a stream's record after this many calls on other streams, if all frees on it have completed. */
     FORGET_CALLS = 16384,
     /* For each new stream, weir queries the events of this many old streams, and frees this many old records. */
     OLD_PER_NEW = 2
@@ -408,7 +408,7 @@ static uint64_t share_of(const struct weir_order *o, const struct weir_order_str
     return all > MOST_OPEN ? 0 : weir__size_larger(SHARE * least_bytes(o), LEAST_SHARE) / all;
 }
 
-/* Returns the bytes by which `net_bytes` may fall before it is so close to `net_low` that an event is due. */
+/* Returns the bytes by which `net_bytes` may fall until an event is due because `net_bytes` is close to `net_low`. */
 static uint64_t room_above_net_low(const struct weir_order *o, const struct weir_order_stream *s) {
     int64_t above = s->net_bytes - s->net_low - (int64_t)(least_bytes(o) + s->net_drop / SLACK);
     uint64_t least = weir__size_subtract(least_bytes(o), s->net_drop);
@@ -421,8 +421,8 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* While the program forbids streams to use each other's memory, no event is due.  The program may allow this use at
-     * any time, so the result is 0: the caller then checks again at its next free. */
+    /* While the program forbids streams to use each other's memory, returns 0, so that the caller checks again at its
+     * next free: the program may change this at any time. */
     if (o->always_due ||
         atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed))
         return 0;
@@ -489,7 +489,7 @@ static int publish_open(struct weir_order *o, struct weir_order_stream *s, weir_
 }
 
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    /* The driver may reuse the handle of a destroyed stream.  In this call the handle means this stream. */
+    /* The driver may have reused the handle of a destroyed stream.  The handle now belongs to this stream. */
     if (s->handle != stream && s->placed.id != 0 &&
         (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
@@ -634,8 +634,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     const struct weir_order_mark *last = find_mark(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* Unknown streams share one record, and their memory may have coalesced.  So `stream` waits for all events in the
-     * record up to the sequence number. */
+    /* Unknown streams share one record, and memory of several such streams may have coalesced.  So `stream` waits for
+     * all events in the record up to the sequence number. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {

@@ -53,11 +53,11 @@ struct weir_order_stream {
     uint64_t open_bytes; /* the bytes of frees that no event covers yet */
     /* The bytes allocated minus the bytes freed on the stream.  Negative if it frees blocks of other streams. */
     int64_t net_bytes;
-    /* The minimum of `net_bytes` at the stream's events since a request last lacked memory. */
+    /* The minimum of `net_bytes` at all events on the stream since a request last found no free memory. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
-    /* The number of bursts of work in a row whose events covered nearly all frees, at most MOST_DOUBLINGS.  A higher
-     * number makes the stream's events rarer. */
+    /* The number of bursts of work in a row whose events covered nearly all frees, at most MOST_DOUBLINGS.  weir
+     * records fewer events on a stream with a higher number. */
     unsigned covered_bursts;
     unsigned burst_events;    /* the number of events on the stream since another stream called */
     uint64_t lacked_at_event; /* `lacked` of the order at the stream's last event */
@@ -118,7 +118,7 @@ struct weir_fence {
 };
 
 /* Opens an order; allocates no host memory.  The device must outlive the order.  `observed` may be NULL if the owner
- * reports no frees; `ended` may be NULL if the owner defers no frees. */
+ * never calls weir__order_freed.  `ended` may be NULL if the owner never calls weir__order_defer. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context);
@@ -128,8 +128,8 @@ void weir__order_close(struct weir_order *o);
 /* Finds or creates the record of a stream, in a call on the stream.  Returns NULL if there is no host memory.  The
  * record is valid until the next call of this function, or longer while the caller keeps `active_requests` above 0. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
-/* Makes the open frees of `s` available to other streams if an event is due.  If the stream is idle, its frees have
- * completed; otherwise records an event.  Called in each operation on `stream`.  If the driver fails, a later call
+/* If an event is due, makes the frees of `s` available to other streams: records an event, or, on an idle stream,
+ * records that all frees have completed.  Called in each operation on `stream`.  If the driver fails, a later call
  * retries. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 void weir__order_allocated(struct weir_order_stream *s, size_t bytes);
@@ -144,10 +144,10 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
 uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream);
 /* Records that a second stream uses the engine.  weir then records events for frees. */
 void weir__order_set_several(struct weir_order *o);
-/* Returns 1 if weir__order_maintain would now record an event on the stream or query it, else 0. */
+/* Returns 1 if weir__order_maintain would now call the driver for the stream, else 0. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
-/* Returns the bytes that the stream may still free before an event is due.  Returns 0 if the next free may make an
- * event due, and UINT64_MAX if no other stream uses the engine.  `s` is NULL if the stream has no record. */
+/* Returns the bytes that the stream may free before an event is due.  The result is 0 if the next free may need an
+ * event, and UINT64_MAX if no other stream uses the engine.  `s` is NULL if the stream has no record. */
 uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s);
 /* Records that a request found no free memory.  Each stream with open frees then records an event in its next call. */
 void weir__order_count_lack(struct weir_order *o);
@@ -172,9 +172,9 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
  * An idle blocking stream may still depend on the legacy stream: cuStreamQuery returns 0 while work runs on NULL
  * (H200, driver 580).  So on a blocking stream, this function records an event and queries it for some microseconds. */
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Makes the open frees of the stream `id` available to other streams, from any thread.  The stream must exist and must
- * not be captured.  If it is busy or blocking, records an event.  On a default stream, records none, since later work
- * on blocking streams would wait for the event. */
+/* Makes the frees of the stream `id` available to other streams.  Any thread may call this function.  The stream must
+ * exist and must not be captured.  If the stream is busy or blocking, records an event.  Records no event on a default
+ * stream, since later work on blocking streams would wait for the event. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Records that all frees have completed, also deferred ones, after a wait for the device. */
 void weir__order_observe_all(struct weir_order *o);

@@ -17,7 +17,7 @@ void weir__uses_close(struct weir_uses *uses) {
     pthread_mutex_destroy(&uses->lock);
 }
 
-/* Sets or clears the slow path USES after a change of the map.  The caller holds the lock. */
+/* Sets WEIR_SLOW_PATH_USES if the map has entries, or else clears it.  The caller holds the lock. */
 static void publish_uses(struct weir_uses *uses) {
     int some = uses->map.count > 0;
 
@@ -72,7 +72,7 @@ struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block) 
     uintptr_t value = 0;
 
     pthread_mutex_lock(&uses->lock);
-    /* Keeps the key, so that weir__uses_end_free() needs no host memory to put the list back. */
+    /* Keeps the block's key, so that weir__uses_end_free() can add the list again without host memory. */
     if (weir__map_get(&uses->map, block, &value))
         weir__map_put(&uses->map, block, 0);
     pthread_mutex_unlock(&uses->lock);

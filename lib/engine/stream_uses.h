@@ -18,7 +18,7 @@
 
 struct weir_use {
     weir_stream stream;
-    /* The stream's id if it is a default stream, whose handle means another stream in each thread.  Otherwise 0. */
+    /* The id of a default stream, whose handle means another stream in each thread.  0 for all other streams. */
     uint64_t id;
     /* Set if a free of the block has failed because the driver does not know this stream. */
     int refused;
@@ -46,11 +46,11 @@ void weir__uses_close(struct weir_uses *uses);
 int weir__uses_add(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
 /* Removes the uses of an earlier block at this address, since a new block is being allocated there. */
 void weir__uses_remove(struct weir_uses *uses, uint64_t block);
-/* Returns the block's list of uses, which the caller then owns until it calls weir__uses_end_free.  Returns NULL if
- * the block has no list.  The map keeps the block's key, so that the list can come back without host memory. */
+/* Returns the block's list of uses, or NULL if there is none.  The caller owns the list until it calls
+ * weir__uses_end_free.  The map keeps the block's key, so that weir__uses_end_free needs no host memory. */
 struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block);
-/* Called after the free of a block whose list was detached.  If the free succeeded (freed = 1), frees the list.  If it
- * failed, adds the list to the map again, without the uses that are marked `refused`. */
+/* Called after a free of the block whose list was detached.  If `freed` is 1, frees the list.  If the free has failed,
+ * adds the list to the map again, without the uses that are marked `refused`. */
 void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                          int freed);
 

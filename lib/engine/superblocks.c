@@ -7,7 +7,7 @@
 
 #include "base/size.h"
 
-/* The size of the largest superblock, and of an allocator's first one.  With other sizes, more memory was reserved. */
+/* The size of the largest superblock, and of an allocator's first one.  With other sizes, programs reserved more. */
 #define SUPERBLOCK_MOST (WEIR_POOL_UNIT / 8 * 7)
 /* The size of the first superblock of each further stream, which often has few small blocks. */
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
@@ -31,7 +31,7 @@ void weir__superblocks_close(struct weir_superblocks *list) {
     pthread_mutex_destroy(&list->lock);
 }
 
-/* Returns the link to the superblock that contains the address, or the last link.  The caller holds `lock`. */
+/* Returns the list's pointer to the superblock around the address, or the last pointer.  The caller holds `lock`. */
 static struct weir_superblock **link_around(struct weir_superblocks *list, uint64_t address) {
     struct weir_superblock **at = &list->first;
 

@@ -19,7 +19,7 @@ struct weir_superblock {
     size_t bytes, used; /* `used`: the bytes in slabs */
     /* The id of the superblock's stream, or UNKNOWN after another stream has freed one of its slabs. */
     uint64_t stream;
-    /* The number of device waits that had begun before the last free of a slab.  Each later wait covers this free. */
+    /* The number of device waits that had begun when a slab was last freed.  Each later wait covers this free. */
     uint64_t freed;
     /* For each page: 0 if it is free, the number of the slab's pages if a slab starts there, else INSIDE. */
     unsigned char page[];
@@ -29,7 +29,7 @@ struct weir_superblocks {
     struct weir_device *device;
     pthread_mutex_t lock; /* guards the fields below */
     struct weir_superblock *first;
-    /* The bytes of free pages, also of removed superblocks until the driver has freed them.  Read without the lock. */
+    /* The bytes of free pages, and of removed superblocks that the driver has not freed.  Read without the lock. */
     _Atomic uint64_t idle;
 };
 
@@ -53,7 +53,7 @@ void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
 /* Removes an empty superblock whose work has completed, and returns it, or NULL if there is none.  `all_done` is 1 if
- * the caller has waited for the device.  The caller treats the superblock as weir__superblocks_put() describes. */
+ * the caller has waited for the device.  The caller frees the superblock like *empty of weir__superblocks_put(). */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
 /* Returns 1 if an empty superblock needs a device wait, since another stream has freed one of its slabs; else 0. */
 int weir__superblocks_need_wait(struct weir_superblocks *list);

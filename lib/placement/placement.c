@@ -19,7 +19,7 @@
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
 #define CACHE_LINE ((size_t)64)
-/* An owner struct without chunks is kept for the stream's next free, if there are at most this number of structs. */
+/* A stream without free chunks keeps its owner struct if at most this many structs exist. */
 #define KEPT_OWNERS ((size_t)16)
 
 /* ---- records ---- */
@@ -292,8 +292,8 @@ void weir__placement_remove_stream(struct weir_placement *p, struct weir_placeme
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a tagged chunk into its stream's list, which is sorted by sequence.  The place is usually the end: only the
- * rest of a chunk that was cut can have an earlier sequence. */
+/* Inserts a tagged chunk into its stream's list, which is sorted by sequence.  Starts at the end, since only the rest
+ * of a chunk that was cut can have an earlier sequence. */
 static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
     uint32_t older = owner->newest;
     uint32_t newer = 0;

@@ -65,7 +65,7 @@ struct weir_placement_rule {
     size_t split_waste;
     int prefer_tagged; /* 1 if a request prefers its stream's chunks to clean chunks */
     unsigned index;    /* the index of this placement in the array `owner` of a stream */
-    /* Works like realloc, but frees the memory if `bytes` is 0.  NULL stands for realloc and free. */
+    /* Works like realloc, but frees the memory if `bytes` is 0.  If `resize` is NULL, weir calls realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);
     void *context;
 };
@@ -114,9 +114,9 @@ struct weir_placement_span {
 
 /* Callbacks that make the request's stream wait for a free, which is named by its stream and its sequence. */
 struct weir_placement_waits {
-    /* Returns 1 if the request's stream can wait for this free. */
+    /* Returns 1 if the request's stream can wait for the free with this sequence on `stream`. */
     int (*may)(void *context, uint64_t stream, uint64_t sequence);
-    /* Makes the request's stream wait for this free.  Returns 1 on success. */
+    /* Makes the request's stream wait for the free with this sequence on `stream`.  Returns 1 on success. */
     int (*wait)(void *context, uint64_t stream, uint64_t sequence);
     void *context;
 };
@@ -141,9 +141,9 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Turns [address, address + bytes) into a free chunk, after the caller has mapped memory there.  The range is a part of
- * the unmapped range that starts at `within`.  If `sequence` is 0, the chunk is free for all streams.  Otherwise it is
- * free only for `s`, like a free by `s` with this sequence.  Returns OK, INVALID or NO_MEMORY. */
+/* Turns the unmapped addresses [address, address + bytes) into a free chunk, after the caller has mapped memory there.
+ * `within` is the start of the unmapped range.  If `sequence` is 0, all streams may use the chunk.  Otherwise only `s`
+ * may use it until the free of `s` with this sequence has completed.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
 /* Turns [address, address + bytes) into an unmapped range, before the caller unmaps the memory.  All chunks in the
@@ -188,7 +188,7 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
 /* Makes the stream's chunks with sequences up to `s->observed` free for all streams, and coalesces them. */
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
-/* Removes all pointers to the record of a stream, before the caller frees it.  All frees of the stream must have
+/* Removes all pointers to a stream's record, which the caller can then free.  All frees of the stream must have
  * completed, unless the caller destroys the placement next. */
 void weir__placement_remove_stream(struct weir_placement *p, struct weir_placement_stream *s);
 

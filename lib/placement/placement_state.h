@@ -54,7 +54,7 @@ struct chunk {
     };
 };
 
-/* The tag of a free chunk.  A clean chunk uses only `sequence`.  A live block that is old has the sequence OLD. */
+/* The tag of a free chunk, or of an old live block, whose sequence is OLD.  A clean chunk uses only `sequence`. */
 struct chunk_tag {
     /* the sequence number of the latest free in the chunk; 0 if every stream may use the chunk */
     uint64_t sequence;
@@ -92,7 +92,7 @@ struct weir_placement_region {
     uint32_t border;
 };
 
-/* The free chunks that one stream may use.  The owner `clean` has the chunks for all streams, and has no list. */
+/* The free chunks that one stream may use.  The owner `clean` has the chunks for all streams; its list is empty. */
 struct weir_placement_owner {
     struct weir_placement_stream *stream;
     uint64_t merge_floor; /* Chunks freed up to this sequence do not coalesce with later ones. */
@@ -160,7 +160,7 @@ static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket)
 }
 
 /* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0.  `same` has a bit for each
- * record with an equal print.  Rarely the next record has a bit, too; the comparison of addresses rejects it. */
+ * record with an equal print, and rarely for the next record, too; the comparison of addresses rejects that record. */
 static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
     const struct chunk_table *t = &p->all;
     uint64_t granule = address >> p->shift, hash = granule * CHUNK_FACTOR;

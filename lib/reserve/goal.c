@@ -42,12 +42,12 @@
 /* After 64 halvings nothing is left, so the loop over windows without requests can stop. */
 enum { MOST_WINDOWS = 64 };
 
-/* The pause between two checks whether to release memory doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS.  About a
- * second after the first check, a call of weir_low_memory no longer makes weir release memory. */
+/* The pause between two checks whether to release memory doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS.  The checks
+ * after a call of weir_low_memory end after about a second. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a finite release threshold, memory whose growth took a time T stays reserved for a time of 16 T.  So a program
- * that needs the memory again and again spends at most a 16th of its time on growth. */
+/* With a finite release threshold, memory stays reserved for 16 times as long as its growth took.  So a program that
+ * needs the memory again and again spends at most a 16th of its time on growth. */
 #define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -88,7 +88,7 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
 }
 
 /* Updates the ratio g->decay.reserved_per_used at the end of a window.  `peak' is the window's maximum of bytes in use.
- * The ratio rises only if reserved memory grew in the window: then the program needed all reserved memory. */
+ * The ratio rises only if reserved memory grew in the window, since the program then needed all of it. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -98,8 +98,8 @@ static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, in
         *ratio = now;
 }
 
-/* Lowers g->decay.target at the end of a window with at most `peak' bytes in use.  The target may fall by less than one
- * physical allocation; a later window then releases the allocation.  The caller holds decay.lock. */
+/* Lowers g->decay.target at the end of a window with at most `peak' bytes in use.  If the target falls by less than a
+ * physical allocation, a later window releases the allocation.  The caller holds decay.lock. */
 static void lower_decay_target(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     double needed =
         (double)peak * (g->decay.reserved_per_used > 0 ? g->decay.reserved_per_used : 1);
@@ -209,9 +209,9 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory without a wait, because a window of decay is over (`is_over'), or because of weir_low_memory
- * or the release threshold.  `pause' is the time between the last two requests.  Not inlined, since clearing the struct
- * weir_statistics takes as long as the rest of a request. */
+/* Lowers reserved memory without a wait, for decay (if `is_over' is 1), weir_low_memory or the release threshold.
+ * `pause' is the time between the last two requests.  Not inlined, since clearing the struct weir_statistics takes as
+ * long as the rest of a request. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -271,18 +271,18 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The maximum time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* SHARE_NS is the time that other processes have to reply to a request for memory.  If the free memory has not grown
- * for STILL_NS, weir stops waiting; a process needs 0.2 s to release all memory of an H200. */
+/* SHARE_NS: how long weir waits for replies of other processes to a request for memory.  STILL_NS: weir stops waiting
+ * if the free memory has not grown for this time.  A process needs 0.2 s to release all memory of an H200. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
-/* Returns the bytes that all shares of the device together leave free, or 0 if the preallocation is not a share. */
+/* Returns the bytes that must stay free if the preallocation is a share of the device, else 0. */
 static uint64_t share_margin_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.share_margin : 0;
 }
 
-/* Computes the target of the preallocation again, since other processes may have changed the free memory.  Memory that
- * this allocator has reserved counts as free.  A share is lowered to the free memory, but not below `least' bytes. */
+/* Computes the target of the preallocation again, since other processes may have changed the free memory.  Counts this
+ * allocator's reserved memory as free.  Lowers a share to the free memory, but not below `least' bytes. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -492,7 +492,7 @@ static uint64_t stop_ahead(struct weir_ahead *a) {
     return UNTIL_WOKEN;
 }
 
-/* Grows the reserved memory by one step, and subtracts the growth from *lacks, the idle bytes that are missing.
+/* Grows the reserved memory by one step, and subtracts the growth from *lacks, the number of idle bytes still to add.
  * Returns E_NO_MEMORY if the limit or the device has no room for a step. */
 static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_subtract(v->limit.bytes, reserved), step = v->engine->step_bytes;
@@ -624,8 +624,8 @@ static void wake_thread(struct weir_ahead *a) {
 /* The virtual time that a thread of grow-ahead would need to wake on the device model. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Makes all steps of grow-ahead that are due on the device model.  The steps take no virtual time of the caller.  If no
- * step is planned and `begins' is set, plans one. */
+/* Makes all steps of grow-ahead that are due on the device model, without using the caller's virtual time.  If no step
+ * is planned and `begins' is 1, plans one. */
 static void run_model_steps(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;

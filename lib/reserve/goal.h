@@ -120,8 +120,8 @@ size_t weir__goal_release_surplus(struct weir_reserve *v);
  * request before it.  Returns 1 if the current window is over, else 0. */
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
 /* Ends the windows of decay that are over at the time `now', and returns the reserved bytes to keep.  `pause' is the
- * time between the last two requests, or 0 for a call of weir_decay.  After a pause of more than a half-life weir keeps
- * all memory, since the program is about to use the memory again. */
+ * time between the last two requests, or 0 for a call of weir_decay.  If `pause' is longer than a half-life, keeps all
+ * memory, since the program will probably use the memory again now. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 
@@ -132,8 +132,8 @@ void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest
 
 /* ---- raising ---- */
 
-/* Reserves the preallocated memory when an allocator is created, or less if the device has less.  Returns OK if at
- * least prealloc_min bytes, and more than 0 bytes, are reserved.  On an error, writes the reason to `text'. */
+/* Reserves the preallocated memory when an allocator is created, or a part if the device lacks memory.  Returns OK if
+ * at least prealloc_min bytes, and more than 0 bytes, are reserved.  On an error, writes the reason to `text'. */
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
 /* Logs that the preallocation has reserved only `reserved' of `asked' bytes, and why.  `share_margin': the bytes that
  * shares of the device leave free, or 0 if the preallocation is not a share.  Any thread may call this function. */

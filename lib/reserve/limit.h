@@ -21,13 +21,13 @@ struct weir_limit {
     /* The largest number of bytes that engines may reserve, or UINT64_MAX for no limit. */
     _Atomic uint64_t bytes;
     uint64_t keep_free; /* the bytes of the device that growth must leave free; constant */
-    /* The bytes of the device that all shares together (--limit share) leave free; constant. */
+    /* The bytes of the device that belong to no share (--limit share), and stay free; constant. */
     uint64_t share_margin;
     int is_dynamic; /* 1 if the limit depends on the memory of other processes; constant */
     /* The limit that the program has set, at most `by_settings'. */
     _Atomic uint64_t by_program;
     uint64_t by_settings; /* the limit from the settings; constant */
-    /* The limit before it is lowered because of `keep_free'.  Unused if is_dynamic is 0. */
+    /* The limit as it would be without `keep_free'.  Unused if is_dynamic is 0. */
     _Atomic uint64_t before_keep_free;
     /* The preallocated bytes that the process keeps even if its share of the device becomes smaller. */
     _Atomic uint64_t least_floor;

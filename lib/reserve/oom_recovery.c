@@ -15,7 +15,7 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The maximum time to poll pending frees without an event, if a trim then waits for the device anyway. */
+/* The maximum time to poll frees that have no event, if a later trim waits for these frees in any case. */
 #define SILENT_NS UINT64_C(4000000)
 /* The pause between two retries while another process is ending.  The driver needs about 0.1 s to end a process. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
@@ -102,9 +102,9 @@ static int reclaim_above(struct recovery *c, int may_wait) {
     return 1;
 }
 
-/* Returns for how many nanoseconds weir should poll pending frees.  `is_pending' is set if frees with an event are
- * pending.  `silent' is the number of streams that have frees without an event.  The result is at most SILENT_NS if
- * only frees without an event are pending, and a trim will wait for the device anyway. */
+/* Returns the nanoseconds for which weir should poll pending frees.  `is_pending' is 1 if pending frees have events.
+ * `silent' is the number of streams with frees that have no event.  The result is at most SILENT_NS if no free has an
+ * event and a trim will wait for the device. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || c->v->engine->driver_pool)
         return c->deadline_ns;
@@ -139,15 +139,15 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the per-stream caches and the guard, and trims all idle memory.  Trims nothing if the trim would wait for the
- * device and the request must not wait.  If the request exceeds the limit, the trim only waits for pending frees, since
- * the request could not allocate released memory again. */
+/* Flushes the per-stream caches and the guard, and trims all idle memory.  Does not trim if the trim would wait for the
+ * device but the request must not wait.  If the request exceeds the limit, the trim releases nothing, and only waits
+ * for pending frees. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
     uint64_t keep;
 
-    /* The statistics do not count this attempt as a retry: it is the first with all idle memory in the engine. */
+    /* The statistics do not count this attempt as a retry, since it is the first with all idle memory in the engine. */
     if (flush_above(c))
         c->status = weir__reserve_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
@@ -155,8 +155,8 @@ static void flush_and_trim(struct recovery *c) {
     keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
     if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) != WEIR_OK)
         return;
-    /* Retries even if this trim released nothing, since another thread's trim may have released the memory.  If the
-     * attempt then fails, the statistics do not count it as a retry. */
+    /* Retries even if this trim released nothing, since another thread's trim may have released the memory.  The
+     * statistics count such an attempt only if it succeeds, or if the trim has waited. */
     c->status = weir__reserve_try(c->v, c->r);
     c->tries += released > 0 || c->trim_waits || !weir__is_failure(c->status);
 }
@@ -231,7 +231,7 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
 
     if (answers->unavailable != UINT64_MAX) {
         *alone = 0;
-        /* weir asks again if the request fits once other processes have released all but the `unavailable' bytes. */
+        /* Asks again if the request would fit without the `unavailable' bytes, which other processes cannot release. */
         if (weir__size_subtract(most, before->in_use + bytes) >= answers->unavailable)
             return 0;
     } else if (answers->ending > 0 && answers->ending >= lacks) {
@@ -320,7 +320,7 @@ static void ask_processes(struct recovery *c) {
         if (answers.unavailable != UINT64_MAX && (answers.freed > 0 || !has_asked))
             weir__engine_record(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.freed, now - began,
                                 figures.reserved);
-        /* The ended process may have freed its memory since the last attempt, so weir retries. */
+        /* Retries after a process has ended, since the driver may have freed the memory only after the last attempt. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.freed == 0 && !has_ended && is_last_round(c, &figures, &answers, began, &alone))
             break;
@@ -384,7 +384,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (weir__is_failure(c.status) && r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
         weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
         r->flags |= WEIR_REQUEST_CAPTURED;
-    /* On a captured stream the block would be a memory node of a graph, which cannot use the engine's idle memory. */
+    /* On a captured stream no step helps: a memory node of a graph cannot use the engine's idle memory. */
     for (size_t i = 0; i < sizeof steps / sizeof *steps && weir__is_failure(c.status) &&
                        !(r->flags & WEIR_REQUEST_CAPTURED);
          i++)

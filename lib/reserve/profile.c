@@ -48,8 +48,8 @@ static int is_within_a_16th(uint64_t a, uint64_t b) {
     return (a > b ? a - b : b - a) <= b / 16;
 }
 
-/* Sets run->reserved to the need that profile.h expects of a run without growth, since such a run may not have needed
- * all preallocated memory.  `target' is the run with the largest need. */
+/* Estimates the need of a run without growth, which may have needed less than the preallocated memory (profile.h).
+ * Sets run->reserved to this need.  `target' is the run with the largest need. */
 static void set_expected(struct weir_profile_run *run, const struct weir_profile_run *target) {
     double each = target->in_use > 0 ? (double)target->reserved / (double)target->in_use : 1.125;
 

@@ -21,7 +21,7 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     weir_status status;
 
     r->is_predicted = 0;
-    /* OOM recovery runs for a request above the device's memory, too, but no engine gets the request. */
+    /* A request above the device's memory needs OOM recovery, too, but no engine can serve it. */
     if (r->bytes > v->device->total)
         return weir__without_driver(WEIR_E_NO_MEMORY);
     status = v->engine->ops->alloc(v->engine, r);
@@ -54,7 +54,7 @@ static weir_status record_node(struct weir_reserve *v, const struct weir_request
 }
 
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r) {
-    /* Reads the flag first, since the engine sets the flag if it finds out that the stream is captured. */
+    /* Reads the flag before the request, since the engine sets the flag if the stream is captured. */
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 
