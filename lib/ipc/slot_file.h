@@ -32,7 +32,7 @@ enum {
 };
 enum { WEIR_SLOT_PATH = 256 };
 
-/* The first bytes of a slot file.  weir replaces a file with an unexpected head; only the limit may have any value. */
+/* The first bytes of a slot file.  weir replaces a file with unexpected values, except of `limit`. */
 struct weir_slot_head {
     char magic[8];
     uint32_t version, slots, slot_bytes, unused;

@@ -230,8 +230,8 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Chooses the function that cuGetProcAddress returns to the program.  The driver has found `real`.  weir can replace
- * only the version `same`.  If `real` is another version, the program gets `real`. */
+/* Returns the function that cuGetProcAddress returns to the program.  `real` is the driver's function.  weir can
+ * replace only the version `same`; another version is returned unchanged. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         check_for_missed_captures(row->base);

@@ -85,8 +85,8 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The sequence number of the allocator's next event, and the reserved bytes, when the program last restarted the
-     * peak of reserved memory.  `restart_event` is 0 before the first restart. */
+    /* Set when the program restarts the peak of reserved memory: the sequence number of the allocator's next event (0
+     * before the first restart), and the reserved bytes. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
