@@ -73,8 +73,8 @@ struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_describe(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
-/* Returns a driver table that charges all device memory of this process to its group.  The table charges nothing if
- * libweir-preload.so charges the memory.  Returns `inner` if the environment names no group.  `inner` may be NULL. */
+/* Returns a driver table that charges this process's device memory to the group that WEIR_GROUP names.  The table
+ * charges nothing if libweir-preload.so charges the memory.  Without a group, returns `inner`, which may be NULL. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

@@ -61,8 +61,8 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
-/* Publishes `reserve` as the reserved bytes of an allocator.  *published contains the bytes that were published before.
- * The call sets *published to `reserve`. */
+/* Publishes `reserve` as the reserved bytes of an allocator.  *published is the number that was published before; the
+ * call sets *published to `reserve`. */
 void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *published,
                                           uint64_t reserve);
 
@@ -108,7 +108,7 @@ struct weir_group *weir__process_peers_group(const struct weir_process_peers *n)
 /* Another process that has memory of the device. */
 struct weir_holder {
     uint64_t pid;
-    /* bytes, as last published; `idle` is the part that the process could free */
+    /* in bytes, as last published; the process could free `idle` bytes */
     uint64_t reserved, idle;
     int is_stopped;
     int is_unresponsive; /* set if the process is stopped, or has left a request unanswered */

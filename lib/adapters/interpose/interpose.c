@@ -110,8 +110,8 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Called before the program gets the address of the driver's function `name`.  Sets weir__captures_missed if the
- * driver's function begins captures. */
+/* Called before the program gets the address of the driver's function `name`.  Sets weir__captures_missed if this
+ * function begins captures, because weir does not replace the function. */
 BARE static void check_for_missed_captures(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -136,8 +136,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library that contains the address also exports this row's driver function, else 0.  weir must not
- * replace the function for that library. */
+/* Returns 1 if the library that contains the address also exports this row's driver function, else 0.  A library that
+ * exports the function gets the function of the driver, not of weir. */
 static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;

@@ -541,7 +541,7 @@ static void delete_records_of_context(CUcontext context, CUdevice device) {
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
 
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
-            /* Does not advance, because the removal may move another entry into this slot. */
+            /* Keeps `i`, because the removal may move another entry into this slot. */
             (void)weir__map_remove(&blocks, slot->key, NULL);
             delete_record(r);
         } else {

@@ -142,8 +142,8 @@ void weir__pool_set_current(int device, struct weir_pool *p) {
         atomic_store_explicit(&current[device], p, memory_order_release);
 }
 
-/* Queries the driver for the device's current pool.  A pool that the program has not created is the device's default
- * pool. */
+/* Queries the driver for the device's current pool.  If the pool has no record, the program has not created the pool,
+ * so the pool is the device's default pool. */
 static __attribute__((noinline)) struct weir_pool *query_current_pool(int device) {
     CUmemoryPool handle = NULL;
     struct weir_pool *p;
@@ -445,7 +445,7 @@ static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_ki
 
 /* ---- reuse across streams ------------------------------------------------------------------------- */
 
-/* From now on, the driver allocates the pool's memory, for the reason `why`.  The caller holds `lock`. */
+/* Makes the driver allocate the pool's memory from now on, for the reason `why`.  The caller holds `lock`. */
 static void leave_pool_to_driver(struct weir_pool *p, enum weir_fallback why) {
     atomic_store_explicit(&p->fallback, (int)why, memory_order_relaxed);
     atomic_store_explicit(&p->state, WEIR_POOL_BY_DRIVER, memory_order_release);

@@ -201,7 +201,7 @@ static void add_served(struct weir_output *line, const struct weir_served *s,
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
     add_timeline(line, s);
-    /* The last part of the time line lasts until now. */
+    /* The last part of the time line ends now. */
     weir__put_json(line, ",'ended_ns':%ju}", weir__show_age(s->allocator));
 }
 

@@ -71,8 +71,8 @@ static void release_ring(void *left) {
         atomic_store_explicit(&mine->is_in_use, 0, memory_order_release);
 }
 
-/* Maps the page.  Returns NULL if there is no memory.  Before Linux 4.14, a child of _Fork gets a copy of the page, and
- * so wrongly records into its parent's rings. */
+/* Maps a page for `recording`.  Returns NULL if there is no memory.  Before Linux 4.14, a child of _Fork gets a copy of
+ * the page, and so wrongly records into its parent's rings. */
 static struct recording *map_recording(void) {
     struct recording *made =
         mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
