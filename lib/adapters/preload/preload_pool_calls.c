@@ -160,7 +160,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Returns the attribute's value for weir's part of the pool's memory.  The caller adds the value of the driver's part. */
+/* Returns the attribute's value for weir's part of the pool's memory.  The caller adds the driver's part. */
 static uint64_t read_pool_figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
