@@ -122,7 +122,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
         return 1;
     }
     what = find_to_free(block, &found, result);
-    /* On a captured stream, the driver frees only graphs' blocks.  For a block of weir, returns the same error. */
+    /* On a captured stream, only blocks of graphs can be freed.  For a block of weir, returns the driver's error. */
     if (what == FREE_BLOCK)
         *result = is_stream_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                              : weir__result_of(weir__free_block(&found, stream));
