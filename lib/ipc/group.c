@@ -37,13 +37,13 @@
 enum { COMMAND_WORDS = WEIR_REGISTRY_COMMAND / 8 };
 
 struct group_slot {
-    /* The sequence number of the slot's last change.  A new owner of the slot does not begin at 0 again. */
+    /* The number of the slot's last change.  A new owner of the slot continues from this number. */
     _Atomic uint64_t applied;
     /* The owner.  weir writes `pid` last: if `pid` is not 0, `start` and `namespace` are valid. */
     _Atomic uint64_t pid, start, namespace;
     _Atomic uint64_t ends; /* set when the process begins to exit normally */
-    /* The process's bytes: value[0] after a change with an even number, value[1] after a change with an odd number.
-     * The lower bits of a word are the number of the change. */
+    /* The process's bytes.  Changes with even numbers write value[0], changes with odd numbers write value[1].  The
+     * lower CHANGE_BITS bits of a value contain the number of the change. */
     _Atomic uint64_t value[2];
     /* The fields below are for reports and for requests for memory.  They do not affect the group's counter. */
     _Atomic uint64_t weight, idle;
@@ -98,8 +98,8 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the word of the group's counter.  The member that last changed the counter may have been killed before it
- * could write `applied`.  In this case, first writes `applied` for the member. */
+/* Returns the word `used`.  The member that last changed the word may have been killed before it wrote `applied`.
+ * read_used() then writes `applied` of this member's slot. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -152,16 +152,16 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the owner of a slot was killed, else 0.  A child of fork() may hold the owner's life lock for a short
- * time. */
+/* Returns 1 if the owner of a slot was killed, else 0.  The owner's life lock is no proof that the owner runs, because
+ * a child of fork() may hold the lock. */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_in_own_namespace(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Subtracts the bytes of ended members from the group's counter.  A member also ends by exec().  Keeps the bytes of a
- * killed member until the kernel has freed its memory and no child holds its life lock.  Returns the kept bytes.  The
- * caller holds the group's lock. */
+/* Subtracts the bytes of ended members from the group's counter.  exec() also ends a member.  The bytes of a killed
+ * member stay counted until the kernel has freed the memory and no child holds the member's life lock.  Returns the
+ * bytes that stay counted.  The caller holds the group's lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -310,8 +310,8 @@ static void remove_group_without_members(const char *name, void *device) {
         weir__group_leave(&g);
 }
 
-/* Removes the shared file of a group without members.  If a killed member still has memory, the file stays to count the
- * memory, and gets the new limit.  Returns 0 if the group has no members and `limit` is 0, else 1. */
+/* Sets the limit of a group without members.  Removes the group's shared file, unless a killed member still has memory.
+ * Returns 0 if the group has no members and `limit` is 0, else 1. */
 static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
@@ -361,9 +361,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Joins the group again after its shared file was removed: opens or creates a file with the old name.  Counts this
- * process's bytes in the new file, even above the limit.  On failure keeps the old file, and all requests for memory
- * fail.  The caller holds the lock. */
+/* Opens or creates the group's shared file again, after the file was removed.  Adds this process's bytes to the new
+ * file's counter, even above the limit.  On failure keeps the old file, and all requests for memory fail.  The caller
+ * holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -388,8 +388,8 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    /* If the program has only closed the file's descriptor, the file now has two slots of this process.  Then
-     * recover_ended() subtracts the bytes of the old slot. */
+    /* If the old file was not removed, this process now has two slots in the file.  Subtracts the bytes of the old
+     * slot. */
     (void)recover_ended(g);
 }
 

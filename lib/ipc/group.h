@@ -23,7 +23,7 @@ enum {
     WEIR_GROUP_WHY = 480
 };
 
-/* The largest memory limit of a group in bytes, which must fit into 43 bits of a word in the shared file. */
+/* The maximum memory limit of a group in bytes.  The shared file stores numbers of bytes in 43 bits. */
 #define WEIR_GROUP_MOST ((UINT64_C(1) << 43) - 1)
 
 /* The kinds of memory that a group counts: X(name, word for messages). */
@@ -43,12 +43,11 @@ enum weir_group_kind {
 };
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
-/* A group on one device that this process has joined or opened.  A struct without a group is all zeros.  All threads
- * may use the struct.  The lock in `shared` guards the struct's fields and this process's changes of the shared
- * file. */
+/* A group on one device.  All fields are zero if there is no group.  All threads may use the struct.  The lock in
+ * `shared` guards the struct's fields and this process's changes of the shared file. */
 struct weir_group {
     struct weir_slot_file shared;
-    /* The number of retains of the device's primary context; guarded by the lock in group_process.c. */
+    /* How often the device's primary context is retained; guarded by the lock in group_process.c. */
     unsigned primary;
     int has_ended; /* set when the process begins to exit; it then joins no file again */
     /* Set if the shared file was removed and this process could not join a new file. */
@@ -86,18 +85,16 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
 /* Subtracts this process's bytes from the group's counter, if this process is a member, and closes the shared file.
  * Removes the file if the group has no other member. */
 void weir__group_leave(struct weir_group *g);
-/* Records that the process begins to exit.  If it is the last member, removes the group's file.  Otherwise its bytes
- * stay counted until it has ended, because the driver may free the memory late.  Another member then subtracts the
- * bytes. */
+/* Records that this process begins to exit.  Removes the group's file if there is no other member.  Otherwise another
+ * member subtracts this process's bytes when the process has ended, because the driver may free the memory late. */
 void weir__group_end(struct weir_group *g);
 /* Closes the group's file in a child of fork().  The child is not a member of the group. */
 void weir__group_close_in_child(struct weir_group *g);
 
-/* Adds bytes to the group's counter before the driver allocates them.  If the limit would be exceeded, first subtracts
- * the bytes of ended members.  Returns 1 on success, 0 if the limit would be exceeded, or if the shared file was
- * removed and this process cannot join a new file. */
+/* Adds bytes to the group's counter before the driver allocates the memory.  If necessary, first subtracts the bytes of
+ * ended members.  Returns 1 on success, 0 if the limit would be exceeded or the shared file is lost (is_lost). */
 int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
-/* Subtracts freed bytes of this kind from the group's counter, at most the bytes that the process has added. */
+/* Subtracts freed bytes from the group's counter, but not more bytes of this kind than this process has added. */
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Adds bytes to the group's counter, even above the limit, after the driver has allocated them. */
 void weir__group_charge_unlimited(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
@@ -106,8 +103,8 @@ void weir__group_publish_idle(struct weir_group *g, uint64_t bytes);
 
 uint64_t weir__group_limit(const struct weir_group *g);
 uint64_t weir__group_used(struct weir_group *g);
-/* Subtracts the bytes of all ended members from the group's counter.  Returns the bytes of killed processes whose
- * memory the kernel has not freed yet; these stay counted. */
+/* Subtracts the bytes of ended members from the group's counter.  Returns the bytes that stay counted, because the
+ * kernel has not yet freed the memory of killed members. */
 uint64_t weir__group_recover(struct weir_group *g);
 /* Lists the members that run, the one with most bytes first, in an array of WEIR_GROUP_SLOTS elements.  Returns their
  * number. */

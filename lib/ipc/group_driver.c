@@ -111,9 +111,8 @@ static CUresult cap_free_memory(size_t *free_bytes, size_t *total) {
 /* A driver call that frees a block or a physical allocation.  `key` is the address or the handle. */
 typedef CUresult free_call(unsigned long long key);
 
-/* Records the charged bytes of a new allocation.  *key is the address or the handle.  If there is no host memory for
- * the record, frees the allocation by `undo`, and subtracts the bytes from the group.  If `result` is a driver error,
- * only subtracts the bytes. */
+/* Records the charged bytes of a new allocation.  *key is the address or the handle.  Without host memory for the
+ * record, frees the allocation by `undo`.  On every failure, subtracts the bytes from the group's counter. */
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
                              const unsigned long long *key, uintptr_t word, CUresult result,
                              free_call *undo) {
@@ -214,8 +213,8 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
     return bytes;
 }
 
-/* Makes the group count the pool's reserved bytes.  The caller has charged a growth of `before` bytes.  If the driver
- * does not report the reserved bytes, assumes that the pool has grown by `took` bytes. */
+/* Makes the group count the pool's reserved bytes.  The caller has already charged `before` bytes for a growth.  `took`
+ * is the assumed growth, for a driver that does not report the reserved bytes. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
     /* A thread holds this lock while it queries and stores the reserved bytes, so that an older number never replaces a
@@ -241,7 +240,7 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
     pthread_mutex_unlock(&correcting_count);
 }
 
-/* Polls the stream for at most a second.  Returns 1 if all its work is completed and the host has synchronised with it,
+/* Polls the stream for at most a second.  Returns 1 if the stream's work is completed and synchronised with the host,
  * else 0.  No capture of the stream may be active. */
 static int poll_stream(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
@@ -261,9 +260,9 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Charges `units` bytes, the maximum growth of the pool by a request.  The driver may grow a pool even if its idle
- * memory is sufficient.  If the limit forbids the growth, waits for the stream's work, trims the pool and tries again.
- * Returns 1 on success, 0 if the limit forbids the growth. */
+/* Charges `units` bytes, the maximum growth of the pool by a request.  The driver may grow even a pool with enough idle
+ * memory.  If the limit forbids the growth, trims the pool after the stream's work, and tries again.  Returns 1 on
+ * success, 0 if the limit forbids the growth. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {
     CUstreamCaptureStatus status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* group_process.c: joins the group that the environment names, charges contexts, and asks members of the group for
- * memory.
+/* group_process.c: joins the group that WEIR_GROUP names, charges the memory of contexts to the group, and requests
+ * memory from other members.
  *
- * Locks: `lock` guards joining and the number of retains of each primary context.  The lock of a group may be taken
+ * Locks: A thread holds `lock` while it joins a group or changes a group's `primary`.  The lock of a group may be taken
  * under `lock`.
  */
 #include "ipc/group_process.h"
@@ -29,7 +29,7 @@ enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_group all[DRIVERS][MOST_DEVICES];
-/* The groups that this process has joined, by driver and device.  NULL where it has joined none. */
+/* The groups that this process has joined, by driver and device.  An entry is NULL if there is no group. */
 static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES];
 static atomic_int is_preload;
 

@@ -26,8 +26,8 @@ struct weir_group_settings {
 /* Reads the group's settings from the environment.  Returns 1 if WEIR_GROUP is set, 0 if no setting is set.  On an
  * error writes a message and returns -1. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
-/* The settings of a group as texts.  A text is NULL if its setting is not set.  Messages name a setting by its label.
- * weir__group_settings_of() has the return values of weir__group_settings(). */
+/* The settings of a group as texts.  `text` is NULL if the setting is not set.  `label` names the setting in messages.
+ * weir__group_settings_of() returns the same values as weir__group_settings(). */
 struct weir_group_texts {
     struct weir_group_text {
         const char *text, *label;
@@ -73,8 +73,8 @@ struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_describe(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
-/* Returns a driver table that charges all device memory of this process to its group.  The table charges nothing if
- * libweir-preload.so charges the memory.  Returns `inner` if the environment names no group.  `inner` may be NULL. */
+/* Returns a driver table that charges this process's device memory to the group that WEIR_GROUP names.  The table
+ * charges nothing if libweir-preload.so charges the memory.  Without a group, returns `inner`, which may be NULL. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

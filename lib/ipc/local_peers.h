@@ -25,8 +25,8 @@ void weir__local_peers_join(struct weir_local_peer *s);
  * that a user of the entry may need. */
 void weir__local_peers_leave(struct weir_local_peer *s);
 /* Returns the entry after `last`, or the first entry if `last` is NULL.  Returns NULL at the end.  If `s` is not NULL,
- * returns only entries of other allocators on the device of `s`.  Makes the caller a user of the returned entry, and
- * ends the caller's use of `last`. */
+ * returns only entries of other allocators on the device of `s`.  The entry stays valid until the caller passes the
+ * entry as `last` or to weir__local_peers_release(). */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
 /* Ends the use of an entry that weir__local_peers_next() returned, for a caller that stops before the end of the

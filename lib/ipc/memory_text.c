@@ -74,8 +74,8 @@ size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, siz
     return out.length;
 }
 
-/* Reads a decimal number and the character `end` after it, and moves *at behind both.  If `end` is NUL, moves *at to
- * the NUL.  Returns 1 on success, 0 if the text is malformed or the number is larger than `most`. */
+/* Reads a decimal number that the character `end` must follow.  Moves *at behind `end`, or to `end` if `end` is NUL.
+ * Returns 1 on success, 0 if the text is malformed or the number is larger than `most`. */
 static int parse_u64(const char **at, char end, uint64_t most, uint64_t *number) {
     if (weir__digits_read(at, most, number) <= 0 || **at != end)
         return 0;

@@ -42,15 +42,15 @@
  * is an estimate of the device memory that a process has besides its reserved bytes, for example for its context. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* Times in ms.  A request waits REFRESH_MS for other processes to publish their memory.  The thread that answers
- * requests sleeps at most LONG_TICK_MS.  If an allocator's limit is a share of the device, the thread sleeps at most
- * TICK_MS, because a killed process does not wake it. */
+/* Times in ms.  REFRESH_MS: how long a request waits for other processes to publish their memory.  LONG_TICK_MS: how
+ * long the thread that answers requests sleeps at most.  TICK_MS: the same maximum if an allocator's limit is a share
+ * of the device, because a killed process does not wake the thread. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* The last process of a slot that left a request unanswered, and the last process of a slot that was killed or exiting.
- * A later process of the slot has another `start`. */
+/* A process that left a request unanswered, and a process that was killed or exiting.  weir stores one of each for a
+ * slot.  A later process of the slot has another `start`. */
 struct unresponsive {
     uint64_t start, as_of_ns, until_ns;
 };
@@ -63,7 +63,7 @@ enum { REFRESHES = 8 };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
-    /* An entry outside the list, for which weir__local_peers_next() returns only allocators on this device. */
+    /* An entry outside the list.  With this entry, weir__local_peers_next() returns only allocators on this device. */
     struct weir_local_peer own;
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
@@ -76,14 +76,14 @@ struct weir_process_peers {
     pthread_mutex_t lock; /* guards all fields from here to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
-    /* Counts calls of weir__process_peers_publish_reserved(), so that refresh() detects a change. */
+    /* Counts calls of weir__process_peers_publish_reserved(), so that refresh() detects changes of reserved memory. */
     uint64_t publications;
 
     /* Held while this process requests memory; guards all fields below. */
     pthread_mutex_t asking;
     struct unresponsive unresponsive[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* For each slot, the bytes that its process adds to weir_answers.unavailable. */
+    /* By slot: the part of weir_answers.unavailable that is memory of the slot's process. */
     uint64_t unavailable[WEIR_SLOTS];
     const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
@@ -91,7 +91,7 @@ struct weir_process_peers {
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
-/* All structs of this process.  `joining` guards `first` and `has_failed`. */
+/* The list of this process's structs, one for each device.  `joining` guards `first` and `has_failed`. */
 static struct weir_process_peers *first;
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
@@ -194,7 +194,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     } while (publications != n->publications && ++tries < REFRESHES);
     n->entry.as_of_ns = as_of_ns;
     n->entry.limit = sum.limit;
-    /* Keeps the published figures if there is no allocator yet, or if allocators change their memory all the time. */
+    /* Keeps the old values if there is no allocator, or if the memory of allocators changed during each read. */
     if (any && publications == n->publications) {
         n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;
@@ -329,8 +329,8 @@ static uint64_t requested_bytes(const struct weir_process_peers *n,
     return 0;
 }
 
-/* Sets all limits that are shares of the device, by the weights of the processes that use it now.  Returns the time at
- * which it began to read the weights. */
+/* Updates all limits that are shares of the device, because the weights of the processes may have changed.  Returns the
+ * time before it read the weights. */
 static uint64_t set_share_limits(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
@@ -353,7 +353,7 @@ static void answer_all(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        /* Sets the shares again, because the requesting process may have just started and made them smaller. */
+        /* Updates the limits first, because a new requesting process makes the shares of other processes smaller. */
         if (bytes > 0)
             answer_request(n, entry.sequence, bytes, set_share_limits(n));
     }
@@ -410,8 +410,8 @@ static int compare_candidates(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* Returns the turn of a process in a request: 1 (first) for a member of the group above its part of the limit, 2 for
- * another process.  Returns 0 (never) if the request is limited to a group and the process is not a member. */
+/* Returns 1 (asked first) for a member of the group above its part of the limit, 2 for another process.  Returns 0 (not
+ * asked) if the request is limited to a group and the process is not a member. */
 static int turn_of_process(const struct weir_process_peers *n,
                            const struct weir_registry_entry *entry) {
     for (size_t i = 0; i < n->member_count; i++) {
@@ -495,7 +495,7 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out,
 }
 
 /* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that the process
- * has freed.  An ended process has freed its idle memory. */
+ * has freed.  An ended process has freed all its idle bytes. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -587,8 +587,8 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Adds the memory of a killed or exiting process to the answers, since it may soon be free.  Ignores a process that has
- * been ending for longer than ENDING_NS, because its driver may hang. */
+/* Adds the memory of a killed or exiting process to the answers, since the memory may soon be free.  Ignores the
+ * process after ENDING_NS, because its driver may hang. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
@@ -711,7 +711,7 @@ static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    /* Does nothing without the lock: other processes learn from the kernel that this process has ended. */
+    /* Without the lock, releases no slots.  Other processes learn from the kernel that this process has ended. */
     if (!weir__thread_lock_at_end(&stepping))
         return;
     pthread_mutex_unlock(&stepping);

@@ -25,8 +25,7 @@ struct weir_allocator_memory {
     uint64_t reserved, in_use, idle; /* `idle` is the part that the allocator could free */
     uint64_t limit;                  /* UINT64_MAX if there is none */
     uint64_t device_total, device_free;
-    /* A pointer to the reserved bytes that the allocator has last published, or NULL.
-     * weir__process_peers_publish_reserved() adds only the difference to the published sum. */
+    /* Points to the number of reserved bytes that are published for the allocator, or NULL. */
     _Atomic uint64_t *published;
 };
 
@@ -62,17 +61,16 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
-/* Publishes `reserve` as the reserved bytes of an allocator.  *published contains the bytes that were published before.
- * The call sets *published to `reserve`. */
+/* Publishes `reserve` as the reserved bytes of an allocator.  *published is the number that was published before; the
+ * call sets *published to `reserve`. */
 void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *published,
                                           uint64_t reserve);
 
 /* The result of a request to other processes for idle memory. */
 struct weir_answers {
     uint64_t freed; /* by other processes, for this request */
-    /* The bytes that the request cannot get: memory in use, and all memory of a process that was not asked because it
-     * left an earlier request unanswered.  Memory of ending processes is not included.  UINT64_MAX if there are no
-     * other processes. */
+    /* The bytes that the request cannot get: memory in use, and all memory of processes that do not answer requests.
+     * Does not include memory of ending processes.  UINT64_MAX if there are no other processes. */
     uint64_t unavailable;
     int has_answer;  /* set if any process has answered, or published its memory meanwhile */
     int has_timeout; /* set if a process did not answer before the deadline */
@@ -110,7 +108,7 @@ struct weir_group *weir__process_peers_group(const struct weir_process_peers *n)
 /* Another process that has memory of the device. */
 struct weir_holder {
     uint64_t pid;
-    /* bytes, as last published; `idle` is the part that the process could free */
+    /* in bytes, as last published; the process could free `idle` bytes */
     uint64_t reserved, idle;
     int is_stopped;
     int is_unresponsive; /* set if the process is stopped, or has left a request unanswered */

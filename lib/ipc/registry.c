@@ -97,8 +97,8 @@ uint32_t weir__registry_bell(struct weir_slot_file *f) {
     return bell;
 }
 
-/* Returns 1 if the stored descriptor still belongs to the registry and its file has a name, else 0.  The program may
- * have closed the descriptor and opened another file under its number. */
+/* Returns 1 if the registry's descriptor is valid and the file was not removed, else 0.  The program may have closed
+ * the descriptor. */
 static int has_named_file(struct weir_slot_file *f) {
     struct stat is;
     int has;

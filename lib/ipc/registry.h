@@ -40,8 +40,8 @@ struct weir_registry_answer {
 struct weir_registry_entry {
     /* The owner of the entry; set by weir__registry_publish(). */
     uint64_t pid, start, namespace;
-    /* The time at which the process began to prepare its last complete publication, or 0.  The figures are newer than a
-     * request that began before this time. */
+    /* The time at which the process began to read its last published values, or 0.  For a request that began after this
+     * time, the values are too old. */
     uint64_t as_of_ns;
     /* Requests for memory go to processes with a lower priority first. */
     uint64_t priority;

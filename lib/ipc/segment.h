@@ -27,7 +27,7 @@
 
 enum { WEIR_SEGMENT_PATH_BYTES = 512, WEIR_SEGMENT_KIND_BYTES = 16 };
 
-/* A writer publishes for this time after the last read of its segment.  Then the writer sleeps until the next read. */
+/* After each read of a segment, the writer publishes for this time, and then sleeps until the next read. */
 #define WEIR_SEGMENT_WATCHED_NS UINT64_C(3000000000)
 
 struct weir_segment_kind {
@@ -73,7 +73,7 @@ struct weir_segment {
 /* Creates the segment of this process.  Replaces a segment that the process made before exec.  Returns 0 on success, -1
  * with errno on failure.  A child of fork() inherits the open file, but does not use it. */
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind);
-/* Publishes `body`, whose size the kind defines.  If the file was removed or truncated, no reader sees the data. */
+/* Publishes kind->bytes bytes of `body`.  If the file was removed or truncated, no reader sees the data. */
 void weir__segment_publish(struct weir_segment *s, const void *body);
 /* Returns 1 if any process has read this segment within the last WEIR_SEGMENT_WATCHED_NS, else 0. */
 int weir__segment_is_watched(struct weir_segment *s);
@@ -99,8 +99,8 @@ typedef void weir_segment_visitor(const struct weir_segment_name *name, void *co
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 
-/* Copies the newest complete data of a segment to *body, and wakes its writer, which sleeps while nobody reads.  After
- * NOT_YET and TORN, the caller may try again.  On failure *body is undefined. */
+/* Copies the newest complete data of a segment to *body, and wakes the segment's writer.  If the result is NOT_YET or
+ * TORN, the caller may try again.  On failure *body is undefined. */
 enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,
                                            void *body);
 

@@ -34,8 +34,8 @@
 /* The minimum time between two checks of the file, in ns.  Requests that need a check come in bursts. */
 #define FILE_CHECK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
-/* While another process is removing the file, weir tries REMOVALS times to open it, with pauses of REMOVAL_PAUSE_NS.  A
- * removal is much shorter than that, unless the removing process is stopped. */
+/* weir tries REMOVALS times, with pauses of REMOVAL_PAUSE_NS, to open a file that another process is removing.  A
+ * removal takes less time, unless the removing process is stopped. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
 /* The lock of byte LIVES_AT + N, far behind the end of the file, shows that the owner of slot N still runs. */
@@ -72,9 +72,8 @@ static int is_slot_file_valid(const struct weir_slot_file *f, int file) {
                                   offsetof(struct weir_slot_head, limit));
 }
 
-/* Returns 1 if open() has failed with `error` because the name belongs to a link, or to anything else that is not a
- * plain file of this user; else 0.  weir then removes the name.  Returns 0 for EPERM, since weir cannot remove such a
- * name. */
+/* Returns 1 if the error of open() means that the name is not a plain file of this user, else 0.  After a result of 1,
+ * weir removes the name.  Returns 0 for EPERM, because weir could not remove the name. */
 static int is_not_plain_file(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
@@ -133,8 +132,8 @@ static void unlock_slots(const struct weir_slot_file *f, int file) {
                      weir__slot_offset(f, WEIR_SLOTS), &lock);
 }
 
-/* Returns 1 if another process has locked all slots in order to remove the file, else 0.  Also returns 1 if no slot is
- * locked, because the other process may have just unlocked the slots. */
+/* Returns 1 if another process is removing the file, else 0.  A process locks all slots before the removal.  If no slot
+ * is locked, the removal may have just ended, so the result is also 1. */
 static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
@@ -197,8 +196,8 @@ int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_
            weir__process_is_ending((pid_t)owner->pid, owner->start);
 }
 
-/* Returns 1 if no process should claim the slot yet, because the last owner still runs, or is ending and its memory may
- * not be free; else 0. */
+/* Returns 1 if no process should claim the slot yet, else 0.  The slot's last owner may still run, or may still have
+ * memory. */
 static int is_needed(const struct weir_slot_file *f, int file, int slot) {
     struct weir_slot_owner owner;
 
@@ -237,9 +236,9 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_offset(f, slot));
 }
 
-/* Claims a free slot for this process.  Claims the slot of an ending process only if no other slot is free, because
- * other processes still read its memory from the slot.  Returns the number of the slot, or -1 with errno on failure.
- * errno is EAGAIN if another process is removing the file. */
+/* Claims a slot for this process.  Prefers slots without an ending owner, because other processes still read that
+ * owner's memory from the slot.  Returns the number of the slot, or -1 with errno on failure.  errno is EAGAIN if
+ * another process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
         for (int slot = 0; slot < WEIR_SLOTS; slot++) {
@@ -270,8 +269,8 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file, at the address of the old mapping if `f` has one.  When the old mapping is gone, the kernel releases
- * the old file and slot.  Returns 0 on success, -1 with errno on failure. */
+/* Maps the file, in place of the old mapping if `f` has one.  Without the old mapping, the kernel closes the old file
+ * and unlocks the old slot.  Returns 0 on success, -1 with errno on failure. */
 static int map_slot_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
@@ -384,8 +383,8 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* The program may have closed the stored descriptor, and another part of the process may have opened the slot file
- * under its number.  Returns 1 in this case, else 0. */
+/* Returns 1 if another open file holds the lock of this process's slot, else 0.  The program may have closed the
+ * descriptor, and another part of the process may have opened the slot file again. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }

@@ -32,7 +32,7 @@ enum {
 };
 enum { WEIR_SLOT_PATH = 256 };
 
-/* The first bytes of a slot file.  weir replaces a file with an unexpected head; only the limit may have any value. */
+/* The first bytes of a slot file.  weir replaces a file with unexpected values, except of `limit`. */
 struct weir_slot_head {
     char magic[8];
     uint32_t version, slots, slot_bytes, unused;
@@ -93,8 +93,8 @@ void weir__slot_file_end(struct weir_slot_file *f);
 /* Closes the file in a child of fork(), since the slot belongs to the parent. */
 void weir__slot_file_close_in_child(struct weir_slot_file *f);
 
-/* Returns 1 if the stored file descriptor still belongs to the slot file, else 0: the program may have closed the
- * descriptor and opened another file under its number. */
+/* Returns 1 if the stored file descriptor still belongs to the slot file, else 0.  The program may have closed the
+ * descriptor and opened another file with this number. */
 int weir__slot_file_has(const struct weir_slot_file *f);
 /* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew the file; else 0.  Checks
  * the file at most once in a millisecond.  The caller holds the lock of `f`. */

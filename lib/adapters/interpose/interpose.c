@@ -110,8 +110,8 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Called before the program gets the address of the driver's function `name`.  Sets weir__captures_missed if the
- * driver's function begins captures. */
+/* Called before the program gets the address of the driver's function `name`.  Sets weir__captures_missed if this
+ * function begins captures, because weir does not replace the function. */
 BARE static void check_for_missed_captures(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -136,8 +136,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library that contains the address also exports this row's driver function, else 0.  weir must not
- * replace the function for that library. */
+/* Returns 1 if the library that contains the address also exports this row's driver function, else 0.  A library that
+ * exports the function gets the function of the driver, not of weir. */
 static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -230,8 +230,8 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Chooses the function that cuGetProcAddress returns to the program.  The driver has found `real`.  weir can replace
- * only the version `same`.  If `real` is another version, the program gets `real`. */
+/* Returns the function that cuGetProcAddress returns to the program.  `real` is the driver's function.  weir can
+ * replace only the version `same`; another version is returned unchanged. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         check_for_missed_captures(row->base);

@@ -69,16 +69,16 @@ static inline void *weir__interpose_real(enum weir_interposed row) {
 #define REAL_PTSZ(symbol)                                                                          \
     (__extension__(weir__type_##symbol *) weir__interpose_real(WEIR_ROW_##symbol##_ptsz))
 
-/* Set once the program has the address of a driver function that begins captures without weir's notice.  The address
- * comes from a driver that is newer than weir, or from a library between the program and the driver. */
+/* Set once weir may miss captures, because the program has a driver function that begins captures and that weir does
+ * not replace.  The driver is newer than weir, or another library has returned the function. */
 extern atomic_int weir__captures_missed;
 static inline int weir__misses_captures(void) {
     return atomic_load_explicit(&weir__captures_missed, memory_order_relaxed);
 }
 
 /* Nonzero while this thread executes a function of weir in place of a function of the driver.  Meanwhile all driver
- * calls of this thread go to the driver unchanged, even calls that the driver makes itself.  The library is loaded
- * with the program, so thread variables can use the fast model initial-exec. */
+ * calls of this thread go to the driver unchanged, even calls by the driver itself.  Because the library is loaded with
+ * the program, the fast TLS model initial-exec is possible. */
 extern _Thread_local int weir__is_serving __attribute__((tls_model("initial-exec")));
 
 #endif

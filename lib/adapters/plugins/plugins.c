@@ -44,7 +44,7 @@ static double mib(uint64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-/* Writes the driver's result to `text`, or "" if weir's last failure was not the driver's.  Returns `text`. */
+/* Writes the driver's result code to `text`, or "" if weir's last failure has none.  Returns `text`. */
 static const char *driver_result_text(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 

@@ -127,7 +127,7 @@ void weir_torch_record_stream(void *block, weir_stream stream) {
     status = weir__adapter_owner(block, stream, &a);
     if (status == WEIR_OK)
         status = weir_use(a, block, stream);
-    /* PyTorch also passes blocks of other allocators, which are no error. */
+    /* PyTorch also passes blocks of other allocators.  weir ignores these blocks. */
     if (status != WEIR_OK && status != WEIR_E_NOT_OWNED)
         weir__adapter_lost_use("weir_torch_record_stream", block, status);
 }

@@ -85,8 +85,8 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The sequence number of the allocator's next event, and the reserved bytes, when the program last restarted the
-     * peak of reserved memory.  `restart_event` is 0 before the first restart. */
+    /* Set when the program restarts the peak of reserved memory: the sequence number of the allocator's next event (0
+     * before the first restart), and the reserved bytes. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
@@ -139,8 +139,8 @@ int weir__pool_has_ended(CUmemoryPool handle);
  * call. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
-/* Allows or forbids opportunistic reuse: the reuse of freed memory of another stream whose work is complete.  If the
- * reuse is forbidden at the pool's first request, the driver allocates the pool's memory. */
+/* Allows or forbids opportunistic reuse: a stream uses memory that another stream has freed, once that stream's work is
+ * completed.  If the reuse is forbidden at the pool's first request, the driver allocates the pool's memory. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
 /* Returns the device's current pool, from which cuMemAllocAsync allocates.  Returns NULL if the driver fails. */
@@ -478,8 +478,8 @@ CUresult weir__result_of(weir_status status);
 
 /* ---- requests: preload_requests.c ---- */
 
-/* Makes allocators free their idle memory to the device: all allocators if `but` is NULL, else all other allocators on
- * the device of `but`.  Returns 1 if any memory was freed, else 0. */
+/* Makes allocators free their idle memory to the device.  If `but` is NULL, these are all allocators, else all other
+ * allocators on the device of `but`.  Returns 1 if any memory was freed, else 0. */
 int weir__make_room(const struct weir_served *but);
 
 /* ---- frees: preload_frees.c ---- */

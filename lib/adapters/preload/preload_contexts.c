@@ -248,8 +248,8 @@ static int has_capture(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Called after a driver call that may end the stream's capture, even if the call failed.  Decreases weir__captures if
- * the stream was captured before the call (`had`) and is not captured now.  Returns `result`. */
+/* Called after a driver call that may end the stream's capture.  `had` is 1 if the stream was captured before the call.
+ * Decreases weir__captures if the capture has ended, even if the call failed.  Returns `result`. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream)) {
         weir__streams_capture(stream, 0);
@@ -274,8 +274,8 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-/* weir does not notice the end of a capture for a graphics interface.  So weir__captures never becomes 0 again, and
- * weir always queries whether a stream is captured. */
+/* weir does not notice the end of the captures that these two functions begin.  So weir__captures never becomes 0
+ * again, and weir always queries whether a stream is captured. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,

@@ -5,8 +5,8 @@
 
 #include "base/log.h"
 
-/* Frees a block on a stream of another device or context: the allocator's private stream waits for this stream, and
- * the block is freed on the private stream. */
+/* Frees a block on a stream of another device or context.  The allocator's private stream waits for `stream`, and weir
+ * frees the block on the private stream. */
 static weir_status free_on_foreign_stream(struct weir_served *s, void *block, CUstream stream) {
     CUstream private_stream = weir__served_private_stream(s);
 
@@ -122,7 +122,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
         return 1;
     }
     what = find_to_free(block, &found, result);
-    /* On a captured stream, only a block of a graph can be freed.  For a block of weir, returns the driver's error. */
+    /* On a captured stream, only blocks of graphs can be freed.  For a block of weir, returns the driver's error. */
     if (what == FREE_BLOCK)
         *result = is_stream_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                              : weir__result_of(weir__free_block(&found, stream));

@@ -54,8 +54,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map blocks;   /* by address */
 static struct weir_map handles;  /* by handle */
 static struct weir_map mappings; /* each value is a struct mapping * */
-/* Maps a code address to an index in `callers`, plus 2.  The value 1 means that the address is in no library, or in a
- * library that only passes calls to the driver. */
+/* Maps a code address to an index in `callers`, plus 2.  Maps an address to 1 if no library contains the address, or if
+ * the library only passes calls to the driver. */
 static struct weir_map places;
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
@@ -212,9 +212,9 @@ static int wait_for_killed_process(const struct weir_plain *p) {
     return 1;
 }
 
-/* Frees device memory for a request: first idle memory of weir's allocators, then memory of killed processes, then
- * memory of other processes.  Frees idle memory only once for each request.  Otherwise the request could repeat as long
- * as other threads free blocks.  Returns 1 if memory may have become free, else 0. */
+/* Frees device memory for a request: idle memory of weir's allocators, memory of killed processes, or memory of other
+ * processes.  Frees idle memory only once for a request.  Otherwise, frees by other threads could keep the request in a
+ * loop.  Returns 1 if memory may have become free, else 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -289,8 +289,8 @@ static void delete_unused_record(struct weir_plain_record *r) {
         delete_record(r);
 }
 
-/* Called when the driver has returned `key`, an address or a handle, for new memory.  Deletes an old record of `key`,
- * whose memory was freed without weir's notice.  The caller holds `lock`. */
+/* Deletes the old record of `key`, an address or a handle that the driver has just returned for new memory.  The old
+ * memory was freed without weir's notice.  The caller holds `lock`. */
 static void delete_reused_record(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
@@ -332,8 +332,8 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
     return is_recorded;
 }
 
-/* At the first call, begins to publish the statistics for `weir top`.  After begin_serving(), driver calls of this
- * thread are not added to the program's statistics. */
+/* At the first call, begins to publish the statistics for `weir top`.  begin_serving() keeps weir's driver calls out of
+ * the program's statistics. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -541,7 +541,7 @@ static void delete_records_of_context(CUcontext context, CUdevice device) {
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
 
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
-            /* Does not advance, because the removal may move another entry into this slot. */
+            /* Keeps `i`, because the removal may move another entry into this slot. */
             (void)weir__map_remove(&blocks, slot->key, NULL);
             delete_record(r);
         } else {

@@ -88,7 +88,7 @@ CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attrib
     return result;
 }
 
-/* weir cannot share a block with another process.  The driver returns this error for a pool without handle types. */
+/* weir cannot share a block.  The result is the driver's error for a pool that cannot be shared. */
 CUresult weir__serve_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
     struct weir_found found;
 

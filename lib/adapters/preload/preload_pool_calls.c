@@ -28,8 +28,8 @@ static enum weir_fallback reason_of_location(CUmemAllocationType type, CUmemLoca
     }
 }
 
-/* Returns the location of a pool that the program has created with the location *given.  If the device has only one
- * locality domain, the driver stores the whole device in place of the domain. */
+/* Returns the location of a pool.  `given` is the location in the program's call.  On a device with only one locality
+ * domain, the driver replaces a given domain by the whole device. */
 static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
     CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
     CUmemLocationType type;
@@ -137,9 +137,9 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* The driver checks and stores the value.  weir ignores a release threshold, because the user's settings say how much
- * memory weir keeps.  weir obeys only one attribute for reuse: opportunistic reuse.  The other attributes for reuse
- * depend on the program's events, which weir does not see. */
+/* weir ignores a release threshold, because the user's settings say how much memory weir keeps.  weir obeys the
+ * attribute for opportunistic reuse.  The other attributes for reuse depend on events of the program, which weir does
+ * not see. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
@@ -160,7 +160,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Returns the attribute's value for weir's memory of the pool.  The caller adds the value for the driver's memory. */
+/* Returns the attribute's value for weir's part of the pool's memory.  The caller adds the driver's part. */
 static uint64_t read_pool_figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -243,8 +243,8 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- current pools ---- */
 
-/* Records a pool that the program has set as a current pool, or has got from the driver.  A pool that the program has
- * not created is a device's default pool. */
+/* Records a pool that the program has set as a current pool, or that the driver has returned.  If the program has not
+ * created the pool, the pool is a device's default pool. */
 static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
                                const CUmemLocation *given, CUmemAllocationType type,
                                int is_current) {
@@ -258,7 +258,7 @@ static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
     why = reason_of_location(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_FALLBACK_NOT ? location.id : -1,
                        (struct weir_pool_kind){0}, why);
-    /* After a call with a locality domain, stores NULL: the next request queries the driver for the current pool. */
+    /* For a locality domain, stores NULL, so that the next request queries the driver for the current pool. */
     if (is_current && why == WEIR_FALLBACK_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     end_serving();

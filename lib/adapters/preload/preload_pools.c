@@ -142,8 +142,8 @@ void weir__pool_set_current(int device, struct weir_pool *p) {
         atomic_store_explicit(&current[device], p, memory_order_release);
 }
 
-/* Queries the driver for the device's current pool.  A pool that the program has not created is the device's default
- * pool. */
+/* Queries the driver for the device's current pool.  If the pool has no record, the program has not created the pool,
+ * so the pool is the device's default pool. */
 static __attribute__((noinline)) struct weir_pool *query_current_pool(int device) {
     CUmemoryPool handle = NULL;
     struct weir_pool *p;
@@ -270,9 +270,9 @@ static int has_served_blocks(struct weir_served *s) {
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Returns the index of an unused entry of weir__served.  If there is none, returns the index of a lost allocator,
- * preferably of one without live blocks.  The lost allocator stays in memory, since a thread may still use it.  Returns
- * WEIR_MOST_SERVED if no allocator is lost. */
+/* Returns the index of an unused entry of weir__served.  If there is none, returns the index of a lost allocator, if
+ * possible of one without live blocks.  weir does not free the lost allocator, since a thread may still use it.
+ * Returns WEIR_MOST_SERVED if no allocator is lost. */
 static unsigned find_served_entry(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -319,7 +319,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     if (logs_warnings)
         weir__drop_in_stop_logs(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
-    /* The allocator also has its own reference to the context. */
+    /* Gets the handle of the context, to which s->allocator has another reference. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
     s->needs_records = !weir__drop_in_knows_blocks(s->allocator);
@@ -410,7 +410,7 @@ void weir__served_release(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Frees memory of allocators that no pool uses.  When the pools ended, unfinished work still used this memory. */
+/* Frees memory of allocators that no pool uses.  Until now, unfinished work may have used this memory. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -445,7 +445,7 @@ static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_ki
 
 /* ---- reuse across streams ------------------------------------------------------------------------- */
 
-/* From now on, the driver allocates the pool's memory, for the reason `why`.  The caller holds `lock`. */
+/* Makes the driver allocate the pool's memory from now on, for the reason `why`.  The caller holds `lock`. */
 static void leave_pool_to_driver(struct weir_pool *p, enum weir_fallback why) {
     atomic_store_explicit(&p->fallback, (int)why, memory_order_relaxed);
     atomic_store_explicit(&p->state, WEIR_POOL_BY_DRIVER, memory_order_release);
@@ -488,9 +488,8 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
     return status;
 }
 
-/* Gives other devices the pool's rights to access the memory of the pool's new allocator.  Waits for the device before
- * it removes a right of an earlier pool.  Returns 1 on success, 0 if the memory cannot have these rights.  The caller
- * holds `lock`. */
+/* Gives other devices the pool's rights to access the allocator's memory.  Waits for the device before it removes a
+ * right.  Returns 1 on success, 0 if a right cannot be set.  The caller holds `lock`. */
 static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->peers == 0;
 
@@ -589,7 +588,7 @@ int weir__any_allocator_tried(void) {
     return atomic_load_explicit(&any_allocator_tried, memory_order_relaxed);
 }
 
-/* Takes `lock`.  weir__driver_begin_use() makes weir reject calls in a child of fork, where `lock` may stay locked. */
+/* Takes `lock`, which may stay locked in a child of fork.  weir__driver_begin_use() makes weir reject calls there. */
 static void lock_for_creation(void) {
     atomic_store_explicit(&any_allocator_tried, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();

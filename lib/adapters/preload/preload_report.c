@@ -156,8 +156,8 @@ static void add_numbers(struct weir_output *line, const char *name,
     weir__put_json(line, "]");
 }
 
-/* Adds the allocator's time line of memory to a line of JSON, in the form that the replay of a trace writes
- * (cli/replay/child.c). */
+/* Adds the allocator's time line of memory to a line of JSON.  cli/replay/child.c writes time lines in the same
+ * form. */
 static void add_timeline(struct weir_output *line, const struct weir_served *s) {
     /* This array is static to save stack space.  Only one thread calls this function. */
     static struct weir_timeline_extent part[MOST_PARTS];
@@ -201,7 +201,7 @@ static void add_served(struct weir_output *line, const struct weir_served *s,
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
     add_timeline(line, s);
-    /* The last part of the time line lasts until now. */
+    /* The last part of the time line ends now. */
     weir__put_json(line, ",'ended_ns':%ju}", weir__show_age(s->allocator));
 }
 
@@ -329,8 +329,8 @@ static int wants_report(void) {
  * (scripts use 200 for locks), and smaller than most limits on open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate of standard error is open, else 0.  The program may have closed the duplicate and reused
- * the descriptor for another file, without the flag FD_CLOEXEC. */
+/* Returns 1 if the duplicate of standard error is open, else 0.  A descriptor without FD_CLOEXEC is not the duplicate:
+ * the program has closed the duplicate and reused the number. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
@@ -354,8 +354,8 @@ static void duplicate_error_output(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Restores a closed standard error from the duplicate.  Tries several times, because another thread may have a file
- * open at the descriptor of standard error for a moment. */
+/* Restores a closed standard error from the duplicate.  Tries several times, because another thread may use the number
+ * of standard error for another file for a moment. */
 static void restore_error_output(void) {
     enum { TRIES = 20 };
 
@@ -534,8 +534,8 @@ static __attribute__((constructor)) void begin_report(void) {
 }
 
 /* Returns 1 if the process has mapped a file whose path contains `name`, else 0.  Reads /proc/self/maps, because a
- * signal may have interrupted this thread inside the dynamic linker.  `name` must begin with a slash and contain no
- * other slash, because the search never goes back in the file. */
+ * signal may have interrupted this thread inside the dynamic linker.  The search works only for a name whose first
+ * character is its only slash. */
 static int is_file_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
@@ -590,8 +590,8 @@ static int log_fallbacks(void) {
 }
 
 /* At the end of the process, logs the requests that the driver has served because weir could not.  If weir has
- * allocated nothing, logs the reason.  Does not log a failed creation of an allocator, which the first request has
- * logged.  Does nothing in a child of fork or vfork. */
+ * allocated nothing, logs the reason, unless the first request has logged the reason.  Does nothing in a child of fork
+ * or vfork. */
 static __attribute__((destructor)) void report_at_exit(void) {
     static atomic_int is_done;
     const char *why = weir__torch_reason_unused();

@@ -83,7 +83,7 @@ static void reset_streams_in_child(void) {
     atomic_store_explicit(&destroyed_with_work, 0, memory_order_relaxed);
 }
 
-/* Lets the driver calls of a thread of weir go to the driver unchanged. */
+/* Called in each thread of weir.  The thread's driver calls then go to the driver unchanged. */
 static void mark_weir_thread(void) {
     weir__is_serving = 1;
 }
@@ -231,7 +231,7 @@ static void record_unfinished_work(int device, CUstream stream) {
     }
 }
 
-/* If the stream is being captured, its capture ends, too. */
+/* The destruction of a stream also ends a capture of the stream. */
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
     uintptr_t value = 0;
     CUresult result;

@@ -27,9 +27,9 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread that waits for room in its ring first sleeps for PAUSE_NS.  A later sleep lasts 1 / PAUSES of the time that
- * the thread has waited before, so hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS,
- * the thread checks that `weir record` still runs. */
+/* A thread that waits for room in its ring first sleeps for PAUSE_NS.  Later sleeps are longer: the time waited so far,
+ * divided by PAUSES.  So hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS, the thread
+ * checks that `weir record` still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 /* The shared file of this process's events.  NULL before the first event, or if weir could not create the file. */
@@ -71,8 +71,8 @@ static void release_ring(void *left) {
         atomic_store_explicit(&mine->is_in_use, 0, memory_order_release);
 }
 
-/* Maps the page.  Returns NULL if there is no memory.  Before Linux 4.14, a child of _Fork gets a copy of the page, and
- * so wrongly records into its parent's rings. */
+/* Maps a page for `recording`.  Returns NULL if there is no memory.  Before Linux 4.14, a child of _Fork gets a copy of
+ * the page, and so wrongly records into its parent's rings. */
 static struct recording *map_recording(void) {
     struct recording *made =
         mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -402,7 +402,7 @@ static inline uint8_t capture_flag(CUstream stream) {
 }
 
 /* The address of the program's code that made the request.  The exported functions jump to the functions of this file,
- * so these functions return directly to the program. */
+ * so the return address of a function here is in the program. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
 /* Writes the event of a request after the driver's call. */
@@ -424,8 +424,8 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
     put_event(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
-/* If the program makes the call, marks the thread and returns 1.  If the thread is marked already, this library or the
- * driver makes the call.  The function then returns 0, and the call is not recorded. */
+/* If the program makes the call, marks the thread and returns 1.  Returns 0 if the thread is marked already, because
+ * then this library or the driver makes the call.  Only the program's calls are recorded. */
 static inline int enter_call(void) {
     if (weir__is_serving)
         return 0;
@@ -534,7 +534,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
         per_thread_or(stream));
 }
 
-/* cuMemFree has no parameter for a stream.  The length 1 stands for the stream on which the block was allocated. */
+/* The length 1 means that the block is freed on the stream of its allocation, because cuMemFree has no stream. */
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
 }

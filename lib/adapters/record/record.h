@@ -31,8 +31,8 @@ void weir__record_name(uint64_t number, const char *name);
 /* ---- record_files.c ---- */
 
 /* Creates the shared file for this process's events.  If no folder has room, uses a spare file that `weir record` has
- * prepared.  On failure, informs `weir record`, or the user if `weir record` has ended, and returns NULL.  Sets *lost
- * to the counter of lost events, or to NULL.  Called once. */
+ * prepared.  On failure, reports the reason to `weir record` or to the user, and returns NULL.  Sets *lost to the
+ * counter of lost events, or to NULL.  Called once. */
 struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint64_t **lost);
 
 /* Creates ring buffer number `index' of this process.  Returns NULL if no folder has room for the ring. */

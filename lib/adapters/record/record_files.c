@@ -229,7 +229,7 @@ struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint6
     *lost = made ? &made->head.lost : add_unrecorded_process(error);
     if (made)
         atomic_fetch_add(&board->files, 1);
-    /* If `is_closed` is clear, `weir record` will search for new files again, and find this file. */
+    /* If `is_closed` is not set yet, `weir record` will search for new files again, and find this file. */
     return atomic_load(&board->is_closed) ? report_recorder_ended() : made;
 }
 

@@ -218,7 +218,7 @@ int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const char *pattern = weir__variable(WEIR_RECORD_RANGES);
 
     if (!wanted && pattern)
-        /* Needs a copy, because a program that changes its process title overwrites its environment. */
+        /* Copies the pattern, because a program that changes its process title overwrites its environment. */
         wanted = strdup(pattern);
     if ((!wanted && !weir__record_callers) || !callbacks ||
         callbacks->struct_size < sizeof *callbacks)

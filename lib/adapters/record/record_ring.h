@@ -67,7 +67,8 @@ enum {
     WEIR_RECORD_HOST = UINT8_MAX /* the device number of requests for host memory */
 };
 
-/* The locked bytes of the file `board`: the byte of `weir record`, and the first byte of the recorded processes. */
+/* Byte offsets in the file `board`.  `weir record` locks the first byte.  Recorded process N locks byte
+ * WEIR_RECORD_LOCK_FIRST + N. */
 enum { WEIR_RECORD_LOCK_RECORDER, WEIR_RECORD_LOCK_FIRST };
 
 enum weir_record_operation {

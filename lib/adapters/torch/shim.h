@@ -28,9 +28,9 @@ int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTE
 /* Reads the build id of a 64-bit ELF file.  Returns 1 on success, 0 if the file contains none. */
 int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
 
-/* Writes the path of the shim with this build id, in the folder that XDG_CACHE_HOME or HOME names.  `ending` is ".so"
- * for the shim, or ".failed" for the reason why there is no shim.  Returns 1 on success, 0 if neither variable names
- * a folder or the path is too long. */
+/* Writes the path of a file in the folder that XDG_CACHE_HOME or HOME names.  If `ending` is ".so", the file is the
+ * shim with this build id.  If `ending` is ".failed", the file contains the reason why there is no shim.  Returns 1 on
+ * success, 0 if neither variable names a folder or the path is too long. */
 int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending);
 
 /* Locks a file in the existing folder of the shims.  Several processes that compile shims may hold this lock.  Returns
@@ -46,8 +46,8 @@ int weir__shim_locked_by_other(int file, const char *id);
  * the timeout. */
 int weir__shim_await(const char *path, uint64_t timeout_ns);
 
-/* Writes why the shim could not be compiled, and what the user can do about it, to `why` as one line.  Returns 1 on
- * success, 0 if no such failure is recorded. */
+/* Writes the recorded reason why the shim could not be compiled, and advice for the user, to `why` as one line.
+ * Returns 1 on success, 0 if no reason is recorded. */
 int weir__shim_failure(const char *id, char *why, size_t bytes);
 
 /* Returns 1 if the process can safely load the file as code, else 0.  The file is safe if it is a plain file of this
