@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: MIT
 from spack.package import *
 
+try:
+    from spack_repo.builtin.build_systems.autotools import AutotoolsPackage
+except ImportError:
+    pass  # Spack before 1.0 has AutotoolsPackage in spack.package
+
 
 class Weir(AutotoolsPackage):
     """GPU memory in stream order for CUDA programs: limits, growth, preallocation and statistics.  It opens the CUDA

@@ -114,7 +114,10 @@ class Build:
         try:
             import ziglang
         except ImportError:
-            raise Failure("the compiler is missing: pip install ziglang") from None
+            raise Failure(
+                f"the compiler is missing: {sys.executable} has no package ziglang.  Install it by pip, or name the Python "
+                "that has it: make wheel PYTHON=..."
+            ) from None
         zig = os.path.join(os.path.dirname(ziglang.__file__), "zig")
         compiler = os.path.join(work, "cc")
         with open(compiler, "w", encoding="utf-8") as file:
