@@ -469,7 +469,7 @@ static void note_ignored_device(const struct run *run) {
     if (options->device && strcmp(options->device, "cuda") != 0)
         fprintf(
             stderr,
-            "weir run: WEIR_DEVICE '%s' applies only to the program's own calls of libweir: %s\n",
+            "weir run: warning: WEIR_DEVICE '%s' applies only to the program's own calls of libweir: %s\n",
             options->device, why_no_device(options->device));
 }
 

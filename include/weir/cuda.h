@@ -192,15 +192,16 @@ static inline cudaError_t weirFreeAsync(void *block, cudaStream_t stream) {
 }
 
 #ifdef WEIR_OVERRIDE
-/* Replace cudaFreeAsync and cudaFree if WEIR_OVERRIDE is defined.  Free blocks of weir, and pass all other memory to
- * CUDA's own function.  The pool engine with options.cache off cannot distinguish them, so it frees all memory itself.
- * weirFreeOrCuda always waits for the device. */
+/* Replaces cudaFreeAsync if WEIR_OVERRIDE is defined.  Frees a block of weir, and passes all other memory to CUDA's own
+ * cudaFreeAsync.  The pool engine with options.cache off cannot distinguish both, so it frees all memory itself. */
 static inline cudaError_t weirFreeAsyncOrCuda(void *block, cudaStream_t stream) {
     weir_status status = block ? weir_cuda_give_back(block, stream) : WEIR_OK;
 
     return status == WEIR_E_NOT_OWNED ? cudaFreeAsync(block, stream) : weir_status_to_cuda(status);
 }
 
+/* Replaces cudaFree if WEIR_OVERRIDE is defined, as weirFreeAsyncOrCuda replaces cudaFreeAsync.  Always waits for the
+ * device. */
 static inline cudaError_t weirFreeOrCuda(void *block) {
     weir_allocator *allocator;
 

@@ -16,7 +16,8 @@ extern "C" {
 #endif
 
 /* All statuses, as X(name, value, message).  0 is success, and errors are negative.  A value never changes after a
- * release.
+ * release.  The constants begin with WEIR_: a program compares with WEIR_E_LIMIT.  The comments of this folder and the
+ * manual pages write E_LIMIT.
  *
  *   OK                 Success.
  *   E_INVALID          An argument is wrong: a pointer is NULL that must not be NULL, an option is out of its
@@ -78,9 +79,11 @@ typedef enum weir_status {
     WEIR_STATUS_MAX_ENUM = 0x7fffffff
 } weir_status;
 
-/* Return the name of a status (such as "WEIR_E_LIMIT") and its message.  Return "unknown status" for any other number.
- * The text is static and never NULL.  Thread-safe, never blocks.  Since 0.1. */
+/* Returns the name of a status, such as "WEIR_E_LIMIT", or "unknown status" for any other number.  The text is static
+ * and never NULL.  Thread-safe, never blocks.  Since 0.1. */
 WEIR_API const char *weir_status_name(weir_status status);
+/* Returns the message of a status, such as "the allocator's limit is reached", or "unknown status" for any other
+ * number.  The text is static and never NULL.  Thread-safe, never blocks.  Since 0.1. */
 WEIR_API const char *weir_status_message(weir_status status);
 
 /* Returns the CUresult of the driver call because of which the last failed call of weir on this thread failed.  Returns
