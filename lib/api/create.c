@@ -693,7 +693,7 @@ static int is_free_of_work(weir_allocator *a) {
 }
 
 weir_status weir_allocator_destroy(weir_allocator *a) {
-    int result_before = weir__driver_result, lost, busy;
+    int result_before = weir__driver_result, lost, live, busy;
 
     if (!a)
         return WEIR_OK;
@@ -701,10 +701,14 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return weir__misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
     weir__goal_pause_ahead(&a->reserve);
-    busy = !lost && (has_live_blocks(a) || !is_free_of_work(a));
+    live = !lost && has_live_blocks(a);
+    busy = live || (!lost && !is_free_of_work(a));
     weir__goal_resume_ahead(&a->reserve);
     if (busy)
-        return weir__misuse(a, WEIR_E_BUSY, "destroy");
+        return weir__allocator_misuse(a, WEIR_E_BUSY, "weir_allocator_destroy",
+                                      live ? "live blocks remain; free them first"
+                                           : "pending frees remain; wait for their streams, or end "
+                                             "the stream capture");
     weir__local_peers_leave(&a->local_peer);
     if (!lost && a->run_profile)
         (void)weir__run_profile_save(a, NULL); /* no error of the destruction, and already logged */

@@ -251,7 +251,7 @@ static void put_figures(struct weir_output *out, const weir_oom_report *v) {
     }
     weir__put(out, "  device      %s; graphs %s (%s of it unused),\n", SHOW(v->device_total),
               SHOW(v->graphs), SHOW(v->graphs_idle));
-    weir__put(out, "              other weir pools of this process %s, all else %s\n",
+    weir__put(out, "              other weir pools of this process %s, contexts and others %s\n",
               SHOW(v->other_allocators), SHOW(v->others));
 }
 
