@@ -92,7 +92,7 @@ static __attribute__((constructor)) void prepare_before_threads(void) {
 }
 #endif
 
-/* Puts the mark of an ending thread into the list.  If the thread takes a lock again, it may get another mark. */
+/* Puts the mark of an ending thread into the list.  If the thread later takes a lock, the thread may get a new mark. */
 static void release_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 
@@ -147,8 +147,7 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-/* Waits for some microseconds until the owner holds no lock of this level.  Returns 1 on success, 0 if the owner still
- * holds a lock. */
+/* Waits at most some microseconds, until the owner holds no lock of this level.  Returns 1 on success, else 0. */
 static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     const _Atomic uint32_t *inside = &owner->inside[level];
 
@@ -209,7 +208,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
     }
     if (manner != WEIR_BIAS_USER)
         return 1;
-    /* This thread holds `lock` now.  It uses the bias when it takes the lock the next time. */
+    /* The thread already holds `lock` for this call, and uses the bias from the next call on. */
     if (++bias->run >= bias->patience && can_revoke() && ensure_mark()) {
         bias->since = clock_now();
         atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);
