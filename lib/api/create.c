@@ -164,7 +164,7 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    /* Pauses background growth, whose memory would otherwise be counted as preallocated. */
+    /* Pauses background growth, so that its memory is not counted as preallocated. */
     weir__goal_pause_ahead(&a->reserve);
     status = weir__goal_preallocate(&a->reserve, text, text_bytes);
     weir__goal_resume_ahead(&a->reserve);

@@ -30,7 +30,7 @@
  * weir assumes that no memory is pinned. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* An engine's memory in pieces, which the engine can release only as a whole.  `bytes` is the total size of the pieces
+/* The pieces of an engine's memory.  The engine can release only whole pieces.  `bytes` is the total size of the pieces
  * that must stay.  The total is too small if another thread adds memory at the same time. */
 struct pinned {
     struct weir_engine *engine;

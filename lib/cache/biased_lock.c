@@ -41,7 +41,7 @@ enum { SPINS = 100, YIELDS = 20 };
 static struct weir_bias_mark nobody; /* the mark of threads that never had a bias */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
-/* The list of marks that no thread uses.  When a thread ends, the destructor of `key` adds the thread's mark. */
+/* The list of marks that no thread uses.  The destructor of `key` adds the mark of each thread that ends. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -162,8 +162,8 @@ static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     return 0;
 }
 
-/* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller does not wait
- * for long.  Returns 1 on success, 0 if the thread still holds the lock and keeps the bias. */
+/* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller waits at most
+ * some microseconds, and then restores the bias.  Returns 1 on success, 0 if the thread keeps the bias. */
 static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
                        enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};

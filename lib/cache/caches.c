@@ -719,7 +719,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
 }
 
 /* Returns the record of the slab or whole block that contains the address, or NULL.  Only the first page of a whole
- * block leads to its record, so the search goes back page by page, at most by the size of the largest block. */
+ * block leads to the record, so searches backwards page by page, up to the size of the largest block. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);

@@ -205,7 +205,7 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* Returns 1 if the remote-free queue has so many slots that a request of `bytes` should collect them first, else 0. */
+/* Returns 1 if a request of `bytes` should first collect the slots of the remote-free queue, else 0. */
 static inline int weir__cache_should_collect(const struct weir_cache *c, size_t bytes) {
     uint64_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 

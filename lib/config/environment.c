@@ -47,7 +47,7 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
 /* prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits are the kind of the amount, such as WEIR_AMOUNT_BYTES.
- * If a framework's variable has set the preallocation, the upper bits are its index in compat_names plus 1, else 0. */
+ * The upper bits are 0, or 1 plus the index in compat_names of the variable that has set the preallocation. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 

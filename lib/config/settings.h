@@ -99,7 +99,7 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
 /* Returns 1 if the program or the user has set the option, 0 if it has its default. */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
 /* Writes the value of an option, which may be its default, as a user types it ("8GiB", "75%", "step:64MiB", "pool").
- * Describes the default of cache-limit in words, because it depends on the bytes in use. */
+ * Describes the default of cache-limit in words, because this default depends on the bytes in use. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 

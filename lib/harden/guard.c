@@ -152,7 +152,7 @@ static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
 static size_t first_changed(const unsigned char *at, unsigned char value, size_t bytes) {
     size_t i = 0;
 
-    /* memcmp compares each byte with the next, and is faster than a loop */
+    /* Compares each byte with the next one, since memcmp is faster than a loop. */
     if (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0)
         return bytes;
     while (at[i] == value)

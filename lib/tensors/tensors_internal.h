@@ -244,7 +244,7 @@ int weir__tensor_use_alloc_stream(struct weir_tensor *tensor);
 /* Adds a freed block that other streams still use to the statistics if `sign` is 1, or subtracts the block if `sign`
  * is -1. */
 void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
-/* Reports that the free of a block has completed.  Subtracts a block that weir__tensors_count_pending() has added. */
+/* Reports to the program that a free has completed, and reverses weir__tensors_count_pending() for the block. */
 void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Describes a live block for the program.  `segment` is the contiguous device memory that contains the block. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
