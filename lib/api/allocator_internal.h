@@ -43,8 +43,8 @@ struct weir_allocator {
      * if the option grow_ahead is off. */
     uint64_t low, high;
     /* `not_released` is the number of bytes above a lowered limit that weir could not release.  `retry_release_after`
-     * is the number of allocations plus frees before this failure.  weir retries only after one of the two numbers has
-     * changed.  Only the thread that adapts limits uses both fields. */
+     * is the number of allocations plus frees at that time.  weir retries if one of the two numbers has changed.  Only
+     * the thread that adapts limits uses these fields. */
     uint64_t not_released, retry_release_after;
     struct weir_local_peer local_peer;
     struct weir_claim claim; /* this allocator's entry in the shared registry of processes */
@@ -104,12 +104,12 @@ weir_status weir__allocator_create_later(const struct weir_driver *driver,
                                          char *message, size_t message_bytes);
 
 /* Checks whether these options can create an allocator on the device, and sets *prealloc to the bytes to preallocate.
- * Retains the device's primary context during the call.  If weir__driver_result is not 0 after an error, a driver call
- * has failed, and the options may be correct. */
+ * Retains the device's primary context during the call.  If a driver call fails, sets weir__driver_result; the options
+ * may then be correct. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 
-/* Logs an invalid call of a public function if `a` is not NULL.  Sets the thread's last driver result to 0.  Returns
+/* Logs an invalid call of a public function, unless `a` is NULL.  Sets the thread's last driver result to 0.  Returns
  * `status`. */
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);

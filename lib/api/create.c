@@ -164,7 +164,7 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    /* Pauses background growth, whose memory would otherwise be counted as preallocated. */
+    /* Pauses background growth, so that its memory is not counted as preallocated. */
     weir__goal_pause_ahead(&a->reserve);
     status = weir__goal_preallocate(&a->reserve, text, text_bytes);
     weir__goal_resume_ahead(&a->reserve);
@@ -513,8 +513,8 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
            can;
 }
 
-/* Tries to create physical memory that allows hardware decompression, because the device has no attribute for this
- * ability.  Returns the driver's result, or CUDA_SUCCESS if the device has no free memory for the attempt. */
+/* Creates physical memory to find out whether the device allows hardware decompression, since no device attribute
+ * tells.  Returns the driver's result, or CUDA_SUCCESS if the device has no free memory for the attempt. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
@@ -577,7 +577,7 @@ static weir_status create_by_choice(struct weir_creation *c, weir_allocator **al
     c->completed.engine = WEIR_ENGINE_MAPPED;
     why = create_with_engine(c, allocator);
     c->message = message;
-    /* Tries engine pool only if engine mapped failed for a reason that engine pool may not have. */
+    /* Tries engine pool only if a driver call has failed with the status E_NOT_SUPPORTED or E_NO_MEMORY. */
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
         weir__driver_result == CUDA_SUCCESS) {
         if (why != WEIR_OK && text[0])

@@ -37,8 +37,8 @@ static inline weir_status weir__end_call(int result_before, weir_status status) 
     return status;
 }
 
-/* Makes the device's context current if the thread has no context, because a default stream needs one.  Returns 1 if
- * the function has changed the context, else 0.  The caller passes the result to weir__device_restore_context(). */
+/* Makes the device's context current if the thread has no context, because a default stream needs a context.  Returns 1
+ * if the function has changed the context, else 0.  The caller passes the result to weir__device_restore_context(). */
 static inline int weir__make_context_current(const weir_allocator *a) {
     return weir__device_lacks_context && weir__device_make_context_current(&a->device);
 }
@@ -72,11 +72,11 @@ void weir__size_fixed_region(weir_allocator *a);
 
 /* ---- preallocation and trims ------------------------------------------------------------------- */
 
-/* Preallocates memory.  On an error writes the reason to `text`, or "" if the returned status is reason enough. */
+/* Preallocates memory.  On an error writes the reason to `text`, or "" if the status alone tells the reason. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
 /* Returns why weir cannot find out how much memory is reserved, or NULL if it can. */
 const char *weir__unknown_reserve_reason(const weir_allocator *a);
-/* Returns why weir never releases idle memory by itself, or NULL if it does. */
+/* Returns why weir never releases idle memory by itself, or NULL if weir does so. */
 const char *weir__no_release_reason(const weir_allocator *a);
 
 /* Moves all idle memory of the per-stream caches and of the guard to the engine.  `allocator` is a weir_allocator *;
@@ -85,13 +85,13 @@ weir_status weir__flush(void *allocator);
 /* Releases up to `wanted` bytes of idle memory to the device, and sets *released to the number of released bytes.
  * Keeps memory that must stay reserved, such as preallocated memory.  May wait for the device. */
 weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
-/* Makes lib/tensors free its unused blocks.  With engine direct, the driver gets this memory at once, and the function
- * returns the bytes.  With other engines, the memory stays reserved until the caller trims. */
+/* Makes lib/tensors free its unused blocks, and returns the bytes that the engine thereby releases to the device.
+ * Engine direct releases all freed bytes.  Other engines keep the bytes reserved until the caller trims. */
 uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending);
 
 /* Makes other allocators of the process release idle memory.  lib/reserve calls this function through a pointer. */
 uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t most, int may_wait);
-/* Add the allocator to the registry of processes on the device, and remove it. */
+/* These functions add the allocator to the registry of processes on the device, or remove the allocator. */
 void weir__join_process_peers(weir_allocator *a);
 void weir__leave_peers(weir_allocator *a);
 

@@ -31,7 +31,7 @@ void weir__drop_in_stop_logs(weir_allocator *a) {
     a->logs_no_failures = 1;
 }
 
-/* Also sets the attribute of the driver's pool, because with engine pool the driver reuses memory, not weir. */
+/* Also sets the attribute of the driver's pool, because engine pool leaves the reuse of memory to the driver. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *a, int on) {
     CUmemoryPool pool = a->reserve.engine->driver_pool;
     int may = !on;
@@ -180,8 +180,8 @@ static int is_busy(weir_allocator *a) {
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* `marks` is set if other streams may reuse memory as soon as its free has completed.  If the program forbids this
-     * reuse, other streams may reuse the memory only after its stream has ended. */
+    /* `marks` is set if a completed free lets other streams reuse the memory.  The program can forbid this reuse until
+     * the stream of the free has ended. */
     int marks = !releases_after_waits(a) &&
                 !atomic_load_explicit(&a->device.forbids_opportunistic, memory_order_relaxed);
     int is_idle;

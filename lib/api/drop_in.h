@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* drop_in.h: functions of an allocator that replaces the driver's memory pools in an unmodified program.  lib/adapters
- * intercepts the program's driver calls, and calls these functions.  lib/adapters follows the rules of include/weir,
- * because the program does not know weir.
+ * intercepts the program's driver calls, and calls these functions.  The program does not know weir's rules for callers
+ * (include/weir), so lib/adapters follows them.
  *
  * This file must not depend on the driver calls of the program. */
 #ifndef WEIR_DROP_IN_H
@@ -71,8 +71,8 @@ int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_str
 /* Frees a block.  All streams must have completed their work on the block. */
 weir_status weir__drop_in_free_completed(weir_allocator *allocator, void *block);
 
-/* Frees a block after the work of `stream`, which belongs to another device or context.  `apart` is a stream without
- * work on the block's device.  The function makes `apart` wait for `stream` and frees the block on `apart`.  Returns
+/* Frees a block after the work of `stream`, which belongs to another device or context.  Makes the stream `apart` wait
+ * for `stream`, and frees the block on `apart`.  `apart` has no work and belongs to the block's device.  Returns
  * WEIR_E_STREAM if `apart` cannot wait. */
 weir_status weir__drop_in_free_after(weir_allocator *allocator, void *block, weir_stream stream,
                                      weir_stream apart);
@@ -92,8 +92,8 @@ int weir__drop_in_are_idle(weir_allocator *allocator, const weir_stream *streams
 /* Returns 1 if the stream is idle and is not being captured, else 0.  The stream must not end during the call. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
 size_t weir__drop_in_reserve(const weir_allocator *allocator);
-/* Releases idle memory to the device if its GPU work has completed.  If the caller has found all streams idle, it sets
- * `is_idle`.  If `is_idle` is 0, engine bfc and the guard release nothing, because both would have to wait. */
+/* Releases idle memory to the device if its GPU work has completed.  `is_idle` is 1 if the caller has found all streams
+ * idle.  If `is_idle` is 0, engine bfc and the guard release nothing, because both would have to wait. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
 /* Returns 1 if the allocator has a live block, else 0.  Must not be called if weir__drop_in_knows_peak() returns 0. */

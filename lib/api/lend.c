@@ -30,8 +30,8 @@
  * weir assumes that no memory is pinned. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* An engine's memory, in pieces that the engine can release only whole.  `bytes` is the total size of the pieces that
- * must stay.  The total is too small if another thread adds memory at the same time. */
+/* The pieces of an engine's memory.  The engine can release only whole pieces.  `bytes` is the total size of the pieces
+ * that must stay.  The total is too small if another thread adds memory at the same time. */
 struct pinned {
     struct weir_engine *engine;
     /* All pieces, sorted by address.  The size of a piece becomes 0 when the size is added to `bytes`. */
@@ -103,8 +103,8 @@ uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
 /* Returns the idle bytes that the allocator could release.  Omits memory that must stay reserved, and physical
- * allocations with a live block.  If `may_wait` is set, *above is the part of the result that lies in private tensor
- * pools without users; otherwise *above is 0.  Engine direct has idle bytes only in these pools. */
+ * allocations with a live block.  Sets *above to the idle bytes in private tensor pools without users, or to 0 if
+ * `may_wait` is 0.  Engine direct has idle bytes only in these pools. */
 static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
@@ -122,7 +122,7 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
     idle = weir__size_subtract(figures.reserved, stays);
     if (is_direct || idle == 0)
         return weir__size_smaller(idle, *above);
-    /* Engine bfc can release only whole regions, so it cannot release a region larger than `idle`. */
+    /* Engine bfc can release only whole regions, so a region larger than `idle` must stay. */
     held = weir__pinned_bytes(a->reserve.engine, a->harden ? weir__harden_live : weir__caches_live,
                               a->harden ? (void *)a->harden : (void *)a->caches,
                               weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
@@ -167,8 +167,8 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns the bytes that the allocator could release for another allocator of the process, or 0 if this needs a wait
- * and `may_wait` is 0. */
+/* Returns the bytes that the allocator could release for another allocator of the process.  If `may_wait` is 0, and a
+ * release would need a wait, returns 0. */
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 

@@ -155,7 +155,7 @@ static uint64_t graph_bytes(const struct weir_device *device, CUgraphMem_attribu
                : 0;
 }
 
-/* Returns the reserved memory of the process's other allocators on the device.  Sets *idle to its idle part. */
+/* Returns the reserved bytes of the process's other allocators on the device.  Sets *idle to their idle bytes. */
 static uint64_t local_peer_reserve(const weir_allocator *a, uint64_t *idle) {
     weir_statistics figures;
     struct weir_local_peer *s = NULL;
@@ -184,7 +184,7 @@ static void read_device(weir_allocator *a, weir_oom_report *v) {
                                                                v->graphs + v->other_allocators);
 }
 
-/* Reads the reserved and idle memory.  Sets *at_rest to the size of the largest free range after all pending frees. */
+/* Reads the reserved and idle memory.  Sets *at_rest to the size of the largest free range after all frees complete. */
 static void read_reserved(weir_allocator *a, weir_oom_report *v, uint64_t *at_rest) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
@@ -304,7 +304,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     /* Engine mapped reserves memory in whole 2 MiB pages. */
     uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
-    /* Above the limit weir cannot add memory, so only one idle range of `need` bytes would help. */
+    /* A request above the limit cannot get new memory, so the request needs one idle range of `need` bytes. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
@@ -318,7 +318,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
         return WEIR_OOM_REPORT_PENDING;
     if (had >= need && idle > 0)
         return WEIR_OOM_REPORT_FRAGMENTED;
-    /* keep-free lowers the limit if the device is full.  The limit is then not the cause. */
+    /* If the device is full, keep-free makes the limit smaller.  Then the full device is the cause, not the limit. */
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 || v->idle + free_bytes >= need))
         return WEIR_OOM_REPORT_LIMIT;
@@ -473,8 +473,8 @@ static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Advises a preallocation, which reserves memory before other processes use it.  Gives no advice if the allocator's
- * preallocation is already as large, or if the device had too little free memory at the allocator's creation. */
+/* Advises a preallocation, which reserves memory before other processes use it.  Gives no advice if the allocator
+ * already preallocates enough, or if the device had too little free memory at the allocator's creation. */
 static void advise_prealloc(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_to(v->in_use + bytes_needed(a, v), unit_of(a));
 

@@ -31,8 +31,8 @@ static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
         (void)weir__oom_report_new(a, &oom_report);
 }
 
-/* Returns 1 if weir reports a failure only at the end of the request, else 0.  With the guard, the figures of the
- * failure are correct only at the end.  With an OOM callback, weir may retry the request. */
+/* Returns 1 if weir reports a failure only at the end of the request, else 0.  The guard's figures are correct only at
+ * the end.  An OOM callback may make weir retry the request before. */
 static int is_reported_last(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
@@ -126,7 +126,7 @@ static weir_status alloc_from_engine(weir_allocator *a, struct weir_request *r) 
 
 /* Allocates a block for a request that the caches could not satisfy.  `c` is the stream's cache, or NULL.  If `c` is
  * not NULL, the thread holds the lock of `c`, and `taken` is the result of weir__bias_take().  `id` is the stream's id,
- * or 0 if the handle identifies the stream. */
+ * or 0 if the id was not queried. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -150,8 +150,8 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     return weir__end_call(result_before, status);
 }
 
-/* Allocates a block from the cache `c`, unless the cache has another stream id than `id`.  If `id` is 0, does not
- * compare ids, because the caller knows that the stream exists. */
+/* Allocates a block from the cache `c`, or in miss() if the cache no longer serves the stream `id`.  If `id` is 0, does
+ * not compare ids, because the caller knows that the stream exists. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -165,9 +165,9 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates a block on any stream.  `c` is the cache of the stream's handle, or NULL.  Queries the stream's id, since a
- * new stream may have the handle of a destroyed stream.  Omits the query if the stream is bound, or if lib/adapters
- * watches the stream.  If the query fails, miss() finds the reason. */
+/* Allocates a block on any stream.  `c` is the cache of the stream's handle, or NULL.  Queries the stream's id unless
+ * is_vouched_for() returns 1, since a new stream may have the handle of a destroyed stream.  If the query fails, miss()
+ * finds the reason. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {
@@ -219,7 +219,7 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
 }
 
 /* Calls the program's OOM callback for this thread's last failed request.  Returns 1 if the callback wants a retry,
- * else 0.  Returns 0 without a call while the stream is being captured.  Restores the thread's last failure and driver
+ * else 0.  During a capture of the stream, returns 0 without a call.  Restores the thread's last failure and driver
  * result, since the callback may call weir. */
 static int call_oom_callback(weir_allocator *a, size_t bytes, weir_stream stream,
                              weir_status status, uint64_t attempt) {
@@ -313,9 +313,8 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
-/* The fast path needs a cache for the stream's handle, which this thread can lock without an atomic operation.  The
- * stream must also be bound or watched by an adapter.  Calls other functions only as the last step, so that the
- * compiler makes no stack frame. */
+/* The fast path needs a cache whose lock is biased to this thread.  The stream must be bound, or watched by an adapter.
+ * Calls other functions only as the last step, so that the compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_caches *f;
     struct weir_cache *c;
@@ -365,8 +364,8 @@ weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block,
     return status;
 }
 
-/* Returns 1 if a stream other than `stream` may have used the block, else 0.  If use.id is not 0, use.stream is a
- * default stream's handle, which can stand for several streams. */
+/* Returns 1 if a stream other than `stream` may have used the block, else 0.  A use with an id is a use of a default
+ * stream, whose handle can stand for several streams. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)
@@ -417,8 +416,8 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 
-/* Frees a block.  `s` describes the slab that contains the block, or is NULL if the block lies in no slab.  Calls other
- * functions only as the last step, so that the fast path saves no registers. */
+/* Frees a block.  `s` is the record for the block's address, or NULL if there is none.  Calls other functions only as
+ * the last step, so that the fast path saves no registers. */
 static inline __attribute__((always_inline)) weir_status free_with_record(struct weir_caches *f,
                                                                           struct weir_slab *s,
                                                                           CUdeviceptr block,

@@ -135,7 +135,7 @@ weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, si
     uint64_t keep;
 
     *released = 0;
-    /* weir__stats_read() does not count idle memory of the caches as in use */
+    /* figures.in_use does not contain idle memory of the caches */
     weir__stats_read(a, &figures);
     keep = weir__goal_target(&a->reserve.goal, figures.reserved, figures.in_use, wanted);
     if (keep >= figures.reserved)
@@ -153,8 +153,8 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
     weir__goal_signal(&a->reserve.goal, bytes ? bytes : UINT64_MAX);
-    /* At its next free of a large block, each stream's cache compares this counter, and moves its large blocks to the
-     * engine.  The next large request then reaches the engine, which can release memory. */
+    /* Each stream's cache compares this counter when a large block is freed.  After a change, the cache moves its large
+     * blocks to the engine.  The next large request then reaches the engine, which can release memory. */
     atomic_fetch_add_explicit(&a->reserve.engine->lacked, 1, memory_order_relaxed);
     return WEIR_OK;
 }

@@ -101,7 +101,7 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
 
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
-    /* A merged last point lacks the latest values, so the point `now` comes after it. */
+    /* If the last point is a merged point, it lacks the latest values, and the point `now` follows. */
     size_t points = t->points + (t->of_last > 1);
     size_t each = (points + most - 1) / most, count = 0;
 
@@ -307,7 +307,7 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
     put_metadata(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
-    /* A merged last point lacks the latest values, so the point `now` comes after it. */
+    /* If the last point is a merged point, it lacks the latest values, and the point `now` follows. */
     if (t->of_last > 1)
         put_point(file, &t->now, process, name);
     put_slices(t, file, process, number, name);

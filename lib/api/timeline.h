@@ -50,9 +50,9 @@ struct weir_timeline_extent {
  * may be too large, because merged points contain only their largest values. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
-/* Records growths and releases of reserved memory.  `made_ns` is the creation time of the allocator.  `last` is the
- * sequence number that the previous call returned.  Counts an event after `last` as missing if the allocator no longer
- * has the event.  Returns the sequence number of the newest event. */
+/* Records growths and releases of reserved memory.  `made_ns` is the creation time of the allocator, and `last` the
+ * sequence number that the previous call returned.  Counts skipped sequence numbers as missing events.  Returns the
+ * sequence number of the newest event. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
 /* Records a failed request of `bytes` bytes. */
@@ -68,7 +68,7 @@ uint64_t weir__timeline_missing(const struct weir_timeline *t);
  * is written.  Returns the length of the text. */
 int weir__timeline_unfinished(char *text, size_t bytes, long process);
 
-/* Write a file.  The caller calls begin once, write for each timeline, and end once, and then checks ferror(3).
+/* These functions write a file.  Call begin once, write for each timeline, and end once, and then check ferror(3).
  * `process` and `process_name` are the id and the name of the process.  `number` and `name` identify the timeline in
  * the process. */
 void weir__timeline_begin_file(FILE *file);

@@ -142,7 +142,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
             reader->next = newline; /* the rest of the comment is then an empty line */
             return 1;
         }
-        /* keeps one character as the last line of a trace that ends without a newline */
+        /* Keeps one character, so that a trace that ends here without a newline has a last line. */
         reader->next = reader->filled - 1;
         if (reader->at_end)
             return 1;

@@ -11,7 +11,7 @@
 enum {
     /* The slabs of a class double in size, from SLAB_FIRST up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* has_many_idle() returns 1 if the idle bytes reach both IDLE_LEAST and 1 / IDLE_PART of the bytes in use. */
+    /* The limit of has_many_idle() is the larger of IDLE_LEAST and 1 / IDLE_PART of the bytes in use. */
     IDLE_PART = 4,
     SLABS_EXAMINED = 4096, /* has_many_idle() examines at most this number of slabs */
     RESULT_PART = 16 /* has_many_idle() repeats a result from n slabs in n / RESULT_PART calls */
@@ -21,13 +21,13 @@ enum {
 #define SLAB_LEAST ((size_t)32 << 10)
 #define IDLE_LEAST ((uint64_t)1 << 20)
 
-/* The value of `lacked` in struct weir_freed until the engine has written a result there. */
+/* The value of `lacked` in struct weir_freed before the engine has written a result. */
 #define NO_RESULT UINT64_MAX
 
 /* A request examines at most this number of the inbox's newest blocks. */
 enum { REUSED_NEWEST = 8 };
 
-/* With several streams, a stream reuses no block above this size from its inbox, to limit fragmentation. */
+/* If the program uses several streams, requests reuse no inbox block above this size, to limit fragmentation. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -46,7 +46,7 @@ void weir__cache_collect(struct weir_cache *c) {
     queue->slabs = NULL;
     weir__sum_sub(&c->requested, (int64_t)queue->requested);
     weir__sum_sub(&c->in_use, (int64_t)queue->in_use);
-    /* The sums above are reduced first: a thread that reads one of these zeros must also read the reduced sum. */
+    /* Stores the zeros after the reduced sums, so that a thread that reads a zero also reads the reduced sum. */
     atomic_store_explicit(&queue->requested, 0, memory_order_release);
     atomic_store_explicit(&queue->in_use, 0, memory_order_release);
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);
@@ -115,8 +115,8 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Updates c->room, the number of bytes that the inbox may hold, after a call to the engine.  The room is 0 if each free
- * must reach the engine, because of a release threshold, decay or low memory.  The caller holds the cache's lock. */
+/* Updates c->room, the maximum number of bytes in the inbox, after a call of the engine.  A release threshold, decay or
+ * low memory makes the room 0.  The caller holds the cache's lock. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -136,7 +136,7 @@ static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Frees blocks by the driver on `stream`, or at once if `id` is OBSERVED.  Releases f->lock, since a free may wait. */
+/* Makes the driver free blocks in the order of `stream`, or at once if `id` is OBSERVED.  Unlocks f->lock meanwhile. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -158,7 +158,7 @@ static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks,
             subtract_freed(f, bytes);
             continue;
         }
-        /* without host memory for a new record, weir loses the block */
+        /* If there is no host memory for a new record, the block leaks. */
         s = weir__records_whole(&f->records, base, bytes);
         if (s) {
             s->next = refused;
@@ -234,7 +234,7 @@ static int has_many_idle(struct weir_cache *c) {
     return c->had_many_idle;
 }
 
-/* Returns the number of slots of the next slab of a class, which grows with the number of the class's slabs. */
+/* Returns the number of slots for the next slab of a class.  The more slabs the class has, the larger the next. */
 static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     size_t slot = weir__slab_slot_bytes(size_class), bytes;
     int taken = weir__bias_take(&c->lock);
@@ -293,7 +293,7 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
     return r->block ? WEIR_OK : add_slab(f, c, r);
 }
 
-/* Allocates a whole block.  For a stream without a cache, small blocks are whole blocks, too. */
+/* Allocates a whole block.  A stream without a cache uses whole blocks for small requests, too. */
 static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     struct weir_slab *s;
     weir_status status;
@@ -329,8 +329,8 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request from the engine, and frees the inbox's blocks to the engine in the same call.  With driver_orders,
- * maintain_cache() frees the inbox instead.  `c` is the cache of the stream r->id, or NULL. */
+/* Serves a request from the engine.  The same call of the engine frees the inbox's blocks, except with driver_orders.
+ * `c` is the cache of the stream r->id, or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -421,7 +421,7 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Returns 1 if the chosen
+/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Returns 1 if the counting
  * cache has deferred work, else 0.  Locks as a guest, since a thread that only frees must not get the bias. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
@@ -461,7 +461,7 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Returns a freed slot to its slab after all uses of the slot, or if `captured` is set, after the next device wait. */
+/* Makes weir return a freed slot to its slab after all uses, or after a device wait if `captured` is set. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -502,7 +502,7 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64
     return status;
 }
 
-/* Frees a block that no cache can keep.  Counts the free in the cache `counts`, or in f->uncached. */
+/* Frees a block that no cache can keep.  Adds the free to the counters of the cache `counts`, or of f->uncached. */
 static weir_status free_uncached(struct weir_caches *f, struct weir_cache *counts,
                                  struct weir_slab *s, CUdeviceptr block, weir_stream stream,
                                  struct weir_use_list *uses, int captured) {
@@ -538,7 +538,7 @@ static weir_status free_uncached(struct weir_caches *f, struct weir_cache *count
     return WEIR_OK;
 }
 
-/* Frees a block of a graph.  Fails for other addresses, since the driver would free any block of its pools. */
+/* Frees a block of a graph.  Checks the address first, since the driver would also free other blocks of weir. */
 static weir_status free_graph_block(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                     struct weir_use_list *uses) {
     weir_status status;
@@ -575,8 +575,8 @@ static void defer_maintenance(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks to the engine, as frees on the stream with the id `freed_on`.  Records an event if one is due.  If
- * `stream` is now the handle of another stream, records no event; the frees then complete only at a device wait. */
+/* Frees whole blocks to the engine, as freed on the stream `freed_on`.  Records an event if the engine needs one.  If
+ * `stream` is now the handle of another stream, the frees complete only at a device wait. */
 static void release_whole_blocks(struct weir_caches *f, const struct cached_free *p,
                                  struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
     unsigned long long id = p->id;
@@ -620,8 +620,8 @@ static int post_remote(const struct cached_free *p) {
     return result;
 }
 
-/* Frees a whole block into the inbox.  If the inbox has no room, moves the block and all blocks of the inbox to *out.
- * With driver_orders, the inbox keeps a block only during a capture, in which the driver frees nothing. */
+/* Frees a whole block into the inbox.  If the inbox is full, moves the block and the inbox's blocks to *out.  With
+ * driver_orders, accepts a block only during a capture, when the driver frees nothing. */
 static int put_whole(const struct weir_caches *f, const struct cached_free *p,
                      struct weir_slab **out) {
     struct weir_cache *c = p->c;
@@ -650,8 +650,8 @@ static int put_whole(const struct weir_caches *f, const struct cached_free *p,
     return KEPT;
 }
 
-/* Makes room for more remote frees of a class.  If the class already has remote frees, the stream's next request will
- * move their slots to the slabs.  Returns the list, or NULL if there is no host memory. */
+/* Creates or enlarges the list of remote frees of a class.  If the list was full, makes the stream's next request move
+ * the slots to their slabs.  Returns the list, or NULL if there is no host memory. */
 static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes = c->remotes[size_class];
     uint32_t room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;
@@ -668,7 +668,7 @@ static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned siz
     return remotes;
 }
 
-/* Keeps a freed slot of another cache's slab in this cache, as a remote free. */
+/* Keeps a freed slot in this cache, as a remote free, because the slab belongs to another cache. */
 static int put_remote(const struct cached_free *p) {
     struct weir_remote_slots *remotes = p->c->remotes[p->s->size_class];
     uint32_t slot = weir__slab_slot(p->s, p->block);
@@ -760,7 +760,7 @@ static weir_status free_by_cache(struct weir_caches *f, struct cached_free *p, w
     return WEIR_OK;
 }
 
-/* Frees a whole block by the driver.  Queries the stream's id if p->c never served a stream, or during a capture. */
+/* Makes the driver free a whole block.  During a capture, or if p->c never served a stream, calls free_slow(). */
 static weir_status free_by_driver(struct weir_caches *f, const struct cached_free *p,
                                   weir_stream stream) {
     struct weir_slab *s = p->s;

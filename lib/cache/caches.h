@@ -17,7 +17,7 @@ void weir__caches_close(struct weir_caches *f);
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r);
 /* Frees a block whose last use has completed on every stream. */
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block);
-/* Returns the bytes of the largest request for which the caches need at most `bytes` from the engine. */
+/* Returns the size of the largest request for which the caches need at most `bytes` bytes from the engine. */
 size_t weir__caches_fit(size_t bytes);
 
 /* Returns 1 if a live block starts at the address, else 0. */
@@ -33,8 +33,8 @@ int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 /* Binds a stream if `more` is set, else unbinds it.  weir does not query the id of a bound created stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* Flushes the cache of a stream that exists and is not being captured.  A default stream is the calling thread's.  If
- * `ends` is set, also detaches the stream, which ends now.  Else does nothing for a default stream that has work. */
+/* Flushes the cache of a stream that exists and is not being captured, or of the calling thread's default stream.  If
+ * `ends` is set, the stream ends now, and is also detached.  Otherwise skips a default stream that has work. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);

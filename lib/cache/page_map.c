@@ -20,7 +20,7 @@ struct weir_records_chunk {
 
 /* ---- the page map ---- */
 
-/* Makes a leaf by mmap, since calloc might clear it.  Makes the kernel map leaf->large now, to save page faults. */
+/* Allocates a leaf by mmap, since calloc might clear it.  Makes the kernel map leaf->large, to save page faults. */
 static struct weir__pagemap_leaf *make_leaf(struct weir_records *r) {
     struct weir__pagemap_leaf *leaf =
         mmap(NULL, sizeof *leaf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -79,8 +79,8 @@ static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *le
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Makes the leaves for [address, address + bytes).  Unless `large` is set, also makes the kernel map the words of
- * pages.  Returns 1 on success, 0 without host memory, or if the address is above 2^57 or not a multiple of a page. */
+/* Makes the leaves for [address, address + bytes).  If `large` is 0, also makes the kernel map the words of the pages.
+ * Returns 0 without host memory, or if the address is above 2^57 or not a multiple of a page; else 1. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -172,8 +172,8 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value`, a record or NULL, in the words of a slab's pages, or in the word of a whole block's first page.
- * Drops records of freed whole blocks to which these words led. */
+/* Stores `value`, a record or NULL, in the words of a slab's pages, or in the word of a whole block's first page.  If a
+ * word contains the record of an earlier whole block, drops this record. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);

@@ -233,7 +233,7 @@ struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB */
     /* The first word stays NULL, so that every later word has a word before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
-    /* One bit for each 4 KiB of `value`: set once a word in these 4 KiB is reserved. */
+    /* One bit for each 4 KiB of `value`.  The bit is set once a word in these 4 KiB is reserved. */
     uint64_t counted[WEIR__PAGEMAP_LEAF_SLOTS / WEIR__PAGEMAP_HOST_SLOTS / 64];
 };
 
@@ -300,7 +300,7 @@ static inline uintptr_t weir__records_tag(uint64_t address) {
     return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SLAB_SMALL / WEIR_PAGE - 1)) << 1 | 1;
 }
 
-/* Returns the record for any address, or NULL.  Compilers inline this function into hits only with always_inline. */
+/* Returns the record for any address, or NULL.  The fast path inlines this function only with always_inline. */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_records *r, uint64_t address) {
     struct weir__pagemap_words words;
@@ -314,15 +314,15 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* The word leads to the record of a large whole block.  Another thread may change the record, so this code
-         * reads s->bytes before the base: if s->bytes is not 0, the base is that of this block or of a later block. */
+        /* Another thread may reuse the record of a large whole block at any time.  Reads s->bytes first: if the value
+         * is not 0, the base read next is that of this block or of a later block. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
             return s;
     }
     page = weir__records_tag(address);
-    /* `ours` is 1 if the slab of `word` begins at or before this page.  Without a tag, 0 - 1 is above any page. */
+    /* `ours` is 1 if the slab of `word` begins at or before this page.  Without a tag, 0 - 1 makes `ours` 0. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* 1 if the slab of `last` reaches this page */
     if (__builtin_expect(!(ours | lasts), 0))
@@ -342,7 +342,7 @@ void weir__records_close(struct weir_records *r);
  * without host memory, or if the address is above 2^57 or not a multiple of a page. */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
-/* Finds the kept record of an earlier whole block, or makes a record.  Returns NULL if there is no host memory. */
+/* Finds the record that an earlier whole block left, or makes a record.  Returns NULL if there is no host memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Ends a block's record before the block returns to the engine, which may reuse it at once.  Returns the address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);

@@ -64,7 +64,7 @@ enum {
         4096 /* the hits between two searches for unused memory: a power of two */
 };
 
-/* The maximum number of bytes in a remote-free queue, which no thread collects if the stream has no more requests. */
+/* The maximum number of bytes in a remote-free queue, since a stream without requests never empties its queue. */
 #define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20)
 
 struct weir_remote_slot {
@@ -72,7 +72,7 @@ struct weir_remote_slot {
     uint32_t slot;
 };
 
-/* Remote frees in one piece of host memory.  A flush moves the piece out of the cache, so that a flush cannot fail. */
+/* Remote frees in one piece of host memory.  A flush moves whole pieces, so that the flush needs no memory. */
 struct weir_remote_slots {
     struct weir_remote_slots *more; /* the next piece of the batch */
     uint32_t count, room;
@@ -92,7 +92,7 @@ struct weir_remote_queue {
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
-    /* The caches' lock guards these fields.  Hits do not write to this cache line or to the one beside it. */
+    /* The caches' lock guards these fields.  A hit writes neither to this cache line nor to its neighbour. */
     _Alignas(128) uint64_t early_id; /* the id of the stream whose calls `early_calls` counts */
     uint32_t early_calls;            /* calls on a stream that has no cache yet */
     int missed_end;                  /* set if weir missed the end of a stream of this cache */
@@ -113,8 +113,8 @@ struct weir_cache {
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Fields that hits write under the lock; other threads read the atomic ones.  `is_ready` is 0 if hits must not use
-     * the cache, since it has deferred work. */
+    /* Hits write these fields under the lock; other threads read the atomic fields.  `is_ready` is 0 if hits must not
+     * use the cache, since the cache has deferred work. */
     int is_ready;
     _Atomic uint64_t hits;   /* the requests that the cache served */
     _Atomic uint64_t misses; /* the requests that weir served in another way */
@@ -125,7 +125,7 @@ struct weir_cache {
     /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* The inbox, linked by next.  `room` must be computed again if the engine's `lacked` differs from `lacked` here. */
+    /* The inbox, linked by next.  weir computes `room` again if the engine's `lacked` differs from this copy. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
@@ -138,7 +138,7 @@ struct weir_cache {
     int had_many_idle;      /* the last result of has_many_idle() */
     unsigned results_to_reuse;         /* new slabs for which has_many_idle() repeats its result */
     uint32_t slabs[WEIR_SLAB_CLASSES]; /* the number of all slabs of each class */
-    /* For each class, the freed slots of other streams' slabs; NULL before the first such free. */
+    /* For each class, a list of freed slots of other streams' slabs, or NULL before the list is needed. */
     struct weir_remote_slots *remotes[WEIR_SLAB_CLASSES];
 
     struct weir_remote_queue queue;
@@ -205,7 +205,7 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* Returns 1 if the remote-free queue has so many slots that a request of `bytes` should collect them first, else 0. */
+/* Returns 1 if a request of `bytes` should first collect the slots of the remote-free queue, else 0. */
 static inline int weir__cache_should_collect(const struct weir_cache *c, size_t bytes) {
     uint64_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
@@ -228,8 +228,8 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     return blocks;
 }
 
-/* Allocates a whole block from the newest blocks of the inbox, or returns 0.  With several streams, reuses no large
- * block: the free memory beside the block could not merge, and other streams need large pieces. */
+/* Allocates a whole block from the newest blocks of the inbox, or returns 0.  If there are several streams, uses no
+ * large block, so that the block can merge with adjacent free memory for other streams. */
 uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
 
 /* ---- inlined hits ----------------------------------------------- */
@@ -302,9 +302,9 @@ struct weir_caches {
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* hits read only the first field */
-    /* A hash table of caches by key: one half for created streams, one for default streams.  `after` links the caches
-     * of a bucket.  Changes need `lock`, reads need no lock.  A reader that finds no cache of a default stream searches
-     * again under `lock`, since an eviction may have led the reader into another bucket. */
+    /* A hash table of caches by key.  `after` links the caches of a bucket.  Changes need `lock`, reads need no lock.
+     * A reader that finds no cache for a default stream searches again under `lock`, since an eviction may have led the
+     * reader into another bucket. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
@@ -331,7 +331,7 @@ struct weir_caches {
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
-    /* The peak of bytes in the engine's blocks: [0] in the present period of idle_ns, [1] in the period before. */
+    /* The peaks of bytes in the engine's blocks: [0] in the present period (idle_ns), [1] in the period before. */
     uint64_t recent_peak[2];
     uint64_t span_ticks; /* the time at which the present period began */
     /* If the engine's blocks have more bytes than this, a miss adds up the counts of all caches. */
@@ -377,7 +377,7 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns 1 if weir may assume that the handle still means the cache's stream, without a query; else 0. */
+/* Returns 1 if weir trusts the handle to mean the cache's stream, and need not query the driver; else 0. */
 static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
@@ -394,8 +394,8 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns the cache of a stream, or NULL.  For a default stream also sets *id, by a query if necessary.  If the thread
- * has no context, makes the device's context current, and sets *lent, which weir__device_restore_context() needs. */
+/* Returns the cache of a stream, or NULL.  For a default stream, also writes the id to *id.  May make the device's
+ * context current: the caller must pass *lent to weir__device_restore_context(). */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
     uint64_t handle = (uintptr_t)stream;
@@ -412,8 +412,8 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, *id | WEIR_CACHE_BY_ID);
 }
 
-/* Returns 1 if the cache serves the stream with this id, or if `id` is 0 (not queried); else 0.  Callers repeat the
- * check under the cache's lock, since another thread may have given the cache to another stream. */
+/* Returns 1 if the cache's stream has this id, or if the id was not queried (0); else 0.  Callers check again under the
+ * cache's lock, since another thread may have given the cache to another stream. */
 static inline int is_its(const struct weir_cache *c, uint64_t id) {
     return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -426,8 +426,8 @@ static inline void count_hit(struct weir_cache *c) {
         weir__cache_set_due(c);
 }
 
-/* Allocates a block from the cache, its remote-free queue or its inbox, under the cache's lock.  Returns 0 if there is
- * no block, if the cache has deferred work, or if the cache serves another stream now. */
+/* Allocates a block from the cache, its remote-free queue or its inbox.  The caller holds the cache's lock.  Returns 0
+ * if there is no block, or if the cache has deferred work or now serves another stream. */
 static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir_cache *c,
                                                                      uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
@@ -455,8 +455,8 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir
     }
 }
 
-/* Frees a slot into the cache if the lock is biased to this thread, and the cache has no deferred work and serves the
- * stream `id`.  Returns 1 on success, 0 if nothing has changed. */
+/* Frees a slot into the cache of the stream `id`.  Returns 1 on success.  Returns 0 and changes nothing if the lock is
+ * not biased to this thread, or if the cache cannot accept the slot. */
 static inline __attribute__((always_inline)) int
 free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
     int done;
@@ -476,7 +476,7 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
                               struct weir_request *r);
 
 /* Frees a block as weir_free does, but does not check the arguments.  `c` is the handle's cache, `s` the block's
- * record, `uses` the uses on other streams; each may be NULL.  A success restores the thread's last driver result. */
+ * record, `uses` lists other streams' uses; each may be NULL.  Success restores the thread's last driver result. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
 /* Frees slabs and whole blocks to the engine as freed on the stream `id`.  A call on the stream passes the stream's
@@ -499,7 +499,7 @@ void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_
                               uint64_t id);
 /* Puts a slot into the free list of its slab, after its last use on every stream.  The caller holds `lock`. */
 void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_slot *remote);
-/* Keeps memory that no event covers until the next device wait.  The caller holds `lock`. */
+/* Keeps memory that has no event.  weir reuses the memory after the next device wait.  The caller holds `lock`. */
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes);
 /* Queries only a few of the deferred batches, so that each call takes little time.  The caller holds `lock`. */

@@ -47,7 +47,7 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
 /* prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits are the kind of the amount, such as WEIR_AMOUNT_BYTES.
- * If a framework's variable has set the preallocation, the upper bits are its index in compat_names plus 1, else 0. */
+ * The upper bits are 0, or 1 plus the index in compat_names of the variable that has set the preallocation. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
@@ -170,8 +170,8 @@ enum { NOT_SET, NO, YES };
 
 /* The variables of TensorFlow, XLA and JAX that weir reads. */
 struct compat {
-    /* The value of TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: NOT_SET, NO (a number of bytes, in `bytes`), or YES (-1,
-     * which means a fraction of the device). */
+    /* TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: NOT_SET, YES (preallocates a fraction of the device), or NO
+     * (preallocates `bytes` bytes). */
     int tf_prealloc;
     uint64_t bytes;
     int preallocate; /* XLA_PYTHON_CLIENT_PREALLOCATE: NOT_SET, NO or YES */
@@ -250,7 +250,7 @@ struct engine_word {
     int engine; /* weir's engine for this word; WEIR_ENGINE_DEFAULT if there is none */
 };
 
-/* Reads a variable that names a framework's allocator, and chooses the most similar engine, unless a variable of higher
+/* Reads a variable that names a framework's allocator.  Chooses the most similar engine, unless a variable of higher
  * precedence has chosen one.  Sets *asks_pools if the variable makes the framework use CUDA's memory pools. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
                                const struct engine_word *words, int *asks_pools, const char *known,
@@ -406,7 +406,7 @@ enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 struct likeness {
     const char *name; /* NULL before the first comparison */
     size_t distance;
-    /* The length of `name` if the unknown name begins with the whole of `name` and is longer, else 0. */
+    /* The length of `name` if the unknown name begins with `name` and is longer, else 0. */
     size_t prefix;
     int is_known; /* set if the compared name is itself known */
 };
@@ -464,8 +464,7 @@ static int record_unknown_variable(struct reading *reading, const char *name, si
     return !was_told && first_warning(reading, name);
 }
 
-/* Warns about a variable that weir does not know, if its name is probably misspelt, or if it begins with WEIR_
- * (is_own). */
+/* Warns about a variable that weir does not know, if its name is probably misspelt or begins with WEIR_ (`is_own`). */
 static void warn_unknown_variable(struct reading *reading, const char *name, size_t length,
                                   int is_own) {
     struct likeness likeness = {NULL, 0, 0, 0};

@@ -56,8 +56,8 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     }
 }
 
-/* Returns the number of bytes to add, a multiple of `unit`.  Rounds the growth policy's number down.  Rounds the number
- * of policy STEP up, because the user has chosen its size. */
+/* Returns the number of bytes to add, a multiple of `unit`.  Rounds up for policy STEP, because the user has chosen the
+ * size, and down for other policies. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);
@@ -134,7 +134,7 @@ void weir__growth_refused(struct weir_growth_cursor *cursor) {
     cursor->doubled_ahead = 0;
 }
 
-/* The regions have 2, 4, 8 MiB and so on.  Together, all regions before the next region are 2 MiB smaller than it. */
+/* BFC's regions have 2, 4, 8 MiB and so on.  All regions before a region of N MiB have N - 2 MiB in total. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved) {
     while (cursor->next_region > BFC_FIRST_REGION &&
            cursor->next_region - BFC_FIRST_REGION > reserved)

@@ -332,7 +332,7 @@ static int file_read(const struct weir_option_row *row, const char *text, weir_o
     if (strcasecmp(text, weir__option_no_file) == 0)
         text = weir__option_no_file;
     else if (weir__switch_read(text, &on, problem))
-        /* for a word such as "on": the user has probably mistaken this option for an on/off option */
+        /* The text is a word such as "on", so the user probably takes this option for a switch. */
         return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     return set_text(row, options, weir__text_intern(text, NULL), problem);
 }

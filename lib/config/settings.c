@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* settings.c: reads options from a caller's struct, sets single options by name, and replaces defaults by their values.
  *
- * A caller may have been compiled with another version of weir_options.  Each version adds its fields at the end of the
- * struct, so the field `size` tells which fields the caller's version has.
- */
+ * A caller may have been compiled with another version of weir_options.  Each version adds fields at the end of the
+ * struct, so the field `size` tells which fields exist in the caller's version. */
 #include "config/option_kinds.h"
 
 #include <stddef.h>
@@ -255,8 +254,8 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 
 /* ---- completion ---- */
 
-/* Reports an error if prealloc is above limit.  The creation of the allocator compares values that depend on the
- * device's memory, and lowers a framework's preallocation to the limit. */
+/* Reports an error if prealloc is above limit.  Skips a framework's preallocation and values that depend on the
+ * device's memory, since the creation of the allocator handles them. */
 static weir_status check_prealloc_limit(const weir_options *filled,
                                         const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];

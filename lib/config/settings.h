@@ -43,7 +43,7 @@ enum weir_setting {
         WEIR_SETTING_COUNT
 };
 
-/* The bytes of a buffer for the value of any option as text.  weir refuses longer file names. */
+/* The size of a buffer for the value of any option as text.  weir refuses longer file names. */
 enum { WEIR_SHOW_BYTES = 1024 };
 
 struct weir_setting_row {
@@ -79,9 +79,9 @@ enum weir_place {
     WEIR_PLACE_RUN
 };
 
-/* Reads options from the environment, as weir_options_from_env does.  If `sources` is not NULL, records where each
- * value comes from.  If `warn` is set and the log level allows it, prints warnings on standard error.  An invalid value
- * is an error even if another value overrides it.  Ignores variables with which a framework itself preallocates. */
+/* Reads options from the environment, as weir_options_from_env does.  If `sources` is not NULL, records the origin of
+ * each value.  If `warn` is set, prints the warnings that the log level allows on standard error.  An invalid value is
+ * an error even if another value overrides it.  Ignores preallocation variables that the framework itself obeys. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
@@ -99,7 +99,7 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
 /* Returns 1 if the program or the user has set the option, 0 if it has its default. */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
 /* Writes the value of an option, which may be its default, as a user types it ("8GiB", "75%", "step:64MiB", "pool").
- * Describes the default of cache-limit in words, because it depends on the bytes in use. */
+ * Describes the default of cache-limit in words, because this default depends on the bytes in use. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 

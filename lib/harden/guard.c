@@ -79,7 +79,7 @@ struct weir_harden {
 
     pthread_mutex_t lock; /* guards the fields below; no other layer is called under it */
     struct weir_map live; /* maps the program's address of a block to its struct weir_guarded * */
-    /* The freed blocks that the guard keeps: first the blocks out of use, then the shelved blocks, oldest first. */
+    /* The freed blocks that the guard keeps: first those that weir does not reuse, then the shelves, oldest first. */
     struct weir_guarded *kept;
     uint64_t blocks, block_bytes; /* all blocks from the layer below, and their sizes with gaps */
     uint64_t live_bytes;          /* the sizes of live blocks with their gaps */
@@ -152,7 +152,7 @@ static CUresult guard_copy(struct weir_harden *h, CUdeviceptr at, size_t bytes,
 static size_t first_changed(const unsigned char *at, unsigned char value, size_t bytes) {
     size_t i = 0;
 
-    /* memcmp compares each byte with the next, and is faster than a loop */
+    /* Compares each byte with the next one, since memcmp is faster than a loop. */
     if (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0)
         return bytes;
     while (at[i] == value)
@@ -475,8 +475,8 @@ static struct weir_guarded *remove_live(struct weir_harden *h, CUdeviceptr addre
     return b;
 }
 
-/* Allocates a block without gaps as a memory node of a graph.  Adds the block to the table of graphs' blocks, because
- * engine pool without caches does not notice the capture and does not add the block. */
+/* Allocates a block without gaps as a memory node of a graph, and adds the block to the table of graphs' blocks.
+ * Engine pool without caches would not add the block, because the engine does not notice the capture. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -578,7 +578,7 @@ static weir_status guard_free(struct weir_harden *h, struct weir_guarded *b, wei
         guard_shelve(h, b, id, stream);
         return WEIR_OK;
     }
-    /* On E_CAPTURE the layer below frees the block, unless the device may still be copying its contents. */
+    /* On E_CAPTURE, frees the block unless the device may still be copying the block to the buffer. */
     if (status == WEIR_OK || (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying)))
         status = free_below(h, b, stream, is_checked && status == WEIR_OK ? NULL : uses);
     else
@@ -695,7 +695,7 @@ void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, 
     pthread_mutex_unlock(&h->lock);
 }
 
-/* The layer below counts the blocks that the guard keeps as live blocks, and gaps as requested memory. */
+/* Corrects the statistics, in which kept blocks are live blocks, and gaps are requested memory. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t reused = atomic_load(&h->reused), hidden, gone;
 

@@ -40,8 +40,8 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
 /* Returns 1 if a live block, or a block that is a memory node of a graph, starts at the address `block`; else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
-/* Finds the program's live block in a block of the layer below, which starts at `base`.  Sets *block to the program's
- * address and *bytes to the requested bytes.  Returns 1 on success, 0 if there is no live block. */
+/* Finds the program's live block inside the block at `base` of the layer below.  Sets *block to the program's address
+ * and *bytes to the requested bytes.  Returns 1 on success, 0 if there is no live block. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
 /* Calls `visit` for each live block and for each block that is kept out of use.  `base` and `bytes` include the gaps.
  * Holds the guard's lock meanwhile.  Skips blocks on shelves, since a trim frees them. */

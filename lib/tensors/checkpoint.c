@@ -26,9 +26,9 @@ struct weir_tensors_state {
     size_t block_count, block_room;
 };
 
-/* Returns the stream that owns the free memory after a restore: the pool's only stream, so that adjacent free chunks
- * can join, or `unknown_streams`.  Other streams may use the memory, too, since the caller has waited for the
- * device. */
+/* Returns the stream that owns the free memory after a restore.  If the pool has only one stream, returns this stream,
+ * so that adjacent free chunks can join; else returns `unknown_streams`.  Other streams may use the memory, too, since
+ * the caller has waited for the device. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown_streams;
 }
@@ -157,8 +157,8 @@ static int place_saved_block(struct weir_placement *p, struct weir_placement_str
            (at == from || weir__placement_free(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
-/* Creates new records for all parts of the pool, in which only the saved blocks are live.  Any stream may use the
- * free memory, since the caller has waited for the device.  Returns 1 on success, 0 if there is no host memory. */
+/* Creates new records for all parts of the pool.  Only the saved blocks are live.  Any stream may use the free memory,
+ * since the caller has waited for the device.  Returns 1 on success, 0 if there is no host memory. */
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {

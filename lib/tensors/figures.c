@@ -205,7 +205,7 @@ uint64_t weir__pools_idle(const weir_tensors *t) {
 
 /* ---- list of blocks ----------------------------------------------------------------------------- */
 
-/* A block outside private memory pools, or a segment of a pool; for a segment, `tensor` is NULL. */
+/* A block outside private memory pools, or a segment of such a pool.  For a segment, `tensor` is NULL. */
 struct item {
     uint64_t address;
     size_t bytes;

@@ -45,8 +45,8 @@ static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use u
     return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
 }
 
-/* Frees a block outside private memory pools, in the order of its stream.  If the thread has no current context, tries
- * again in the device's context.  If the stream has been destroyed, weir_free_any() waits for the device. */
+/* Frees a block outside private memory pools on its stream.  If the thread has no current context, tries again in the
+ * device's context.  If the stream has been destroyed, weir_free_any() waits for the device. */
 static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
@@ -76,7 +76,7 @@ static int may_succeed_later(weir_status status) {
 }
 
 /* Frees a block that no other stream uses any more.  Uses the handle of the block's stream only if this stream is never
- * destroyed; for other streams, weir has already waited.  Returns 1 on success, 0 if weir has to retry the free. */
+ * destroyed.  Returns 1 on success, 0 if weir has to retry the free. */
 static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
@@ -144,9 +144,8 @@ static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Delays the free of a block until the stream has finished its present work.  If the stream is being captured, weir
- * records the event for this wait after the capture.  Returns OK, E_HOST_MEMORY, or an error of record_use() except
- * E_CAPTURE. */
+/* Delays the free of a block until the stream has finished its present work.  During a capture, weir records the event
+ * only after the capture.  Returns OK, E_HOST_MEMORY, or an error of record_use(), but never E_CAPTURE. */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = t->queues, *queue;

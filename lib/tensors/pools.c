@@ -29,8 +29,8 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
-/* A pool grows by 1 / STEP_PART of its bytes, or by 1 / STEP_PART_JOINED if adjacent segments join, but by at most
- * LARGEST_STEP.  If a request is larger than this step, the pool grows by the size of the request. */
+/* A growth adds 1 / STEP_PART of the pool's bytes, or 1 / STEP_PART_JOINED if adjacent segments join.  The growth is at
+ * most LARGEST_STEP, unless the request is larger. */
 enum { STEP_PART = 8, STEP_PART_JOINED = 128 };
 
 /* ---- segments -------------------------------------------------------------------------------- */
@@ -180,8 +180,8 @@ static int remove_free_segment(const weir_tensors *t, struct weir_tensor_part *p
     return 0;
 }
 
-/* Returns how the number of contiguous ranges changes (by 1, 0 or -1) when the segment is added.  The statistics count
- * joined segments as one segment. */
+/* Returns by how much the number of contiguous ranges changes if the segment is added: 1, 0 or -1.  The statistics
+ * count joined segments as one segment. */
 static int segment_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                           struct weir_tensor_segment segment) {
     size_t below = count_segments_up_to(part, segment.base - 1),
@@ -552,7 +552,7 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
 }
 
 /* Allocates a segment directly after the last segment of this part of the pool, or the part's first segment.  If
- * another thread adds a segment meanwhile, may return OK without a segment: the caller then repeats the request. */
+ * another thread adds a segment meanwhile, may return OK without a segment.  The caller then repeats the request. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -627,8 +627,8 @@ static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-/* Allocates the smallest free segment that is large enough, because the program has asked that the pool splits no
- * segment (weir_tensors_pool_whole). */
+/* Allocates a whole segment: the smallest free one that is large enough.  The pool must not split segments
+ * (weir_tensors_pool_whole). */
 static int allocate_whole(struct weir_tensor_part *part, size_t bytes,
                           struct weir_tensor_user *user, struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
@@ -724,8 +724,8 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
 }
 
 /* Lets all streams reuse the memory of this part of the pool that was freed up to the sequence number `waited`.  The
- * caller has waited for these frees.  But this wait does not order the branches of a graph.  So while the pool
- * receives requests, memory that a stream may have freed inside a capture remains reserved for this stream. */
+ * caller has waited for these frees, but the wait does not order the branches of a graph.  While the pool receives
+ * requests, memory that a stream may have freed inside a capture stays reserved for this stream. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {

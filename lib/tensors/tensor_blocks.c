@@ -100,7 +100,7 @@ static int add_tensor_use(struct weir_tensor *tensor, struct weir_tensor_use use
     for (size_t i = 0; i < count; i++)
         if (weir__use_is(tensor->uses[i], use))
             return 1;
-    /* The room of the array is a power of two, so an array with 1, 2, 4, 8, ... entries is full. */
+    /* The capacity of the array is a power of two, so an array with 1, 2, 4, 8, ... entries is full. */
     if ((count & (count - 1)) == 0) {
         moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
         if (!moved)
@@ -335,7 +335,7 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     uint64_t id = 0;
     CUresult result;
 
-    /* The handle of the per-thread default stream is no name, since it means a different stream in each thread. */
+    /* The handle of the per-thread default stream does not identify a stream, since each thread has another stream. */
     if (lasts ? (uintptr_t)stream != WEIR_STREAM_PER_THREAD_VALUE
               : (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE)
         return name_by_handle(stream);
@@ -438,9 +438,8 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Frees blocks that other streams have finished with.  Then, if the program has directed the stream's requests to a
- * private memory pool, allocates the block in this pool, stores the result in *status and returns 1.  Otherwise returns
- * 0. */
+/* Frees blocks that other streams have finished with.  If a private memory pool receives the stream's requests, also
+ * allocates the block in this pool, stores the result in *status and returns 1.  Otherwise returns 0. */
 static __attribute__((noinline)) int
 alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;

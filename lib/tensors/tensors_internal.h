@@ -108,8 +108,8 @@ struct weir_tensor_pool {
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
     uint64_t closed; /* `sequence` at the last close; earlier frees have smaller numbers */
     struct weir_tensor_user *streams;
-    /* One entry for all streams that have been destroyed or that weir cannot identify.  Other streams may reuse the
-     * memory of these streams only after a wait for the device. */
+    /* One entry for all destroyed streams, and for all streams that weir cannot identify.  Other streams may reuse the
+     * memory of this entry only after a wait for the device. */
     struct weir_placement_stream unknown_streams;
     /* The sequence number of the last free into `unknown_streams` that may have happened inside a stream capture. */
     uint64_t last_capture_free;
@@ -125,7 +125,7 @@ struct weir_tensor_pool {
 /* One stream whose work must finish before a freed block can be reused. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    /* The event to wait for.  NULL during the stream's capture, or if the event of an earlier entry is enough. */
+    /* The event to wait for.  NULL during the stream's capture, or if an earlier entry's event covers this entry. */
     CUevent event;
     struct weir_tensor_wait *next;
 };
@@ -186,7 +186,7 @@ struct weir_tensors {
     uint64_t growth_address; /* the address in the last event that reported growth */
 };
 
-/* Values of the map `permanent_streams`, one for each stream.  BOUND: weir has called weir_bind for the stream. */
+/* Values of the map `permanent_streams`.  The value is BOUND after weir has called weir_bind for the stream. */
 enum { WEIR_TENSORS_PERMANENT = 1, WEIR_TENSORS_BOUND };
 
 /* The largest number of devices, and the unit in bytes to which private memory pools round block sizes up. */
@@ -234,8 +234,8 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
  * block was allocated, or 0.  Returns 1 on success, 0 if there is no host memory. */
 int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *request,
                         struct weir_tensor_pool *pool, uint64_t capture);
-/* These functions add a live block to the statistics, or subtract a block that the program frees, and report the
- * change by an event. */
+/* These functions add a live block to the statistics, or subtract a block that the program frees.  Both report the
+ * change to the program by an event. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
 /* Adds the stream of the allocation to the streams that use the block.  Does nothing if this stream is never
@@ -244,7 +244,7 @@ int weir__tensor_use_alloc_stream(struct weir_tensor *tensor);
 /* Adds a freed block that other streams still use to the statistics if `sign` is 1, or subtracts the block if `sign`
  * is -1. */
 void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
-/* Reports that the free of a block has completed.  Subtracts a block that weir__tensors_count_pending() has added. */
+/* Reports to the program that a free has completed, and reverses weir__tensors_count_pending() for the block. */
 void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Describes a live block for the program.  `segment` is the contiguous device memory that contains the block. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
@@ -282,7 +282,7 @@ static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensor
 
     t->lock_taken = taken;
 }
-/* Tries to lock for a short time.  Returns 1 on success, 0 if another thread holds the lock for longer. */
+/* Tries for some microseconds to lock `t`.  Returns 1 on success, 0 if another thread still holds the lock. */
 static inline int weir__tensors_try_lock(weir_tensors *t) {
     int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER, WEIR_BIAS_HASTY);
 
