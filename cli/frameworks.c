@@ -94,8 +94,7 @@ static int set_jax_variables(command_put_function *put, void *context, int serve
         if (strcasecmp(is, "platform") != 0)
             fputs(", and does not preallocate for it", lacks);
         else if (!has_direct_allocator(jax))
-            fprintf(lacks,
-                    "; in JAX %s this name means bfc, and weir does not preallocate for it",
+            fprintf(lacks, "; in JAX %s this name means bfc, and weir does not preallocate for it",
                     jax->text);
         return 0;
     }

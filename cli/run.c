@@ -467,10 +467,10 @@ static void note_ignored_device(const struct run *run) {
     const weir_options *options = &run->settings.options;
 
     if (options->device && strcmp(options->device, "cuda") != 0)
-        fprintf(
-            stderr,
-            "weir run: warning: WEIR_DEVICE '%s' applies only to the program's own calls of libweir: %s\n",
-            options->device, why_no_device(options->device));
+        fprintf(stderr,
+                "weir run: warning: WEIR_DEVICE '%s' applies only to the program's own calls of "
+                "libweir: %s\n",
+                options->device, why_no_device(options->device));
 }
 
 /* Checks that all output files are different.  Returns 1 if so.  Otherwise prints a message and returns 0. */
