@@ -88,16 +88,15 @@ static void write_choice(FILE *file, const struct choice *choice, const char *be
 
 /* Describes the replays with these settings, for the progress: "replay with --prealloc 8GiB", for example. */
 static void describe_replay(const struct choice *choice, char *text, size_t text_bytes) {
-    size_t used = (size_t)snprintf(text, text_bytes, "replay with ");
+    size_t used = (size_t)snprintf(text, text_bytes, "replay with");
     const size_t start = used;
 
     for (int i = 0; i < CHOICES && used < text_bytes; i++)
         if (choice->text[i][0])
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s--%s %s",
-                                     used > start ? " " : "",
+            used += (size_t)snprintf(text + used, text_bytes - used, " --%s %s",
                                      weir__setting_row(settings_of[i])->name, choice->text[i]);
     if (used == start)
-        snprintf(text + used, text_bytes - used, "weir's defaults");
+        snprintf(text, text_bytes, "replay without settings");
 }
 
 /* Prints the reason why a replay failed, unless the child process has printed it. */
@@ -354,7 +353,7 @@ static int make_advice(struct trials *trials, struct advice *advice) {
     device = (uint64_t)json_integer_value(json_object_get(run, "device_bytes"));
     if (advice->limit > device) {
         progress_clear(&trials->progress);
-        fprintf(stderr, "weir: --limit %s: the device has %s\n", WEIR_SHOWN(advice->limit),
+        fprintf(stderr, "weir: --limit %s: the device has %s\n", best.text[CHOICE_LIMIT],
                 WEIR_SHOWN(device));
         return 0;
     }
@@ -562,12 +561,13 @@ static void print_trials(const struct command *command) {
 /* Prints whether the traces fit into memory, and the command line with the recommended settings. */
 static void print_recommendation(const struct command *command) {
     const struct advice *advice = &command->advice;
-    char smallest_limit[WEIR_SPELL_BYTES];
+    char limit[WEIR_SPELL_BYTES], smallest_limit[WEIR_SPELL_BYTES];
 
     /* A rounded number may be below the limit, and fail as the value of --limit. */
+    weir__bytes_spell(advice->limit, limit, sizeof limit);
     weir__bytes_spell(advice->smallest_limit, smallest_limit, sizeof smallest_limit);
     printf("It %s%s%s: ", advice->fits ? "fits" : "does not fit", advice->limit ? " into " : "",
-           advice->limit ? WEIR_SHOWN(advice->limit) : "");
+           advice->limit ? limit : "");
     if (advice->smallest_limit)
         printf("the smallest limit that serves every request is at most %s.\n", smallest_limit);
     else

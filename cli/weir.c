@@ -122,8 +122,9 @@ static const struct variable {
      SETTINGS},
     {"TF_GPU_ALLOCATOR", "NAME", "TensorFlow's: cuda_malloc_async: engine pool.", SETTINGS},
     {"PYTORCH_ALLOC_CONF", "LIST",
-     "PyTorch's: if it names a backend, PyTorch uses this backend; weir run serves only "
-     "backend:cudaMallocAsync.  If it names none, weir is PyTorch's allocator.",
+     "PyTorch's: if it names a backend, PyTorch uses this backend; weir run serves "
+     "backend:cudaMallocAsync, and others only with --serve-malloc.  If it names none, weir is "
+     "PyTorch's allocator.",
      RUN},
     {"PYTORCH_CUDA_ALLOC_CONF", "LIST", "The name of PYTORCH_ALLOC_CONF before PyTorch 2.9.", RUN},
     {"TF_FORCE_GPU_ALLOW_GROWTH", "true|false", "TensorFlow's: true: engine bfc, which grows.",

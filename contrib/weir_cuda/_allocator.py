@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 from . import _library
 from ._library import Statistics
@@ -65,8 +66,10 @@ def check(what: str, status: int, handle: ctypes.c_void_p | None = None, advice:
 
 def _check_created(device: int, status: int) -> None:
     """Raises the exception of an allocator that could not be created.  There is no OOM report without an allocator."""
-    model = "; without a GPU, set WEIR_DEVICE=model" if status == _library.NO_DEVICE else ""
-    check(f"device {device}", status, advice=f".  WEIR_LOG=error prints why{model}")
+    advice = "" if os.environ.get("WEIR_LOG") else ".  WEIR_LOG=error prints why"
+    if status == _library.NO_DEVICE and os.environ.get("WEIR_DEVICE") != "model":
+        advice += ".  Without a GPU, set WEIR_DEVICE=model"
+    check(f"device {device}", status, advice=advice)
 
 
 def _options(settings: dict[str, Any]) -> ctypes.Array[ctypes.c_char]:

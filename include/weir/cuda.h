@@ -193,7 +193,7 @@ static inline cudaError_t weirFreeAsync(void *block, cudaStream_t stream) {
 
 #ifdef WEIR_OVERRIDE
 /* Replaces cudaFreeAsync if WEIR_OVERRIDE is defined.  Frees a block of weir, and passes all other memory to CUDA's own
- * cudaFreeAsync.  The pool engine with options.cache off cannot distinguish both, so it frees all memory itself. */
+ * cudaFreeAsync.  The pool engine with options.cache off cannot tell them apart, so it frees all memory itself. */
 static inline cudaError_t weirFreeAsyncOrCuda(void *block, cudaStream_t stream) {
     weir_status status = block ? weir_cuda_give_back(block, stream) : WEIR_OK;
 

@@ -705,10 +705,11 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     busy = live || (!lost && !is_free_of_work(a));
     weir__goal_resume_ahead(&a->reserve);
     if (busy)
-        return weir__allocator_misuse(a, WEIR_E_BUSY, "weir_allocator_destroy",
-                                      live ? "live blocks remain; free them first"
-                                           : "pending frees remain; wait for their streams, or end "
-                                             "the stream capture");
+        return weir__allocator_misuse(
+            a, WEIR_E_BUSY, "weir_allocator_destroy",
+            live ? "live blocks remain; free them first"
+                 : "frees wait for the end of a stream capture, or the wait "
+                   "for the device failed; call again");
     weir__local_peers_leave(&a->local_peer);
     if (!lost && a->run_profile)
         (void)weir__run_profile_save(a, NULL); /* no error of the destruction, and already logged */

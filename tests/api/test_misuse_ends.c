@@ -15,6 +15,7 @@ TEST_EACH(WORLDS, destroyed_with_live_blocks) {
     for (int i = 1; i < WITNESSES; i++)
         free_in_world(witness[i], i % 2 ? A : B);
     MISUSE(WEIR_E_BUSY, weir_allocator_destroy(a));
+    MUST(strstr(logged, "live blocks remain") != NULL);
     MUST_EQ(check_identities(a).blocks, 1);
     free_in_world(witness[0], B);
     CU(driver->cuCtxSynchronize());
