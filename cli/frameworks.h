@@ -43,12 +43,10 @@ void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 int frameworks_set_variables(command_put_function *put, void *context, int serves_plain,
                              int preallocates, const struct version *jax, FILE *lacks, FILE *notes);
 
-/* Returns 1 if frameworks_set_variables() needs the version of JAX, else 0.  The version is needed if the environment
- * chooses JAX's allocator "platform", whose meaning depends on the version. */
+/* Returns 1 if frameworks_set_variables() needs the version of JAX, else 0. */
 int frameworks_need_version(void);
 
-/* Writes a note such as "weir preallocates `amount' for JAX, because of `name'" (a variable).  `chooses_allocators' is
- * set if weir run chooses the allocator of a framework for which the user has chosen none. */
+/* Writes a note that weir preallocates `amount' because of the variable `name'. */
 void frameworks_note_prealloc(const char *name, const char *amount, int chooses_allocators,
                               FILE *notes);
 
