@@ -32,13 +32,12 @@ const char *version_unknown(enum framework framework, const struct version *vers
  * "; ". */
 void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 
-/* Sets variables that make JAX and TensorFlow request memory from CUDA's pools, by calls of `put'.  Skips variables
- * that the environment already has.  If `put' is NULL, only writes messages.  The messages to `lacks' are about the
- * user's settings that weir cannot apply, the messages to `notes' about other facts.  Each message begins with "; ".
+/* Sets variables that make JAX and TensorFlow request memory from CUDA's pools, by calls of `put'.  If `put' is NULL,
+ * only writes messages: to `lacks' about settings that weir cannot apply, to `notes' about other facts.  Each message
+ * begins with "; ".
  *
- * `serves_plain' is set if weir replaces cuMemAlloc, too.  `preallocates' is set if weir reads JAX's variables and
- * preallocates in place of JAX.  `jax' is the version of JAX, or zeroed.  Returns 0 on success, 1 if there is no host
- * memory.
+ * `serves_plain' is set if weir replaces cuMemAlloc, too.  `preallocates' is set if weir preallocates in place of JAX.
+ * `jax' is the version of JAX, or zeroed.  Returns 0 on success, 1 if there is no host memory.
  */
 int frameworks_set_variables(command_put_function *put, void *context, int serves_plain,
                              int preallocates, const struct version *jax, FILE *lacks, FILE *notes);

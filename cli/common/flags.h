@@ -144,11 +144,11 @@ const char *weir_cli_file_of(const weir_options *options, enum weir_setting sett
  * message and returns 1. */
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings);
 
-/* Opens the device that --device or WEIR_DEVICE names, and sets settings->options.device.  If neither names a device,
- * opens the GPU.  If there is no GPU, opens the device model and prints a note, unless `quiet' is set.
+/* Opens the device of the settings, or else the GPU, or else the device model, and sets settings->options.device.
+ * Prints a note about the device model, unless `quiet' is set.
  *
- * Also checks that the preallocation fits into the device's memory and into the limit.  Initialises the driver, so
- * the process must not fork later without exec.  Returns 0 on success.  On failure, prints a message and returns 1.
+ * Initialises the driver, so the process must not fork later without exec.  Returns 0 on success.  On failure, prints
+ * a message and returns 1.
  */
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
                          int quiet);
