@@ -513,7 +513,7 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
 }
 
 /* Writes the waiting events before process->complete_until, or all if `is_last' is set, in the order of their times.
- * Of more than MAX_WAITING events, also writes later ones. */
+ * If more than MAX_WAITING events wait, also writes later ones. */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */

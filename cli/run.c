@@ -225,7 +225,7 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
     versions_find(found, run->shim.folders);
 }
 
-/* Starts to compile the shim, the C++ library that makes PyTorch use weir, if it is missing. */
+/* Starts to compile the shim (the C++ library that makes PyTorch use weir) if it is missing. */
 static void prepare_torch(struct run *run, FILE *notes) {
     const struct shim *shim = &run->shim;
 

@@ -375,7 +375,7 @@ static void find_and_build(struct shim *shim, const char *python, int lock) {
         (void)weir__replace_file(shim->failed, 0644, 0, shim->why, strlen(shim->why));
 }
 
-/* Finds and compiles the shim in a child process.  Kills this process after MAX_SECONDS. */
+/* Finds and compiles the shim in a child process.  Kills the child after MAX_SECONDS; programs must wait longer. */
 static void build_in_time(const char *python, int lock) {
     enum { MAX_SECONDS = 240 };
     static const struct timespec pause = {0, 50000000};

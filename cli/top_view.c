@@ -222,7 +222,6 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
                 weir__plural(p->now.all - p->now.allocators));
 }
 
-/* Returns 1 if count_others() must not count the process, else 0. */
 static int is_counted(const struct top *top, uint64_t pid, const struct holders_device *device) {
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_running && (uint64_t)top->programs[i]->name.pid == pid)

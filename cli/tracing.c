@@ -253,7 +253,6 @@ void tracing_begin(struct tracing *tracing, const char *command, int process) {
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* Returns the number that identifies a stream in the trace. */
 static uint64_t number_stream(struct tracing *tracing, uint64_t stream,
                               const struct weir_record_event *event) {
     int is_default = stream <= WEIR_STREAM_PER_THREAD_VALUE;

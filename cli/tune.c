@@ -223,9 +223,10 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* The largest accepted ratios of a trial's time to the time with weir's defaults. */
+/* The largest accepted ratios of a trial's time to the time with weir's defaults.  memory_most_ratio is for all
+ * settings together. */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
-/* The figure that each setting should lower, and the largest good ratio to the figure with weir's defaults. */
+/* The figure that each setting should lower, at least to `ratio' times the figure with weir's defaults. */
 static const struct {
     enum result_figure figure;
     double ratio;

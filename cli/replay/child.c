@@ -762,7 +762,7 @@ static int make_replays(struct replay *replay, json_t **out) {
     return 1;
 }
 
-/* Returns 1 if the allocator could not be opened because memory was too small, else 0. */
+/* Returns 1 if the allocator could not be opened because of too little memory, else 0. */
 static int is_open_out_of_memory(const struct session *session) {
     return session->is_out_of_memory ||
            (session->limit && session->limit < session->live_peak_bytes);

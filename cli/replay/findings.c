@@ -266,7 +266,7 @@ static void add_warm_up_sentence(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* Appends a ratio to the driver, unless the driver is among the fastest configurations. */
+/* Appends the ratio to the driver's figure, unless the driver is among the fastest configurations. */
 static void add_against_driver(struct findings *findings, const struct summary *summary,
                                enum result_figure figure) {
     const struct summary *driver = findings->driver;
@@ -347,7 +347,7 @@ static const struct row *best_driver(const struct results *results, size_t trace
     return best;
 }
 
-/* Returns 1 if the figure of `a' is larger than that of `b' by more than the runs differ, else 0. */
+/* Returns 1 if the figure is larger for `a', and the ranges of the runs do not overlap; else 0. */
 static int is_worse(const struct row *a, const struct row *b, enum result_figure figure) {
     int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
     uint64_t requested = a->median.value[FIGURE_REQUESTED];

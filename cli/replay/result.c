@@ -251,7 +251,6 @@ struct row *result_at(const struct results *results, size_t trace, size_t config
 static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE_STEADY_MEAN,
                                             FIGURE_RESERVED, FIGURE_STEADY_MAKESPAN};
 
-/* Returns 1 if the row is compared with others in a column of the table, else 0. */
 static int is_row_compared(const struct row *row, enum result_figure figure) {
     return result_is_comparable(row) && !row->configuration->unusable && row->median.has[figure] &&
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);
