@@ -84,8 +84,7 @@ static void list_configurations(FILE *file) {
     }
 }
 
-/* Returns the text that --help prints after the options: the list of configurations, then `text'.  If there is no host
- * memory, returns `text' alone.  argp frees the result. */
+/* Adds the list of configurations to the text that --help prints after the options.  argp frees the result. */
 static char *help_filter(int key, const char *text, void *input) {
     char *made = (char *)(uintptr_t)text;
     size_t bytes;

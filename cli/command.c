@@ -200,8 +200,8 @@ int preloading_set_variables(const char *library, command_put_function *put, voi
            append_to_variable(asan, "verify_asan_link_order=0", put, context) != 0;
 }
 
-/* Returns 1 if the program does not run with the user's privileges (set-user-ID, for example), else 0.  The dynamic
- * linker ignores LD_PRELOAD for such a program. */
+/* Returns 1 if the program has other privileges than the user, so that the dynamic linker ignores LD_PRELOAD; else
+ * 0. */
 static int is_privileged(const char *path) {
     struct statvfs on;
     struct stat is;
@@ -214,8 +214,7 @@ static int is_privileged(const char *path) {
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-/* Returns 1 if the program is linked statically, else 0.  Returns 0 for a program that names a dynamic linker, and for
- * a dynamic linker itself, such as ld-linux-x86-64.so.2. */
+/* Returns 1 if the program is linked statically, else 0. */
 static int is_static(FILE *file, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     Elf64_Ehdr head;

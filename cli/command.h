@@ -14,8 +14,8 @@
 /* The exit codes of `weir run' and `weir record' if they do not run the command; env(1) has the same codes. */
 enum { EXIT_USAGE = 2, EXIT_WEIR_FAILED = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
-/* Finds the file of a program, as execvp(3) does, and writes its path to `path'.  Returns 1 on success.  If there is
- * no such file or it cannot be run, sets errno, writes the name to `path' and returns 0. */
+/* Finds the file of a program, as execvp(3) does.  Returns 1 on success, 0 with errno on failure; `path' is then the
+ * name. */
 int command_find(const char *name, char *path, size_t bytes);
 /* Starts the command.  The command gets the signal settings that this process had at its start.  From then on, this
  * process passes signals on to the command.  Returns 0 on success, an errno on failure. */
@@ -37,20 +37,19 @@ command_put_function command_put; /* sets the variable in this process; `context
 
 /* ---- the library ---- */
 
-/* Finds weir's library `name', in the build tree or in an installation, and writes its path to `path'.  Returns 0 on
- * success.  On failure, sets *why to the reason, sets `path' to the missing file, and returns EXIT_WEIR_FAILED. */
+/* Writes the path of weir's library `name' to `path'.  On failure, sets *why to the reason and returns
+ * EXIT_WEIR_FAILED. */
 int preloading_find(const char *name, char *path, size_t bytes, const char **why);
 
-/* Calls `put' for each environment variable that makes a program load the library at its start.  Appends the library to
- * the user's LD_PRELOAD, unless LD_PRELOAD contains it.  Returns 0 on success, 1 if there is no host memory. */
+/* Calls `put' for each environment variable that makes a program load the library at its start.  Returns 0 on
+ * success. */
 int preloading_set_variables(const char *library, command_put_function *put, void *context);
 
 /* Returns the reason why the dynamic linker does not preload libraries into the program, such as "it is linked
  * statically".  Returns NULL if weir knows no such reason. */
 const char *preloading_why_not(const char *program);
 
-/* Reports a usage error: the arguments contain no command.  If the last word is the value of a flag, the message says
- * so, because the user may have meant this word as the command. */
+/* Reports a usage error: the arguments contain no command. */
 void preloading_no_command(struct argp_state *state);
 
 #endif

@@ -81,8 +81,7 @@ int frameworks_need_version(void) {
     return is && strcasecmp(is, "platform") == 0;
 }
 
-/* Sets the variables of JAX; frameworks_set_variables() describes the arguments.  JAX preallocates with every allocator
- * except "platform".  JAX ignores upper and lower case in this name. */
+/* Sets the variables of JAX; frameworks_set_variables() describes the arguments. */
 static int set_jax_variables(command_put_function *put, void *context, int serves_plain,
                              int preallocates, const struct version *jax, FILE *lacks,
                              FILE *notes) {
@@ -161,9 +160,8 @@ int frameworks_set_variables(command_put_function *put, void *context, int serve
 
 /* ---- versions ---- */
 
-/* The frameworks.  The patterns match the folders of a framework's package.  weir supports the versions from `first' to
- * `last' (1000 * major + minor).  `range' is these versions as text, or NULL if weir supports all versions.  `served'
- * names the allocator whose memory comes from weir. */
+/* The frameworks, with the oldest and newest versions that weir supports (1000 * major + minor).  A `range' of NULL
+ * means all versions. */
 static const struct known {
     const char *name, *pattern, *other_pattern;
     int first, last;

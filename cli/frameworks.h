@@ -32,23 +32,20 @@ const char *version_unknown(enum framework framework, const struct version *vers
  * "; ". */
 void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 
-/* Sets variables that make JAX and TensorFlow request memory from CUDA's pools, by calls of `put'.  Skips variables
- * that the environment already has.  If `put' is NULL, only writes messages.  The messages to `lacks' are about the
- * user's settings that weir cannot apply, the messages to `notes' about other facts.  Each message begins with "; ".
+/* Sets variables that make JAX and TensorFlow request memory from CUDA's pools, by calls of `put'.  If `put' is NULL,
+ * only writes messages: to `lacks' about settings that weir cannot apply, to `notes' about other facts.  Each message
+ * begins with "; ".
  *
- * `serves_plain' is set if weir replaces cuMemAlloc, too.  `preallocates' is set if weir reads JAX's variables and
- * preallocates in place of JAX.  `jax' is the version of JAX, or zeroed.  Returns 0 on success, 1 if there is no host
- * memory.
+ * `serves_plain' is set if weir replaces cuMemAlloc, too.  `preallocates' is set if weir preallocates in place of JAX.
+ * `jax' is the version of JAX, or zeroed.  Returns 0 on success, 1 if there is no host memory.
  */
 int frameworks_set_variables(command_put_function *put, void *context, int serves_plain,
                              int preallocates, const struct version *jax, FILE *lacks, FILE *notes);
 
-/* Returns 1 if frameworks_set_variables() needs the version of JAX, else 0.  The version is needed if the environment
- * chooses JAX's allocator "platform", whose meaning depends on the version. */
+/* Returns 1 if frameworks_set_variables() needs the version of JAX, else 0. */
 int frameworks_need_version(void);
 
-/* Writes a note such as "weir preallocates `amount' for JAX, because of `name'" (a variable).  `chooses_allocators' is
- * set if weir run chooses the allocator of a framework for which the user has chosen none. */
+/* Writes a note that weir preallocates `amount' because of the variable `name'. */
 void frameworks_note_prealloc(const char *name, const char *amount, int chooses_allocators,
                               FILE *notes);
 

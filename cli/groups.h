@@ -16,9 +16,8 @@ struct group_flags {
     const char *name, *limit;
 };
 
-/* Checks the flags and the environment.  If the group already has members, the given limit must be the group's limit.
- * If the group has neither members nor a limit, only prints a warning, because another process may still set a limit.
- * Returns 0 on success.  On failure, writes the reason to `message' and returns -1. */
+/* Checks the flags and the environment.  A limit must be the limit that the group already has.  On failure, writes the
+ * reason to `message' and returns -1. */
 int group_flags_check(const struct group_flags *flags, char *message, size_t bytes);
 /* Calls `put' for the environment variable of each flag that the user gave.  Returns 0 on success. */
 int group_flags_put(const struct group_flags *flags, command_put_function *put, void *context);

@@ -74,8 +74,7 @@ static int is_unresponsive(const struct holders_device *d, const struct weir_reg
     return e->as_of_ns < d->requested_ns;
 }
 
-/* Returns 1 if all figures of the process are current, else 0.  The limit and the reserved memory are always current,
- * because a process writes these two at each change, and other figures only on request. */
+/* Returns 1 if all figures of the process are current, else 0. */
 static int are_figures_current(const struct holders_device *d, const struct holders_process *p) {
     return !p->is_stopped && !is_unresponsive(d, &p->entry);
 }

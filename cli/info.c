@@ -107,7 +107,7 @@ static void gather_peers(struct info *info) {
         }
 }
 
-/* Switches the per-stream caches off if the driver has no stream ids, as the creation of an allocator does. */
+/* Switches the per-stream caches off if the driver has no stream ids. */
 static void disable_caches_without_ids(struct info *info) {
     weir_options *options = &info->settings.options;
     weir_options completed;
@@ -163,9 +163,7 @@ static void read_profile_prealloc(struct info *info) {
     weir__run_profile_close(learn);
 }
 
-/* Checks the settings as a new allocator does.  Returns 0 if they are right.  If a setting is wrong, the library logs
- * the reason, and the function returns 1.  Ignores driver calls that fail, because they may succeed later, when the
- * device has more free memory. */
+/* Checks the settings as a new allocator does.  Returns 0, or 1 after the library has logged what is wrong. */
 static int check_settings(struct info *info) {
     weir_options options = info->settings.options;
     struct weir_device_memory memory = {info->device.total, info->device.total};
@@ -269,8 +267,6 @@ static void print_peers(const struct info *info) {
     }
 }
 
-/* Returns 1 if the table shows the setting, else 0.  Without --all, the table shows a setting only if the user has set
- * the setting, or if the setting is not advanced. */
 static int is_setting_shown(const struct info *info, int setting) {
     return info->all || info->settings.sources.of[setting] ||
            !weir__setting_row((enum weir_setting)setting)->is_advanced;

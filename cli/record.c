@@ -357,8 +357,8 @@ static int board_has_new(void) {
     return atomic_load(&board.map->files) != board.searched_files;
 }
 
-/* Finds the files that processes have created since the last call, appends them to record.found, and sorts record.found
- * by the start times of the processes.  Returns 0 on success, or an errno if a file could not be mapped. */
+/* Appends the files that processes have created since the last call to record.found.  Sorts record.found by start
+ * time. */
 static int board_find_new(void) {
     int error = 0, failed;
 
@@ -379,8 +379,8 @@ static int board_find_new(void) {
     return error;
 }
 
-/* Returns 1 if another process has locked any of `length' bytes of the shared file, from the byte `first' on.  A
- * `length' of 0 means all bytes up to the end.  Also returns 1 if the kernel reports an error.  Otherwise returns 0. */
+/* Returns 1 if another process has locked any of `length' bytes from `first' on, else 0.  A `length' of 0 means up to
+ * the end. */
 static int is_locked_by_other(uint64_t first, off_t length) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = length};
@@ -456,8 +456,7 @@ static double ns_a_tick(void) {
                                        : 1.0;
 }
 
-/* Converts a value of the processor's counter to microseconds since the beginning of the process's trace.  The results
- * never decrease, although the measured rate of the counter changes. */
+/* Converts a value of the processor's counter to microseconds since the trace began.  The results never decrease. */
 static uint64_t convert_record_time(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);
@@ -513,9 +512,8 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes the waiting events before process->complete_until to the trace, in the order of their times, or all events if
- * `is_last' is set.  If more than MAX_WAITING events wait for a thread in a long driver call, also writes later events.
- * The event of the long call then comes late (tracing.h). */
+/* Writes the waiting events before process->complete_until, or all if `is_last' is set, in the order of their times.
+ * If more than MAX_WAITING events wait, also writes later ones. */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */
@@ -565,8 +563,8 @@ static struct weir_record_ring *map_record_ring(struct process *process, uint32_
     return process->rings[i];
 }
 
-/* Reads all rings of a process.  Writes each event that no earlier event can follow any more, or all events if
- * `is_last' is set.  Returns the number of events that were read from the rings. */
+/* Reads all rings of a process, and writes events in the order of their times.  Returns the number of events that were
+ * read. */
 static size_t drain_process(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
     uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
@@ -607,8 +605,8 @@ static char *make_trace_path(int id) {
     return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
-/* Truncates the file record.path for the first trace, and returns its descriptor.  Opens the file only if it is not
- * open, because a pipe must not be closed and opened again.  Returns -1 with errno on failure. */
+/* Truncates the file record.path for the first trace, and returns its descriptor.  A pipe must not be closed and opened
+ * again. */
 static int claim_trace_file(void) {
     int file = record.file;
 
@@ -620,8 +618,8 @@ static int claim_trace_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Begins the trace of a process.  If the process has not stored its command line, reads it from /proc.  Does not use
- * /proc for a process of another pid namespace, because another process may have this id here. */
+/* Begins the trace of a process.  Reads a missing command line from /proc, unless the process is in another pid
+ * namespace. */
 static void begin_trace(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
@@ -881,8 +879,7 @@ static int end_with_record_status(int status) {
     return record.failed;
 }
 
-/* Returns 1 if weir record should end after the command: no recorded process has run for GRACE_NS, or a signal told
- * weir record to end GRACE_NS ago.  Otherwise returns 0. */
+/* Returns 1 if weir record should end, although processes of the command may still run; else 0. */
 static int should_end_recording(void) {
     uint64_t now = weir__clock_ns();
 

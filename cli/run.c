@@ -68,8 +68,7 @@ static int set_run_variable(void *context, const char *name, const char *value) 
     return fprintf(run->variables, " %s=%s", name, value) < 0;
 }
 
-/* If a framework's variable sets the preallocation, sets WEIR_RUN_PREALLOC_OF to the name of this variable.  The
- * library then reduces the preallocation to the limit, and does not report an error. */
+/* Tells the library which framework's variable sets the preallocation. */
 static int set_prealloc_source(struct run *run) {
     const char *name = weir__framework_prealloc(&run->settings.options);
 
@@ -131,9 +130,7 @@ static int set_reported_unknowns(struct run *run) {
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Sets WEIR_RUN_FIRST to this process's id.  The command keeps this id, since it replaces this process (execve).  Its
- * child processes have other ids, and do not report that statistics are missing.  Does nothing if weir run waits for
- * the command. */
+/* Sets WEIR_RUN_FIRST to this process's id, unless weir run waits for the command.  The command keeps the id. */
 static int set_first_process(struct run *run) {
     char process[24];
 
@@ -153,8 +150,7 @@ static int set_run_variables(struct run *run) {
            set_file_variable(run, "WEIR_RUN_TRACE", run->trace);
 }
 
-/* Returns 1 if the preallocation is above the limit, else 0.  Also returns 1 if one is a percentage and the other is in
- * bytes, because weir cannot compare them before it knows the device. */
+/* Returns 1 if the preallocation is above the limit, or cannot be compared with it yet; else 0. */
 static int may_exceed_limit(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
 
@@ -229,8 +225,7 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
     versions_find(found, run->shim.folders);
 }
 
-/* Starts to compile the shim if it is missing.  (The shim is the C++ library that makes PyTorch use weir.)  The
- * compiler runs beside the command.  If the command loads PyTorch, weir's library in the command waits for the shim. */
+/* Starts to compile the shim (the C++ library that makes PyTorch use weir) if it is missing. */
 static void prepare_torch(struct run *run, FILE *notes) {
     const struct shim *shim = &run->shim;
 
@@ -250,8 +245,8 @@ static void prepare_torch(struct run *run, FILE *notes) {
         note_ignored(notes);
 }
 
-/* Prints `lacks', the user's settings that weir cannot apply.  With --verbose or --dry-run, also prints `notes'.  With
- * --verbose alone, also prints `variables'.  `lacks' and `notes' begin with "; ". */
+/* Prints the user's settings that weir cannot apply, and the notes for --verbose and --dry-run.  `lacks' and `notes'
+ * begin with "; ". */
 static void report_unmet_wishes(const struct run *run, const char *variables, const char *lacks,
                                 const char *notes) {
     if (run->verbose && !run->dry)

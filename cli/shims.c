@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* shims.c: see shims.h.
- *
- * To find PyTorch, weir runs the Python interpreter in a child process without preloaded libraries.  A new shim
- * replaces the file of an old shim in one step, so two processes may compile at once.  `weir run' finds and compiles
- * the shim while the program runs, because many programs never need the shim.
- */
+/* shims.c: see shims.h.  A new shim replaces the file of an old shim in one step, so two processes may compile at
+ * once. */
 #include "cli/shims.h"
 
 #include <dirent.h>
@@ -151,9 +147,8 @@ static char **plain_environment(void) {
     return plain;
 }
 
-/* Runs a command and stores the first `bytes' of its output in `text'.  `from' is STDOUT_FILENO or STDERR_FILENO.
- * Returns the command's status as waitpid(2) does, or -1 with errno on failure.  Sets SIGCHLD to its default during the
- * call, because waitpid(2) returns no status in a process that ignores SIGCHLD. */
+/* Runs a command, and stores the beginning of its output in `text'.  Returns its status as waitpid(2) does, or -1 with
+ * errno. */
 static int run_and_read(char *const *command, int from, char *text, size_t bytes) {
     posix_spawn_file_actions_t actions;
     char **plain = plain_environment();
@@ -300,8 +295,7 @@ static int make_folders(const char *path, char folder[PATH_MAX]) {
     return access(folder, W_OK | X_OK) == 0;
 }
 
-/* Stores why a compilation failed.  Writes the first line of `text', and what the user can do, to shim->why.  Writes
- * all of `text' to the file shim->failed. */
+/* Stores why a compilation failed: the first line of `text' in shim->why, all of it in the file shim->failed. */
 static void store_shim_failure(struct shim *shim, const char *text) {
     int needs_compiler = strncmp(text, "no C++ compiler", 15) == 0,
         has_details = !!strchr(text, '\n');
@@ -381,8 +375,7 @@ static void find_and_build(struct shim *shim, const char *python, int lock) {
         (void)weir__replace_file(shim->failed, 0644, 0, shim->why, strlen(shim->why));
 }
 
-/* Finds and compiles the shim in a child process with its own session.  After MAX_SECONDS, kills this session and
- * stores a failure.  Programs wait for the shim longer than MAX_SECONDS, so they read the failure. */
+/* Finds and compiles the shim in a child process.  Kills the child after MAX_SECONDS; programs must wait longer. */
 static void build_in_time(const char *python, int lock) {
     enum { MAX_SECONDS = 240 };
     static const struct timespec pause = {0, 50000000};
@@ -411,8 +404,8 @@ static void build_in_time(const char *python, int lock) {
     }
 }
 
-/* Forks twice, so that init becomes the parent of the new process.  Otherwise the user's program, which this process
- * becomes later, would have an unknown child.  Locks before the fork, so that the program finds the lock held. */
+/* Forks twice, because the user's program must not have an unknown child.  Locks first, so that the program finds the
+ * lock held. */
 void shim_build_beside(const char *python) {
     char path[PATH_MAX], folder[PATH_MAX];
     pid_t child;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shims.h: finds and compiles shims for PyTorch.  A shim is the C++ part that makes PyTorch use weir; it is compiled
- * for one build of PyTorch (lib/adapters/torch).
- *
- * The functions find the Python interpreter of a command, its PyTorch, and the shim for this PyTorch.  Only the
- * process that compiles a shim imports PyTorch.
- */
+ * for one build of PyTorch. */
 #ifndef WEIR_CLI_SHIMS_H
 #define WEIR_CLI_SHIMS_H
 
@@ -47,9 +43,8 @@ void shim_find(struct shim *shim, const char *python);
  * shim->failed. */
 void shim_build(struct shim *shim);
 
-/* Starts a process that compiles the shim for the interpreter's PyTorch, if the shim is missing.  Returns at once.  The
- * new process is no child of this process, and has none of its files open.  A program that needs the shim waits for the
- * new process in weir__shim_await(). */
+/* Starts a process that compiles the shim if it is missing, and returns at once.  The process is no child of this
+ * process. */
 void shim_build_beside(const char *python);
 
 #endif

@@ -339,8 +339,8 @@ static int show_once(void) {
     return 0;
 }
 
-/* Waits until the time `when'.  While it waits, reads the programs' figures every READ_INTERVAL_NS.  Returns 1 if a key
- * or a signal ends weir top, 2 if all programs of --pid have ended, else 0. */
+/* Reads the programs' figures until the time `when'.  Returns 0, or 1 after a key or signal, or 2 if all programs of
+ * --pid have ended. */
 static int watch_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
         if (wait_for_key(when - now < READ_INTERVAL_NS ? when - now : READ_INTERVAL_NS))

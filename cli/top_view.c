@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* top_view.c: see top_view.h.
- *
- * Any process of the user may write the files with the figures, so weir__show_check() must check the figures first.  A
- * rate is computed from older figures and the newest figures, if both belong to one allocator.
- */
+/* top_view.c: see top_view.h.  Any process of the user may write the figures, so weir__show_check() must check them
+ * first. */
 #include "cli/top_view.h"
 
 #include <inttypes.h>
@@ -225,8 +222,6 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
                 weir__plural(p->now.all - p->now.allocators));
 }
 
-/* Returns 1 if count_others() must not count the process: it is in the table of programs, or it was already counted on
- * an earlier device.  Returns 0 otherwise. */
 static int is_counted(const struct top *top, uint64_t pid, const struct holders_device *device) {
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_running && (uint64_t)top->programs[i]->name.pid == pid)

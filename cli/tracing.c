@@ -66,8 +66,7 @@ static void free_modules(struct modules *modules) {
     free(modules->modules);
 }
 
-/* Adds the code that a line of /proc/PID/maps describes, if there is any.  Such a line looks like
- * "7f00-7f10 r-xp 0000 08:01 12 /path/name". */
+/* Adds the code that a line of /proc/PID/maps describes, such as "7f00-7f10 r-xp 0000 08:01 12 /path/name". */
 static void add_mapping(struct modules *to, char *line) {
     uint64_t begin, end;
     char rights[5];
@@ -81,8 +80,8 @@ static void add_mapping(struct modules *to, char *line) {
     add_module(to, begin, end, strrchr(line + before_path, '/') + 1);
 }
 
-/* Replaces the list of modules by the contents of /proc/PID/maps.  Returns 1 on success.  If the file lists no module,
- * for example because the process has ended, keeps the old list and returns 0. */
+/* Replaces the list of modules by the contents of /proc/PID/maps.  If the file lists none, keeps the old list and
+ * returns 0. */
 static int read_mappings(struct modules *modules) {
     struct modules fresh = {.process = modules->process};
     char path[64], *line = NULL;
@@ -128,9 +127,7 @@ static const char *find_name(struct modules *modules, uint64_t address) {
     return modules->modules[modules->last].name;
 }
 
-/* Returns the name of the program or library whose code contains the address.  Returns NULL if no module contains the
- * address.  First reads a new list of modules if the old list does not contain the address, because the process may
- * have loaded a library.  The name is valid until the next call. */
+/* Returns the program or library whose code contains the address, or NULL.  The name is valid until the next call. */
 static const char *find_module(struct modules *modules, uint64_t address) {
     const char *name = find_name(modules, address);
     uint64_t page = (address >> PAGE_BITS) + 1;
@@ -179,8 +176,7 @@ static const char *name_of_caller(const struct tracing *tracing, uint64_t number
     return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
 }
 
-/* Returns the name of the program or library that contains the caller's address.  Returns NULL if the name is unknown,
- * or if the library is weir record's. */
+/* Returns the program or library that contains the caller's address, or NULL. */
 static const char *find_module_file(struct tracing *tracing, uint64_t address) {
     const char *name = find_module(&tracing->modules, address);
 
@@ -257,8 +253,6 @@ void tracing_begin(struct tracing *tracing, const char *command, int process) {
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* Returns the number that identifies a stream in the trace.  Each device has its own number for the legacy default
- * stream, and each thread has its own number for the per-thread default stream. */
 static uint64_t number_stream(struct tracing *tracing, uint64_t stream,
                               const struct weir_record_event *event) {
     int is_default = stream <= WEIR_STREAM_PER_THREAD_VALUE;
@@ -283,9 +277,8 @@ static struct block *remove_block(struct weir_map *map, uint64_t key) {
     return key && weir__map_remove(map, key, &value) ? (struct block *)value : NULL;
 }
 
-/* Removes the block at the address of a free from the map, and returns the block.  Returns NULL if no block is live at
- * this address.  Also returns NULL if the block was allocated after the free.  In this case, the trace already contains
- * a free of the older block. */
+/* Removes the block that a free ends from the map, and returns it.  Returns NULL if there is none, or if it was
+ * allocated after the free. */
 static struct block *remove_freed_block(struct tracing *tracing, struct weir_map *map,
                                         const struct weir_record_event *event) {
     uintptr_t value;
@@ -343,8 +336,7 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
                       event);
 }
 
-/* Writes the free of a block.  cuMemFree (event->bytes is not 0) has no stream, so the trace names the stream of the
- * allocation. */
+/* Writes the free of a block.  cuMemFree has no stream, so the trace names the stream of the allocation. */
 static void add_trace_free(struct tracing *tracing, struct weir_record_event *event,
                            uint64_t time_us) {
     struct block *block = remove_freed_block(tracing, &tracing->blocks, event);

@@ -63,8 +63,7 @@ struct tracing {
     int failed;              /* an errno if the text could not be written, else 0 */
 };
 
-/* Begins the trace of a command, and writes its first lines.  `process' is the id of the process whose libraries the
- * trace names as callers, or 0 if the trace names no callers. */
+/* Begins the trace of a command.  If `process' is not 0, the trace names the libraries of this process as callers. */
 void tracing_begin(struct tracing *tracing, const char *command, int process);
 void tracing_add(struct tracing *tracing, const struct weir_record_event *event, uint64_t time_us);
 /* Writes the end of the trace: the number of missing events, and how often each call was made.  Frees everything

@@ -47,8 +47,8 @@ struct trials {
     struct benchmark *benchmark;
     struct choice choices[TRIALS]; /* the settings of each trial so far */
     int count;
-    /* The figure for the time of the allocator's creation.  On the device model this is FIGURE_CREATION_DRIVER, because
-     * only virtual time is equal in each run. */
+    /* The figure for the time of the allocator's creation.  On the device model, only virtual time is equal in each
+     * run. */
     enum result_figure creation;
     /* Trial i is stored as configuration i.  A row has no `runs' if its trial did not run. */
     struct results results;
@@ -222,11 +222,10 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* The largest accepted ratio of a trial's time to the time with weir's defaults.  The goal `memory' accepts 2% more
- * time for all settings together (memory_most_ratio), and 1% for a single setting (memory_slack_ratio). */
+/* The largest accepted ratios of a trial's time to the time with weir's defaults.  memory_most_ratio is for all
+ * settings together. */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
-/* The figure that each setting should lower.  A setting is good only if the figure is at most `ratio' times the figure
- * with weir's defaults. */
+/* The figure that each setting should lower, at least to `ratio' times the figure with weir's defaults. */
 static const struct {
     enum result_figure figure;
     double ratio;
@@ -239,8 +238,7 @@ static const uint64_t limit_percents[] = {125, 150, 200};
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
-/* Compares a trial's figure with that of weir's defaults (trial 0) on each trace.  Returns the largest ratio if `pick'
- * is fmax, or the smallest if `pick' is fmin. */
+/* Returns the largest ratio of a trial's figure to that of weir's defaults (fmax), or the smallest (fmin). */
 static double extreme_ratio(double (*pick)(double, double), const struct trials *trials, int trial,
                             enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);
@@ -250,8 +248,7 @@ static double extreme_ratio(double (*pick)(double, double), const struct trials 
     return picked;
 }
 
-/* Returns the reason why a trial is worse than weir's defaults, or NULL if it is not worse.  A time is worse if it is
- * more than `slack' times the time with the defaults. */
+/* Returns the reason why a trial is worse than weir's defaults, or NULL if it is not worse. */
 static const char *reason_against(const struct trials *trials, int trial, enum goal goal,
                                   double slack) {
     if (isinf(extreme_ratio(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))

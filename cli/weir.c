@@ -131,8 +131,7 @@ static const struct variable {
      SETTINGS},
 };
 
-/* Returns 1 if `name' is a name of the variable, else 0.  The variable WEIR_GROUP_LIMIT, for example, also has the
- * names --group-limit and group-limit. */
+/* Returns 1 if the variable has this name, such as WEIR_GROUP_LIMIT, --group-limit or group-limit; else 0. */
 static int is_name(const struct variable *v, const char *name) {
     static const char prefix[] = "WEIR_";
     const char *rest = v->name + sizeof prefix - 1;
@@ -213,8 +212,8 @@ static int run_subcommand(const char *name, int argc, char **argv) {
     return 2;
 }
 
-/* Prints the help of the flag flag->word, for each command that has this flag.  Compares flag->word with the flags of
- * all commands.  Returns 1 if a command has the flag, 0 if not. */
+/* Prints the help of the flag flag->word, for each command that has it.  Returns 1 if a command has the flag, 0 if
+ * not. */
 static int print_flag_help(struct suggestion *flag) {
     char title[32];
     int is_flag = 0;
@@ -302,9 +301,7 @@ static void print_version(void) {
     print_driver_version();
 }
 
-/* Opens /dev/null for each of the descriptors 0 to 2 that is closed.  Otherwise weir could open another file as
- * descriptor 1, and print into this file.  Reads from descriptor 0 and writes to 1 and 2 still fail, as on closed
- * descriptors.  Other programs do not inherit the new descriptors. */
+/* Opens /dev/null for each of the descriptors 0 to 2 that is closed, so that no other file gets them. */
 static void fill_standard_descriptors(void) {
     for (int i = 0; i <= STDERR_FILENO; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF)

@@ -19,8 +19,8 @@ static int is_same_file(const struct stat *a, const struct stat *b) {
     return S_ISREG(a->st_mode) && a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Splits the path of a file that need not exist.  Returns the name without the folder, and stores the folder's stat(2)
- * result in *folder.  Returns NULL if the folder does not exist. */
+/* Returns the last name in a path, and stores its folder's stat(2) result.  Returns NULL if the folder does not
+ * exist. */
 static const char *split_folder(const char *path, struct stat *folder) {
     const char *slash = strrchr(path, '/');
     char *before = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
@@ -38,8 +38,8 @@ static int would_be_same_file(const char *a, const char *b) {
            in_a.st_ino == in_b.st_ino;
 }
 
-/* Returns 1 if both paths lead to the same regular file, also through links; else 0.  If neither file exists, compares
- * where the files would be created.  An `input' of "-" means standard input. */
+/* Returns 1 if both paths lead to the same regular file, existing or not; else 0.  An `input' of "-" means standard
+ * input. */
 static int are_paths_of_one_file(const char *input, const char *other) {
     int is_standard = strcmp(input, "-") == 0;
     struct stat a, b;

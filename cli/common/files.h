@@ -14,19 +14,19 @@ struct output {
     const char *flag, *path;
 };
 
-/* Returns 1 if no output is the file `input', which the command reads.  Otherwise prints a message, in which `what'
- * describes the input, and returns 0.  An `input' of "-" means standard input. */
+/* Returns 1 if no output is the file `input', else prints a message and returns 0.  An `input' of "-" means standard
+ * input. */
 int outputs_differ_from_input(const struct output *outputs, size_t count, const char *what,
                               const char *input);
 /* Returns 1 if all outputs are different files.  Otherwise prints a message and returns 0.  More than one output may be
  * standard output or standard error. */
 int outputs_differ(const struct output *outputs, size_t count);
 
-/* Checks that the file of a flag can be replaced.  Follows a symbolic link, and checks the write permission for the
- * folder.  Returns 1 on success, or if the path is NULL or "-".  On failure, prints a message and returns 0. */
+/* Checks that the file of a flag can be replaced.  On failure, prints a message and returns 0.  The path may be NULL or
+ * "-". */
 int output_check(const char *flag, const char *path);
-/* Checks that text can be appended to the file of a flag.  Returns 1 on success, or if the path is NULL or "-".  On
- * failure, prints a message and returns 0. */
+/* Checks that text can be appended to the file of a flag.  On failure, prints a message and returns 0.  The path may be
+ * NULL or "-". */
 int output_check_append(const char *flag, const char *path);
 /* Checks that a file can be created at the path.  Creates a file with a similar name and removes it, because access(2)
  * wrongly allows files in /proc.  Returns 1 on success, 0 with errno on failure. */

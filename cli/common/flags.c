@@ -153,8 +153,7 @@ const char *suggestion_closest(const struct suggestion *suggestion) {
                : NULL;
 }
 
-/* Compares the misspelt word with all options of a command.  Returns 1 if an option begins with the word, because argp
- * accepts such a word; else 0. */
+/* Compares the misspelt word with all options of a command.  Returns 1 if an option begins with the word, else 0. */
 static int compare_options(struct suggestion *suggestion, const struct argp *argp) {
     int is_known = 0;
 
@@ -212,8 +211,7 @@ static error_t parse_with_suggestion(int key, char *argument, struct argp_state 
 
 /* ---------------------------------------------------------------- help on a flag ---- */
 
-/* If `topic' is not NULL, weir_cli_parse() only prints the help of the flag topic->word.  `topics' counts these help
- * texts. */
+/* If `topic' is not NULL, weir_cli_parse() only prints the help of the flag topic->word. */
 static struct suggestion *topic;
 static int topics;
 
@@ -492,8 +490,7 @@ int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
                : FAILED;
 }
 
-/* Prints that this run will create the profile.  Prints nothing if the engine creates no profile, because the library
- * reports this case. */
+/* Prints that this run will create the profile. */
 static void report_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
@@ -692,8 +689,7 @@ static int open_named_device(const char *name, int ordinal, struct weir_cli_devi
     return 1;
 }
 
-/* Checks that the preallocation fits into the device's memory and into the limit.  Does not check a percentage of the
- * free memory, because the free memory changes.  Returns 0 on success.  On failure, prints a message and returns 1. */
+/* Checks that the preallocation fits into the device's memory and into the limit.  Returns 0 on success. */
 static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
     struct weir_device_memory memory = {device->total, device->total};
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];

@@ -29,23 +29,21 @@ struct weir_cli_settings {
     char error[512]; /* the message about the first wrong value of a flag, or "" */
 };
 
-/* Returns the flags of all settings for a struct argp_child, in static memory.  The input of the child is a struct
- * weir_cli_settings that weir_cli_settings_init() has initialised.  Help texts do not list the setting `hidden'.  A
- * negative `hidden' hides no setting.  Not thread-safe. */
+/* Returns the flags of all settings for a struct argp_child, whose input is a struct weir_cli_settings.  Help texts do
+ * not list the setting `hidden', if it is not negative.  Not thread-safe. */
 const struct argp *weir_settings_argp(int hidden);
 /* Returns the setting whose name is the first `length' bytes of `name'.  Returns WEIR_SETTING_COUNT if there is no
  * such setting. */
 int weir_cli_setting(const char *name, size_t length);
-/* Prints the help of a setting.  `name' is its name, its flag or its variable; "settings" means all settings that are
- * not advanced, and NULL means all settings.  Returns 1 on success, 0 if there is no such setting. */
+/* Prints the help of a setting: "settings" means the common settings, and NULL means all.  Returns 0 if there is no
+ * such setting. */
 int weir_cli_settings_print_help(const char *name, FILE *file);
 
 /* Flushes standard output.  Returns 1 on success.  If some output could not be written, prints a message and returns 0.
  */
 int weir_cli_flush_output(void);
 
-/* Parses arguments as argp_parse() does, with three additions: an error about an unknown option names a similar option;
- * -h means --help; and the exit code is 1 if the help text cannot be written. */
+/* Parses arguments as argp_parse() does, but accepts -h, and suggests an option in place of an unknown one. */
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
 
 /* Returns 1 if the argument asks for help (--help, -h or -?), 0 if not. */
@@ -61,18 +59,15 @@ struct suggestion {
 
 /* Compares the misspelt word with one more name. */
 void suggestion_add(struct suggestion *suggestion, const char *name);
-/* Returns the most similar name.  Returns NULL if more than two letters, or at least half of the letters, differ.  If
- * the word is a whole part of a name, as "limit" of "group-limit", counts only one letter as different. */
+/* Returns the most similar name, or NULL if no name is similar enough. */
 const char *suggestion_closest(const struct suggestion *suggestion);
 
-/* Calls `command' only to print the help text of the flag flag->word, and to compare flag->word with all its flags.
- * Returns 1 if the command has this flag, 0 if not. */
+/* Prints the help text of the flag flag->word of a command.  Returns 1 if the command has this flag, 0 if not. */
 int weir_cli_flag_print_help(struct suggestion *flag, int (*command)(int argc, char **argv),
                              char *title);
 
-/* Reads the argument `text' of a flag into a field of the command's struct.  `text' is NULL if the flag has no
- * argument.  `flag' is the flag as the user wrote it, such as "--limit".  If the text is wrong, reports a usage error
- * and ends the program. */
+/* Reads the argument `text' of a flag (NULL if it has none) into a command's struct.  Ends the program if the text is
+ * wrong. */
 typedef void weir_cli_flag_reader(struct argp_state *state, const char *flag, const char *text,
                                   void *field);
 
@@ -114,14 +109,12 @@ void weir_cli_settings_init(struct weir_cli_settings *settings);
 void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
                            const char *text);
 
-/* Reads settings from the file that the flag `flag' names.  Does not change settings that other flags have set.  Must
- * be called between weir_cli_parse() and weir_cli_settings_finish().  Returns 0 on success.  On failure, prints a
- * message and returns 1 if the file cannot be read, 2 if a line is wrong. */
+/* Reads settings from a file, except those that flags have set.  Must be called between weir_cli_parse() and
+ * weir_cli_settings_finish().  Returns 0, or an exit code after a message. */
 int settings_file_read(struct weir_cli_settings *settings, const char *flag, const char *path);
 
-/* Reads the settings that no flag has set from the environment, and checks all settings.  Must be called after
- * weir_cli_parse().  Returns 0 on success.  On failure, prints a message such as "weir: --prealloc '4X': ..." and
- * returns 2. */
+/* Reads settings from the environment, and checks all settings.  Must be called after weir_cli_parse().  Returns 0, or
+ * 2 after a message. */
 int weir_cli_settings_finish(struct weir_cli_settings *settings);
 
 /* Returns the flag or variable that has set the setting, or the name of the setting if the value is the default. */
@@ -142,8 +135,7 @@ struct weir_cli_device {
     char why_not[256]; /* the reason why there is no GPU, if fell_back is set */
 };
 
-/* Checks that the file of --profile or WEIR_PROFILE can be used or created.  If `creates' is set and the file does not
- * exist, prints that the command will create it.  Returns 0 on success.  On failure, prints a message and returns 1. */
+/* Checks that the file of the profile can be used or created.  On failure, prints a message and returns 1. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int creates);
 /* Returns the file that the setting names, or NULL if it names none.  `setting' is WEIR_SETTING_PROFILE or
  * WEIR_SETTING_OOM_REPORT. */
@@ -152,11 +144,11 @@ const char *weir_cli_file_of(const weir_options *options, enum weir_setting sett
  * message and returns 1. */
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings);
 
-/* Opens the device that --device or WEIR_DEVICE names, and sets settings->options.device.  If neither names a device,
- * opens the GPU.  If there is no GPU, opens the device model and prints a note, unless `quiet' is set.
+/* Opens the device of the settings, or else the GPU, or else the device model, and sets settings->options.device.
+ * Prints a note about the device model, unless `quiet' is set.
  *
- * Also checks that the preallocation fits into the device's memory and into the limit.  Initialises the driver, so
- * the process must not fork later without exec.  Returns 0 on success.  On failure, prints a message and returns 1.
+ * Initialises the driver, so the process must not fork later without exec.  Returns 0 on success.  On failure, prints
+ * a message and returns 1.
  */
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
                          int quiet);

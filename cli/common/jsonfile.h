@@ -9,9 +9,8 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* Writes a JSON value to a file, in place of an old file.  Each element of the value has its own line.  Each object in
- * an array of objects has its own line, too.  A path of "-" means standard output.  Returns 1 on success.  On failure,
- * prints a message and returns 0. */
+/* Writes a JSON value to a file, or to standard output if the path is "-".  On failure, prints a message and returns
+ * 0. */
 int jsonfile_write(const char *path, const json_t *value);
 /* Returns a new JSON object with the keys that every output has: schema, weir (the version), date, host and command. */
 json_t *jsonfile_common(int argc, char **argv);

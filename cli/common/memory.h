@@ -8,9 +8,8 @@
 
 #include "base/map.h"
 
-/* Makes room for one more element in an array that grows.  `array' is the address of a pointer to the array.  The array
- * contains `used' elements of `element' bytes, and has room for *room elements.  Returns 1 on success.  If there is no
- * host memory, returns 0 and leaves the array unchanged. */
+/* Makes an array large enough for one more element.  `array' is the address of a pointer to it.  Returns 0 if there is
+ * no host memory. */
 static inline int memory_make_room(void *array, size_t *room, size_t used, size_t element) {
     size_t more = *room ? *room * 2 : 64;
     void *memory;

@@ -19,9 +19,7 @@
 
 static const char ending[] = ".trace.zst";
 
-/* Searches for the files `places', first below the folder of the program, then below the parent folder.  The program is
- * weir or .libs/weir in a build, and bin/weir in an installation.  Returns 1 with the path in `found', or 0 if there is
- * no such file. */
+/* Searches for the files `places' in the folder of the program, then in the folder above it. */
 static int find_upward(char *found, size_t bytes, const char *const places[2]) {
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

@@ -5,9 +5,8 @@
 
 #include <stddef.h>
 
-/* Finds a file that comes with the program.  `in_tree' is the path of the file below the folder of a build, and
- * `installed' is the path below the folder of an installation.  If neither file exists, sets `path' to `standard'.
- * Returns 1 if the file at `path' exists, 0 if not. */
+/* Finds a file that comes with the program, in a build or an installation.  Returns 1 on success.  Otherwise sets
+ * `path' to `standard', and returns 1 if that file exists, 0 if not. */
 int shipped_find(char *path, size_t bytes, const char *in_tree, const char *installed,
                  const char *standard);
 

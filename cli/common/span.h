@@ -70,7 +70,7 @@ struct span_clock {
     struct stopwatch watch;
     /* The driver table of the device model, or NULL on a real device. */
     const struct weir_driver *driver;
-    /* The real time to count one driver call on the device model, in picoseconds.  span_split() subtracts this time. */
+    /* The real time to count one driver call on the device model, in picoseconds. */
     uint64_t call_cost_ps;
 };
 
@@ -100,7 +100,7 @@ CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *c
 uint64_t span_driver_calls(void);
 
 static inline void span_begin(const struct span_clock *clock, struct span_start *start) {
-    /* Discards this thread's waits for a processor before the new span, because the span does not include them. */
+    /* Discards the earlier waits of this thread for a processor. */
     (void)weir__thread_waits_in(
         &span_thread.waits,
         stopwatch_span(&clock->watch, span_thread.last_ticks, stopwatch_read(&clock->watch)));

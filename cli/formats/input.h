@@ -63,8 +63,8 @@ int lines_has_columns(struct lines *lines, const struct lines_column *columns, s
 
 /* Writes a message such as "line 7: ..." to lines->message.  Returns 0. */
 int lines_fail(struct lines *lines, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Reads a field of the current line as a whole number from 0 to `most': decimal, or hexadecimal after 0x.  Returns 1 on
- * success.  On failure, writes a message that calls the field `what' to lines->message, and returns 0. */
+/* Reads a field as a whole number from 0 to `most', decimal or hexadecimal.  On failure, sets lines->message and
+ * returns 0. */
 int lines_number(struct lines *lines, size_t field, const char *what, uint64_t most, uint64_t *out);
 
 /* ---- traces ---- */
@@ -102,13 +102,12 @@ void input_close(struct input *input);
 /* Returns 1 if the file is a trace or can be converted to a trace, 0 if not. */
 int input_is_trace(const char *path);
 
-/* Reads the next event.  Sets event->operation to 0 at the end of the trace.  If the file was cut off, also prints a
- * warning with `name', the name of the trace.  Returns 1 on success.  On failure, writes the reason to `message' and
- * returns 0. */
+/* Reads the next event.  Sets event->operation to 0 at the end of the trace.  On failure, writes the reason to
+ * `message' and returns 0. */
 int input_next(struct input *input, const char *name, weir_trace_event *event, char *message,
                size_t message_bytes);
-/* Checks that an event is on the device of the earlier events, because a replay has one device.  Returns 1 if the event
- * has this device or no device.  Otherwise writes the reason to `message' and returns 0. */
+/* Checks that an event is on the same device as the earlier events.  Otherwise writes the reason to `message' and
+ * returns 0. */
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
                        const weir_trace_event *event, char *message, size_t message_bytes);
 

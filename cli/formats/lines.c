@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* lines.c: see input.h.
- *
- * zlib reads the file, and decompresses gzip.  If zlib returns zstd frames, zstd decompresses them.  If a file ends
- * inside a gzip member or a zstd frame, read_decompressed() returns all bytes before the end; the next call fails.
- */
+/* lines.c: see input.h.  zlib reads the file, and decompresses gzip.  If the file is compressed by zstd, zstd
+ * decompresses the bytes from zlib. */
 #include "cli/formats/input.h"
 
 #include <ctype.h>

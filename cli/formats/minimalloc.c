@@ -38,8 +38,7 @@ static const struct lines_column columns[COLUMNS] = {
     [SIZE] = {{"size"}},
 };
 
-/* Returns 1 if the line names the columns of a MiniMalloc file, else 0.  Accepts a line without one of the names, so
- * that a later error message can contain this name. */
+/* Returns 1 if the line names the columns of a MiniMalloc file, or all but one; else 0. */
 static int is_minimalloc_problem(const char *first_line) {
     char line[256], *rest = line, *word;
     unsigned found = 0;
@@ -69,8 +68,7 @@ static int compare_life_ends(const void *left, const void *right) {
     return a->block < b->block ? -1 : a->block > b->block;
 }
 
-/* Appends the block in the current line to `blocks'.  `is_last_time' is set if the block is still live at the time in
- * the column UPPER.  Returns 1 on success.  On failure, writes the reason to lines->message and returns 0. */
+/* Appends the block in the current line to `blocks'.  On failure, writes the reason to lines->message and returns 0. */
 static int read_problem_block(struct lines *lines, const size_t *at, int is_last_time,
                               struct blocks *blocks) {
     struct block block;

@@ -71,9 +71,7 @@ static unsigned read_digits(const char **text, size_t most, size_t *count) {
     return value;
 }
 
-/* Converts a time of day such as "11:19:04.000123" to microseconds.  The digits after the point are a fraction of a
- * second.  Older logs have a colon and a number of microseconds instead.  Returns 1 on success, 0 if the text is not
- * a time. */
+/* Converts a time of day such as "11:19:04.000123" to microseconds.  Older logs have a colon instead of the point. */
 static int read_time_of_day(const char *text, uint64_t *us) {
     static const unsigned most[] = {23, 59, 60};
     size_t digits;
@@ -134,8 +132,8 @@ static void write_rmm_event(const struct log *log, uint64_t time_us, char operat
             time_us, operation, block->id, block->bytes, block->stream, thread);
 }
 
-/* Writes the free of the block at `pointer' to the trace.  The free is on *stream, or on the stream of the allocation
- * if `stream' is NULL.  Returns 1 on success, 0 if no live block has this pointer. */
+/* Writes the free of the block at `pointer'.  A NULL `stream' means the stream of the allocation.  Returns 0 if there
+ * is no such block. */
 static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, uint64_t thread,
                           const uint64_t *stream) {
     uintptr_t value;
@@ -151,8 +149,8 @@ static int write_rmm_free(struct log *log, uint64_t pointer, uint64_t time_us, u
     return 1;
 }
 
-/* Writes an allocation at `pointer', with the id, size and stream of `like', to the trace.  If the pointer already has
- * a live block, first writes the free of that block.  Returns 1 on success, 0 if there is no host memory. */
+/* Writes an allocation at `pointer' to the trace, after the free of an older block there.  Returns 0 if there is no
+ * host memory. */
 static int write_rmm_alloc(struct log *log, uint64_t pointer, const struct block *like,
                            uint64_t time_us, uint64_t thread) {
     struct block *block = malloc(sizeof *block);

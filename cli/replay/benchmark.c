@@ -341,9 +341,8 @@ static int query_benchmark_device(struct benchmark *benchmark) {
 
 const uint64_t limit_step = UINT64_C(32) << 20;
 
-/* Replays the trace with a limit of `units' times limit_step.  Stores the device's memory in *most, in units of
- * limit_step.  Returns 1 if all requests succeed, 0 if one fails.  If the replay cannot run, writes the reason to
- * `message' and returns -1. */
+/* Replays the trace with a limit of `units' times limit_step, and stores the device's memory in the same units.
+ * Returns 1 if all requests succeed, 0 if one fails, -1 if the replay cannot run. */
 static int try_limit_units(const struct benchmark *benchmark, size_t trace,
                            const char *configuration, const weir_options *options, double busy,
                            uint64_t units, uint64_t *most, char *message) {
@@ -400,8 +399,7 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* A message mentions other processes only if their memory is more than 1 / OTHERS_PART of the device's memory.  A
- * smaller amount may be only the contexts of these processes. */
+/* A message mentions other processes only if they use more than 1 / OTHERS_PART of the device's memory. */
 enum { OTHERS_PART = 16 };
 
 /* Returns the device memory of other processes: before the replay or in the OOM report, whichever is larger. */
@@ -497,7 +495,7 @@ static int would_larger_limit_help(const struct benchmark *benchmark, const stru
            !is_caused_by_others(report, memory_of_others(run, report), device, live);
 }
 
-/* Returns the text of an OOM report with `limit' as the advice, or, for a `limit' of 0, "No limit is enough". */
+/* Returns the text of an OOM report with `limit' as the advice.  0 means that no limit is enough. */
 static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *rest = strstr(text, "\n  request ");
     char spelled[WEIR_SPELL_BYTES], line[192];
@@ -515,8 +513,7 @@ static json_t *replace_advice_text(const char *text, uint64_t limit, int is_busy
                      rest);
 }
 
-/* Replaces the limit that an OOM report advises by the smallest limit for the whole trace.  Removes the advice if
- * `limit' is 0, because then no limit is enough. */
+/* Replaces the limit that an OOM report advises.  Removes the advice if `limit' is 0. */
 static void set_advice(json_t *report, uint64_t limit, int is_busy) {
     const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];

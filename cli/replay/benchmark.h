@@ -85,12 +85,10 @@ void benchmark_free(struct benchmark *benchmark);
 /* find_smallest_limit() tries multiples of this number: 32 MiB, the step by which CUDA's pools grow. */
 extern const uint64_t limit_step;
 /* Finds a limit on reserved memory with which a replay of the trace succeeds, while a replay with limit_step less
- * fails.  The limits to try rise from the peak requested memory until a replay succeeds; then a binary search follows.
- * (Because of fragmentation, a larger limit may fail.) `configuration' is a name for configuration_find(), and `busy'
- * is a factor of GPU work or 0.
+ * fails.  `busy' is a factor of GPU work or 0.
  *
- * Returns the limit in bytes, or 0 if no limit up to the device's memory is enough.  If a replay cannot run, writes the
- * reason to `message' and returns 0.
+ * Returns the limit in bytes, or 0 if no limit is enough.  If a replay cannot run, writes the reason to `message' and
+ * returns 0.
  */
 uint64_t find_smallest_limit(const struct benchmark *benchmark, size_t trace,
                              const char *configuration, const weir_options *options, double busy,

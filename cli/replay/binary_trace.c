@@ -93,8 +93,7 @@ static int new_block(struct converter *converter, const weir_trace_event *event,
     return 1;
 }
 
-/* Sets op->block for a free or a use.  The reader of the trace has checked that the block is live.  A free makes the
- * block's index available for another block. */
+/* Sets op->block for a free or a use of a live block. */
 static int set_live_block(struct converter *converter, const weir_trace_event *event,
                           struct trace_operation *op) {
     uintptr_t block = 0;

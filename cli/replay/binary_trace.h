@@ -64,15 +64,14 @@ struct binary_trace {
     size_t mapped;           /* the size of the mapping in bytes */
 };
 
-/* If a comment line of a trace says how many events `weir record' left out or lost, adds this number to *count and
- * returns 1.  Otherwise returns 0. */
+/* If the comment of a trace counts events that `weir record' left out, adds them to *count and returns 1.  Otherwise
+ * returns 0. */
 int trace_read_left_out(const char *comment, uint64_t *count);
 /* Prints a warning that `weir record' left `count' events out of the trace. */
 void trace_report_left_out(const char *name, uint64_t count);
 
-/* Makes a binary trace from a trace, or from a file of another program.  A path of "-" means standard input.  If
- * `most_marks' is not 0, stops after this number of iterations.  Returns a descriptor for binary_trace_map(), which the
- * caller closes.  On failure, writes the reason to `message' and returns -1. */
+/* Makes a binary trace from a file, or from standard input if the path is "-".  A `most_marks' of 0 means all
+ * iterations.  Returns a descriptor that the caller closes, or -1 with the reason in `message'. */
 int binary_trace_make(const char *path, uint64_t most_marks, struct trace_header *header,
                       char *message, size_t message_bytes);
 

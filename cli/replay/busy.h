@@ -26,15 +26,14 @@ const char *busy_lacks(const struct weir_driver *driver);
 
 struct busy;
 
-/* Prepares GPU work on the streams of the current context, and waits until the device is idle.  The GPU work lasts
- * `factor' times as long as the gaps in the trace.  The array `streams' must stay valid until busy_close().  On
- * failure, writes the reason to `message' and returns NULL. */
+/* Prepares GPU work that lasts `factor' times as long as the gaps in the trace.  `streams' must stay valid until
+ * busy_close().  On failure, writes the reason to `message' and returns NULL. */
 struct busy *busy_open(const struct weir_driver *driver, double factor, const CUstream *streams,
                        size_t stream_count, char *message, size_t message_bytes);
 void busy_close(struct busy *busy); /* NULL is allowed */
 
-/* Adds gap_us microseconds, times the factor, to the pending GPU work of a stream.  Returns 1 if the pending work is
- * long enough to be launched by busy_flush(), 0 if not. */
+/* Adds gap_us microseconds, times the factor, to the pending GPU work of a stream.  Returns 1 if busy_flush() should
+ * launch the work now, 0 if not. */
 int busy_add_delay(struct busy *busy, size_t stream, uint64_t gap_us);
 
 /* The next functions return 1 on success.  On failure, they return 0, and busy_message() returns the reason. */

@@ -190,7 +190,7 @@ static json_t *oom_report_json(const struct replay *replay) {
     return report;
 }
 
-/* Counts a failed request.  Returns 1 to continue the replay if memory was lacking and job.trial is not set, else 0. */
+/* Counts a failed request.  Returns 1 to continue the replay, 0 to end it. */
 static int check_failure(struct replay *replay, const struct trace_operation *op,
                          weir_status status) {
     replay->failed++;
@@ -416,8 +416,7 @@ static int submit_work_of(struct replay *replay, uint64_t i) {
     return 1;
 }
 
-/* Replays all operations of the trace.  Returns 1 on success, 0 with replay->error on failure.  If job.trial is set,
- * also returns 0 at the first failed request. */
+/* Replays all operations of the trace.  Returns 1 on success, 0 with replay->error on failure. */
 static int replay_whole_trace(struct replay *replay) {
     const struct binary_trace *trace = &replay->trace;
 
@@ -482,8 +481,7 @@ static int child_measure_loop(struct replay *replay) {
     return good;
 }
 
-/* Subtracts the time of the replay loop (replay->loop_ns) from the times of all iterations.  Does nothing in a replay
- * with GPU work or a pace, which reads the clock at other places than the measured loop. */
+/* Subtracts the time of the replay loop (replay->loop_ns) from the times of all iterations. */
 static void child_subtract_loop(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
          i++) {
@@ -524,8 +522,7 @@ static int close_configuration(struct replay *replay) {
             child_fail(replay, "%s", replay->session.message));
 }
 
-/* If a test has set WEIR_TEST_SEQUENCE, starts a digest of all driver calls on the device model.  If the variable names
- * a file, each call also adds a line to the file.  Other replays make no digest, to save processor cache. */
+/* If a test has set WEIR_TEST_SEQUENCE, starts a digest of all driver calls on the device model. */
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 
@@ -639,8 +636,7 @@ static void set_observed_figures(const struct replay *replay, struct result_figu
                        : last->reserved);
 }
 
-/* Sets the figures of the first iteration and of the warm-up.  The parent process, which has the results of all runs,
- * sets the figures of the steady iterations. */
+/* Sets the figures of the first iteration and of the warm-up. */
 static void set_iteration_figures(const struct replay *replay, struct result_figures *figures,
                                   json_t *out) {
     const struct iteration *iterations = replay->iterations;
@@ -734,8 +730,7 @@ static int export_snapshot(struct replay *replay, int number, json_t *out) {
     return 1;
 }
 
-/* Makes all replays of the job, and stores the result in *out.  All replays begin with the old profile: only the last
- * one saves a profile.  Only the timed replay logs messages.  Returns 1 on success, 0 with replay->error on failure. */
+/* Makes all replays of the job.  Only the timed replay logs messages, and only the last one saves a profile. */
 static int make_replays(struct replay *replay, json_t **out) {
     const struct job *job = replay->job;
     struct result_figures figures = {0};
@@ -767,8 +762,7 @@ static int make_replays(struct replay *replay, json_t **out) {
     return 1;
 }
 
-/* Returns 1 if the allocator could not be opened because the memory or the limit was too small for the trace, else
- * 0. */
+/* Returns 1 if the allocator could not be opened because of too little memory, else 0. */
 static int is_open_out_of_memory(const struct session *session) {
     return session->is_out_of_memory ||
            (session->limit && session->limit < session->live_peak_bytes);
@@ -799,8 +793,8 @@ static int make_trial(struct replay *replay, json_t **out) {
 
 /* ---- the device ---- */
 
-/* Joins the process group that the environment names, and returns a driver table that counts memory for the group.
- * Returns `driver' if the environment names no group.  On failure, prints a message and returns NULL. */
+/* Joins the process group of the environment, if there is one, and returns the driver table for the replay.  On
+ * failure, prints a message and returns NULL. */
 static const struct weir_driver *group_driver(const struct weir_driver *driver, int ordinal) {
     char why[WEIR_GROUP_WHY], shown[WEIR_GROUP_SHOWN];
     struct weir_group_settings settings;

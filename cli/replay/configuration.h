@@ -19,8 +19,8 @@
 
 enum { CONFIGURATION_MESSAGE_BYTES = 256 };
 
-/* The device of a replay, and the values that a replay and its configuration exchange.  The device's context is current
- * as long as the configuration is open. */
+/* The values that a replay and its configuration exchange.  The device's context is current as long as the
+ * configuration is open. */
 struct session {
     const struct weir_driver *driver;  /* a driver table that does not count its calls */
     const struct weir_driver *counted; /* a driver table that counts its calls */

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration_weir.c: configurations that call weir through its public interface, on the driver table whose calls
- * are counted.
- *
- * The file uses internal functions of the library for three purposes: to create an allocator on a given driver
- * table, to read a profile without saving it, and to make time lines.
- */
+/* configuration_weir.c: configurations that call weir through its public interface, on a driver table that counts
+ * calls. */
 #include "cli/replay/configuration.h"
 
 #include <stdio.h>
@@ -127,8 +123,8 @@ static size_t read_new_events(const struct public *opened, uint64_t last, weir_e
                : 0;
 }
 
-/* Reads the events since the last call, and counts the events in which OOM recovery returned memory.  The count may be
- * too small, because an allocator stores only its newest events. */
+/* Counts OOM recoveries in the events since the last call.  Events that the allocator no longer stores are not
+ * counted. */
 static void count_recoveries(struct public *opened) {
     weir_event events[EVENTS];
     size_t count;
@@ -164,8 +160,7 @@ static void public_figures(void *allocator, struct figures *out) {
     out->has_in_use = out->has_reserve = 1;
 }
 
-/* Returns the reserved memory according to the newest event, because weir_stats() may change the sizes of per-stream
- * caches.  Calls weir_stats() for the direct engine, which has no events and no caches. */
+/* Returns the reserved memory from the newest event, because weir_stats() may change the sizes of per-stream caches. */
 static uint64_t public_reserved(void *allocator) {
     struct public *opened = allocator;
     struct figures figures;
@@ -220,8 +215,7 @@ static json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* An OOM report advises a limit that is enough for the failed request.  Replaces this limit by a limit for the whole
- * trace, computed from the trace's peak requested memory. */
+/* Replaces the limit that an OOM report advises by a limit for the whole trace. */
 static void set_trace_advice(const struct session *session, weir_oom_report *oom_report) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = oom_report->device_total;

@@ -91,8 +91,7 @@ struct block {
     uint64_t time_us;
 };
 
-/* A preallocation has at least PREALLOCATION_MIB MiB, and at least PREALLOCATION_PERCENT percent of the device's
- * memory.  If the device's memory is unknown, a preallocation has at least PREALLOCATION_OF_PEAK percent of the peak
+/* The smallest preallocation: in MiB, and in percent of the device's memory or, if this is unknown, of the peak
  * requested memory. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
@@ -158,8 +157,7 @@ static void read_explain_comment(void *context, const char *text) {
 
 /* --------------------------------------------------------------------- groups ---- */
 
-/* Returns the index of a kind of request.  Adds the kind if it is new.  If there is no room for more kinds, returns the
- * index of the kind "others". */
+/* Returns the index of a kind of request.  Adds the kind, or returns the index of "others" if the table is full. */
 static uint32_t explained_kind_index(struct explain *explain, const char *word) {
     size_t i;
 
@@ -214,8 +212,7 @@ static uint64_t add_saturating(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
 }
 
-/* Adds a request (event `a') or a failed request (`x') to the sums.  Returns 1 on success, 0 if there is no host memory
- * or the sum of live bytes is too large. */
+/* Adds a request to the sums.  Returns 0 if there is no host memory or a sum is too large. */
 static int add_explained_request(struct explain *explain, weir_trace_reader *reader,
                                  const weir_trace_event *event) {
     char word[EXPLAIN_WORD_BYTES], device[8];
@@ -335,8 +332,7 @@ static uint64_t device_bytes(const struct explain *explain, const struct explain
     return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
 }
 
-/* Returns 1 if the group is probably the preallocation of a framework: one large request, whose block lives for most of
- * the trace or was freed into a memory pool of the driver.  Otherwise returns 0. */
+/* Returns 1 if the group is probably the preallocation of a framework, else 0. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
     uint64_t device = device_bytes(explain, group);
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT
@@ -379,8 +375,7 @@ static int read_explained_events(struct explain *explain, struct input *input, u
     return 1;
 }
 
-/* Reads the trace.  Stops after `most_marks' iterations, unless `most_marks' is 0.  Returns 1 on success.  On failure,
- * writes the reason to `message' and returns 0.  The caller must call free_explain() in both cases. */
+/* Reads the trace.  A `most_marks' of 0 means all iterations.  The caller must call free_explain(), also on failure. */
 static int read_explained_trace(struct explain *explain, const char *path, uint64_t most_marks,
                                 char *message, size_t message_bytes) {
     struct input input;

@@ -266,7 +266,7 @@ static void add_warm_up_sentence(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* Appends the ratio of summary->mean[figure] to the driver's, unless the driver is among the fastest configurations. */
+/* Appends the ratio to the driver's figure, unless the driver is among the fastest configurations. */
 static void add_against_driver(struct findings *findings, const struct summary *summary,
                                enum result_figure figure) {
     const struct summary *driver = findings->driver;
@@ -347,9 +347,7 @@ static const struct row *best_driver(const struct results *results, size_t trace
     return best;
 }
 
-/* Returns 1 if the figure of `a' is larger than that of `b' and their ranges do not overlap, else 0.  The ranges of
- * memory figures must also differ by more than 1% of the requested memory.  The ranges of times must differ by more
- * than 0.5%, because a sentence shows a smaller ratio as 1.00. */
+/* Returns 1 if the figure is larger for `a', and the ranges of the runs do not overlap; else 0. */
 static int is_worse(const struct row *a, const struct row *b, enum result_figure figure) {
     int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
     uint64_t requested = a->median.value[FIGURE_REQUESTED];
@@ -359,8 +357,8 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
                : a->low.value[figure] > b->high.value[figure] + b->high.value[figure] / 200;
 }
 
-/* Finds the traces on which weir's default configuration is worse in a figure than the driver's.  If there are any,
- * appends the figure's name, the number of these traces and the largest ratio, and returns 1.  Otherwise returns 0. */
+/* Appends a figure and its largest ratio if weir's default configuration is worse than the driver's.  Returns 1 if so,
+ * else 0. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;

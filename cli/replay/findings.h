@@ -39,10 +39,10 @@ struct findings {
     /* A summary for each configuration.  Empty after an interrupt, because results are then incomplete. */
     struct summary *summaries;
     size_t count;
-    /* The summary of weir's default configuration.  If this configuration did not run, the summary of weir's first
-     * configuration that ran, or NULL. */
+    /* The summary of weir's default configuration or, if it did not run, of another configuration of weir.  May be
+     * NULL. */
     const struct summary *weir_summary;
-    /* The summary of driver-keep (CUDA's pool); if driver-keep did not run, of `driver'; if neither ran, NULL. */
+    /* The summary of a configuration of the driver, or NULL if none ran. */
     const struct summary *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;

@@ -88,8 +88,7 @@ static void set_in(json_t *run, enum result_figure figure, uint64_t value) {
     json_object_set_new(run, result_keys[figure], jsonfile_integer(value));
 }
 
-/* Sets a figure of a run to the mean of the values `key' in its iterations, beginning with iteration number `from'.
- * Does nothing if the run has no such values. */
+/* Sets a figure of a run to the mean of the values `key' in its iterations, from number `from' on. */
 static void set_column_mean(json_t *run, const char *key, size_t from, enum result_figure figure) {
     const json_t *column = json_object_get(json_object_get(run, "iterations"), key);
     size_t count = json_array_size(column);
@@ -126,8 +125,7 @@ int result_set_steady(json_t *run, size_t from) {
     return 1;
 }
 
-/* Returns the number of the first steady iteration of a trace: for all rows with GPU work if `busy' is set, else for
- * all rows without GPU work. */
+/* Returns the number of the first steady iteration of a trace, for the rows with or without GPU work. */
 static size_t first_steady(const struct results *results, size_t trace, int busy) {
     size_t from = 0, count = 0, settled = 0;
 
@@ -168,7 +166,7 @@ int result_align(struct results *results) {
 
 /* ---- rows ---- */
 
-/* Sets the median and the range of one figure of a row.  `values' is a buffer with room for a value of each run. */
+/* Sets the median and the range of one figure of a row.  `values' is a buffer for one value of each run. */
 static void set_figure(struct row *row, enum result_figure figure, uint64_t *values) {
     size_t count = 0, i;
     const json_t *run;
@@ -253,8 +251,6 @@ struct row *result_at(const struct results *results, size_t trace, size_t config
 static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE_STEADY_MEAN,
                                             FIGURE_RESERVED, FIGURE_STEADY_MAKESPAN};
 
-/* Returns 1 if the row is compared with others in a column of the table, else 0.  Reserved memory is compared only if
- * the peak requested memory is not 0. */
 static int is_row_compared(const struct row *row, enum result_figure figure) {
     return result_is_comparable(row) && !row->configuration->unusable && row->median.has[figure] &&
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);

@@ -120,15 +120,13 @@ int result_has_steady_end(size_t warm_up, size_t count);
 /* Sets the figures of a run that describe its steady iterations.  The first steady iteration has the number `from'.
  * Returns 1 on success, 0 if there is no host memory. */
 int result_set_steady(json_t *run, size_t from);
-/* For all runs, sets the figures that describe steady iterations.  In all runs of a trace, the same iterations are
- * steady: those after the longest warm-up of a run, or the second half if no warm-up has ended.  Returns 1 on success,
- * 0 if there is no host memory. */
+/* Sets the figures that describe steady iterations, which are the same iterations in all runs of a trace.  Returns 0 if
+ * there is no host memory. */
 int result_align(struct results *results);
 
 /* Computes the figures of a row from its runs. */
 void result_row(struct row *row);
-/* Sets row.best for the best rows of a trace in each column of the table: the rows whose range contains the smallest
- * value.  Skips a column that only one row has.  Does nothing after an interrupt. */
+/* Sets row.best for the best rows of a trace in each column of the table. */
 void result_mark(struct results *results);
 /* Returns the name of the row's configuration.  For `weir replay', returns the name of the engine. */
 const char *result_name(const struct row *row);

@@ -175,8 +175,8 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints the names of the configurations that a program cannot use because of `why', and then a note.  If `why' is
- * NULL, prints the names of the driver's configurations. */
+/* Prints a note on the configurations that a program cannot use because of `why'.  NULL means the driver's
+ * configurations. */
 static void print_note(FILE *file, const struct benchmark *benchmark, const char *why,
                        const char *note) {
     size_t count = 0;
