@@ -54,7 +54,7 @@ static int is_in_allocator(CUdeviceptr block) {
     return 0;
 }
 
-/* Returns 1 if `block` is a block of the driver, at an address that the allocator used before a reset, else 0. */
+/* Returns 1 if the driver allocated `block` after a reset destroyed the allocator's memory, else 0. */
 static int is_new_driver_block(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
@@ -90,14 +90,12 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return treat_unknown_block(block, result);
 }
 
-/* Returns 1 if the page maps of the allocators contain all blocks of weir, else 0. */
 static inline int has_no_block_records(void) {
     return !atomic_load_explicit(&weir__blocks_recorded, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_have_ids, memory_order_acquire);
 }
 
-/* Frees a block in the common case: the block belongs to the allocator that this thread used last, no stream is being
- * captured, and all blocks are in page maps.  Returns 1 if the block was freed, 0 if nothing was done. */
+/* Frees a block in the common case.  Returns 1 if the block was freed, 0 if nothing was done. */
 static inline int free_common_case(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 

@@ -182,8 +182,7 @@ static int current_context_device(void) {
     return device;
 }
 
-/* Records a new stream.  Without host memory for the record, weir queries the driver about the stream at each
- * request.  Returns `result`. */
+/* Records a new stream.  Without a record, weir queries the driver about the stream at each request. */
 static CUresult record_created_stream(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_call_of_program())
         return result;
@@ -215,8 +214,8 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Called before the program destroys a stream, because weir cannot query the stream afterwards.  If the stream still
- * has work, sets the device's bit in `destroyed_with_work`.  Does nothing if no allocator uses the device. */
+/* Sets the device's bit in `destroyed_with_work` if the stream still has work.  weir cannot query a destroyed
+ * stream. */
 static void record_unfinished_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
