@@ -85,7 +85,7 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* The next event's number (or 0) and the reserved bytes when the program last restarted the peak. */
+    /* The next event's number and the reserved bytes at the last restart of the peak, or 0. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
@@ -129,8 +129,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
                                  enum weir_fallback why);
 /* Records that the program has destroyed the pool.  Does nothing if p->generation is no longer `generation`. */
 void weir__pool_end(struct weir_pool *p, unsigned generation);
-/* Returns 1 if weir has noticed that the program destroyed the pool with this handle, else 0.  May be called outside
- * begin_serving(). */
+/* Returns 1 if the program has destroyed the pool with this handle, else 0.  May be called outside begin_serving(). */
 int weir__pool_has_ended(CUmemoryPool handle);
 /* Changes and records which devices may access the pool's memory.  Returns the result for the program. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
@@ -152,8 +151,7 @@ int weir__any_refused(void);
 int weir__any_allocator_tried(void);
 /* Writes the allocator's profile to its file, if the user wants one (`weir run --profile`). */
 void weir__served_save(struct weir_served *s);
-/* Marks the device's allocators as lost before a reset of the device.  The device's pools get new allocators at their
- * next requests. */
+/* Marks the device's allocators as lost before a reset of the device. */
 void weir__served_mark_lost(int device);
 /* Returns a stream that only weir uses.  Creates the stream at the first call.  Returns NULL if the driver fails. */
 CUstream weir__served_private_stream(struct weir_served *s);
@@ -165,8 +163,7 @@ uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_stati
 void weir__served_restart_reserve(struct weir_served *s);
 /* Frees idle memory to the device until at most `keep` bytes are reserved.  Does not wait for streams. */
 void weir__served_trim(struct weir_served *s, size_t keep);
-/* Frees all memory of an allocator whose pool was destroyed, and lets another pool use the allocator.  Does nothing
- * while the allocator has live blocks. */
+/* Frees all memory of an allocator whose pool was destroyed.  Does nothing while the allocator has live blocks. */
 void weir__served_release(struct weir_served *s);
 
 static inline void weir__served_freed(struct weir_served *s) {
@@ -178,7 +175,6 @@ static inline void weir__served_freed(struct weir_served *s) {
 extern _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
 extern atomic_uint weir__served_count;
 
-/* These functions return the number of allocators in the table `weir__served`, and allocator number `i`. */
 static inline unsigned weir__served_known(void) {
     return atomic_load_explicit(&weir__served_count, memory_order_acquire);
 }
@@ -216,11 +212,11 @@ void weir__streams_capture(CUstream stream, int has_begun);
 extern atomic_int weir__contexts_created;
 /* The number of running captures that weir has noticed, plus the captures that are about to begin. */
 extern atomic_int weir__captures;
-/* Waits until no thread queries streams, because a query would break a capture.  The caller has already increased
- * weir__captures.  May be called outside begin_serving(). */
+/* Waits until no thread queries streams.  The caller has already increased weir__captures.  May be called outside
+ * begin_serving(). */
 void weir__streams_wait_for_queries(void);
-/* Returns 1 if the thread's default streams and all recorded streams of the device are idle, else 0.  Returns 0 if a
- * query is not safe. */
+/* Returns 1 if the thread's default streams and all recorded streams of the device are idle, else 0.  Makes no query
+ * while a capture may run. */
 int weir__streams_are_idle(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
@@ -268,8 +264,7 @@ int weir__start_thread(void *(*run)(void *), const char *name);
 /* These functions pause and resume the thread that publishes statistics.  A paused thread makes no driver call. */
 void weir__show_pause(void);
 void weir__show_resume(void);
-/* Pauses the thread that publishes statistics, but waits for at most a second.  Returns 1 on success, 0 if the thread
- * has not paused in time. */
+/* Pauses the thread that publishes statistics, but waits for at most a second.  Returns 1 on success, else 0. */
 int weir__show_pause_in_time(void);
 /* Ends the publication of statistics before the driver is unloaded or the process ends. */
 void weir__show_end(void);
@@ -328,7 +323,7 @@ uint64_t weir__block_id(const struct weir_found *found);
 
 enum { WEIR_PLAIN_CALLERS = 8, WEIR_PLAIN_NAME = 32 };
 
-/* A request for memory that the driver serves.  The structure exists only during the program's call. */
+/* A request for memory that the driver serves. */
 struct weir_plain {
     enum weir_group_kind kind;
     CUdevice device;
@@ -345,8 +340,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
                       size_t bytes);
 /* Frees memory if `result` means out of memory.  Returns 1 if the caller may repeat the driver's call, else 0. */
 int weir__plain_make_room(struct weir_plain *p, CUresult result);
-/* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory, and `bytes`
- * its size. */
+/* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
 /* weir__plain_freeing() removes and returns the memory's record before a free, or returns NULL.  weir__plain_freed()
  * deletes or restores the record. */
@@ -455,8 +449,8 @@ CUresult weir__result_of(weir_status status);
 
 /* ---- requests: preload_requests.c ---- */
 
-/* Frees idle memory of all allocators, or, unless `but` is NULL, of the others on its device.  Returns 1 if any memory
- * was freed, else 0. */
+/* Frees idle memory of all allocators.  If `but` is not NULL, frees only memory of the other allocators on its device.
+ * Returns 1 if any memory was freed, else 0. */
 int weir__make_room(const struct weir_served *but);
 
 /* ---- frees: preload_frees.c ---- */

@@ -62,7 +62,7 @@ void weir__exit_too(int status) {
     exit_at_once(next_exit_too, status);
 }
 
-/* Writes the final reports before a signal that the process sends to itself, if the signal ends the process. */
+/* Writes the final reports if a signal that the process sends to itself will end the process. */
 static void report_before_own_signal(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;

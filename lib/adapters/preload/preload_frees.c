@@ -37,10 +37,9 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* How weir handles a free: the driver frees the block, weir frees its own block, or weir only returns a result. */
 enum to_free { PASS_TO_DRIVER, FREE_BLOCK, RETURN_RESULT };
 
-/* Returns 1 if a reset of the device has destroyed the allocator's memory, so that a free does nothing and succeeds. */
+/* Returns 1 if a reset of the device has destroyed the allocator's memory, else 0. */
 static int is_served_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
@@ -157,8 +156,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }
 
-/* Frees a block for cuMemFree.  Like the driver, waits for the device if the block is from cuMemAlloc, but not if the
- * block is from a memory pool. */
+/* Frees a block for cuMemFree.  Like the driver, first waits for the device if the block is from cuMemAlloc. */
 static CUresult free_synchronously(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;

@@ -199,7 +199,7 @@ static CUdevice current_device(void) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* Waits 5 ms for the driver to free a killed process's memory.  Returns 1, or 0 if a wait is useless. */
+/* Waits 5 ms for the driver to free a killed process's memory.  Returns 1, or 0 if there is no reason to wait. */
 static int wait_for_killed_process(const struct weir_plain *p) {
     if (!p->group || weir__clock_ns() - p->began >= ENDING_NS || weir__group_recover(p->group) == 0)
         return 0;
@@ -207,7 +207,8 @@ static int wait_for_killed_process(const struct weir_plain *p) {
     return 1;
 }
 
-/* Frees device memory for a request, idle memory only once.  Returns 1 if memory may have become free, else 0. */
+/* Frees device memory for a request, but frees idle memory only once.  Returns 1 if memory may have become free, else
+ * 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -524,7 +525,8 @@ void weir__plain_query_graphs(CUdevice device) {
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Deletes the records of the context's memory (NULL: of the device's memory).  The caller holds `lock`. */
+/* Deletes the records of the context's memory, or of the device's memory if `context` is NULL.  The caller holds
+ * `lock`. */
 static void delete_records_of_context(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];

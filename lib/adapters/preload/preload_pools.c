@@ -55,7 +55,7 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle) {
 
 enum { MOST_ENDED = 256 };
 
-/* The handles of destroyed pools.  If the driver gives a handle to a new pool, the handle's entry becomes NULL. */
+/* The handles of destroyed pools, or NULL where the driver has reused the handle. */
 static _Atomic(CUmemoryPool) ended[MOST_ENDED];
 static atomic_uint ended_count; /* the number of entries ever used */
 
@@ -303,7 +303,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     s->kind = kind;
     if (read_served_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first allocator of a device logs warnings, but only at its creation.  Later, the user gets OOM reports. */
+    /* The first allocator of a device logs warnings, but only at its creation. */
     logs_warnings = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (logs_warnings)
         options.log = WEIR_LOG_WARNING;
@@ -425,6 +425,7 @@ static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_ki
         struct weir_served *s = weir__served_at(i);
         int spare = WEIR_SERVED_SPARE;
 
+        /* A pool's last block may have been freed just when the pool was destroyed. */
         weir__served_freed(s);
         if (s->device != device || s->kind.max_bytes != kind.max_bytes ||
             s->kind.decompresses != kind.decompresses ||
@@ -483,8 +484,8 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
     return status;
 }
 
-/* Gives other devices the pool's access rights, and waits for the device before it removes one.  Returns 1 on success,
- * else 0.  The caller holds `lock`. */
+/* Gives other devices the pool's access rights.  Waits for the device before it removes a right.  The caller holds
+ * `lock`. */
 static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->peers == 0;
 

@@ -156,8 +156,7 @@ static void add_numbers(struct weir_output *line, const char *name,
     weir__put_json(line, "]");
 }
 
-/* Adds the allocator's time line of memory to a line of JSON.  cli/replay/child.c writes time lines in the same
- * form. */
+/* Adds the allocator's time line to a line of JSON, in the form of cli/replay/child.c. */
 static void add_timeline(struct weir_output *line, const struct weir_served *s) {
     /* This array is static to save stack space.  Only one thread calls this function. */
     static struct weir_timeline_extent part[MOST_PARTS];
@@ -175,7 +174,7 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        /* Removes the time line if it leaves too little space for the statistics. */
+        /* Removes a time line that leaves too little space for the statistics. */
         *line = before;
 }
 
@@ -583,7 +582,7 @@ static int log_fallbacks(void) {
     return 1;
 }
 
-/* Logs at the end of the process why the driver has served requests in place of weir. */
+/* At the end of the process, logs why the driver has served requests in place of weir. */
 static __attribute__((destructor)) void report_at_exit(void) {
     static atomic_int is_done;
     const char *why = weir__torch_reason_unused();

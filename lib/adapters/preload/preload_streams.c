@@ -106,8 +106,7 @@ void weir__streams_wait_for_queries(void) {
     pthread_mutex_unlock(&query_lock);
 }
 
-/* Lists the device's streams whose creation weir has noticed.  The caller frees the list.  Returns NULL if there is
- * no host memory. */
+/* Lists the device's recorded streams.  The caller frees the list.  Returns NULL if there is no host memory. */
 static CUstream *list_tracked_streams(int device, size_t *count) {
     CUstream *list;
 

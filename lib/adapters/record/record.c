@@ -100,7 +100,7 @@ static void begin_recording(void) {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Returns a ring for this thread alone, or NULL if no ring is free and none can be added. */
+/* Returns a ring for this thread alone, or NULL. */
 static struct weir_record_ring *claim_ring(struct weir_record_head *head) {
     struct weir_record_ring *found = NULL;
     uint32_t count;
@@ -213,8 +213,7 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
     return 1;
 }
 
-/* Returns the ring's next event, or NULL if `weir record` does not read the ring any more.  The caller fills in the
- * event. */
+/* Returns the ring's next event, or NULL if `weir record` no longer reads the ring. */
 static inline struct weir_record_event *ring_event(const struct event_in_progress *made,
                                                    uint64_t *written) {
     struct weir_record_event *event;
@@ -499,7 +498,7 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                WEIR_RECORD_VMM);
 }
 
-/* Calls the driver.  On success, records the end of an object with the time before the call. */
+/* Calls the driver.  On success, records the end of a block or another object, with the time before the call. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
         struct event_in_progress made;                                                             \

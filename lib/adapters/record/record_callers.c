@@ -85,7 +85,8 @@ static void find_python(void) {
     memcpy(&python_dump, &dump, sizeof dump);
 }
 
-/* Makes CPython write the thread's stack to a new file, and reads the file.  Returns 1 on success, else 0. */
+/* Makes CPython write the thread's stack to a new file, and reads the file.  Uses no old file, since the program may
+ * close its descriptor.  Returns 1 on success, else 0. */
 static int read_report(void *state, char *text, size_t bytes) {
     int file = memfd_create("weir-callers", MFD_CLOEXEC);
     ssize_t length;
@@ -155,7 +156,7 @@ static int is_own_or_cuda_code(const Dl_info *info) {
     return 0;
 }
 
-/* Writes the name of a symbol.  Demangles a C++ name and drops the arguments, if the program contains the demangler. */
+/* Writes the name of a symbol.  Demangles a C++ name if the program contains the demangler. */
 static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     void *address =
         symbol[0] == '_' && symbol[1] == 'Z' ? dlsym(RTLD_DEFAULT, "__cxa_demangle") : NULL;

@@ -28,8 +28,8 @@ static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;
 }
 
-/* Converts a name of wide characters to UTF-8.  Cuts a name that is too long, but never in the middle of a character.
- * Returns `text`, or NULL if there is no name. */
+/* Converts a name of wide characters to UTF-8, and cuts a name that is too long.  Returns `text`, or NULL if there is
+ * no name. */
 static const char *convert_wide_name(const wchar_t *from, char *text, size_t bytes) {
     size_t used = 0;
 

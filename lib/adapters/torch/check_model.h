@@ -12,7 +12,7 @@
 
 struct weir_check_model {
     int (*stream_create)(void **stream);
-    /* Launches work on the stream that uses the block for 1 ms.  The model detects memory with two owners. */
+    /* Launches work that uses the block for 1 ms.  The model detects two owners of the same memory. */
     int (*use)(void *stream, const void *block, size_t bytes, uint64_t owner);
     int (*synchronize)(void);
     int (*is_capturing)(void *stream, int *status);

@@ -31,16 +31,15 @@ int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
 /* Writes the path of a shim (".so"), or of the reason why there is none (".failed").  Returns 1 on success, else 0. */
 int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending);
 
-/* Locks a file in the folder of the shims, together with other processes.  Returns the open file, or -1 with the reason
- * in errno.  The lock ends when this process and all its children have closed the file. */
+/* Locks a file in the folder of the shims.  Other processes may hold this lock, too.  Returns the open file, or -1 with
+ * the reason in errno.  The lock ends when this process and all its children have closed the file. */
 int weir__shim_lock(void);
 
 /* Locks the shim with this build id.  `file` is the result of weir__shim_lock().  Returns 1 if another process has
  * already locked the shim, else 0. */
 int weir__shim_locked_by_other(int file, const char *id);
 
-/* Waits until the shim's file exists, or until no process is compiling any shim.  Returns 1 in both cases, 0 after
- * the timeout. */
+/* Waits until the shim's file exists, or no process is compiling any shim.  Returns 0 after the timeout, else 1. */
 int weir__shim_await(const char *path, uint64_t timeout_ns);
 
 /* Writes the reason why the shim could not be compiled to `why`, as one line.  Returns 1 on success, 0 if no reason is
