@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_frees.c: replaces the driver's functions that free memory.  Each of these functions can free any block of
- * weir.  All other frees go to the driver. */
+/* preload_frees.c: replaces the driver's functions that free memory.  Each of them can free any block of weir. */
 #include "adapters/preload/preload.h"
 
 #include "base/log.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_pool_calls.c: replaces the driver's functions that create, change, query and destroy memory pools, and that
- * set the current pool of a device.  The driver executes all these calls.  preload_pools.c records their effect on
- * pools for which weir allocates the memory. */
+ * set the current pool of a device.  The driver also executes all these calls. */
 #include "adapters/preload/preload.h"
 
 /* Makes the driver's call, or returns CUDA_ERROR_INVALID_VALUE for a destroyed pool, since the driver could crash. */

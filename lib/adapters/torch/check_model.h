@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* check_model.h: declares the functions of the device model, a GPU in software.  The self-check of a PyTorch shim
- * (weir_torch_check.cpp) calls these functions.  libweir-preload.so exports weir_check_model_open, so the self-check
- * needs no other file and no GPU.
+/* check_model.h: declares the functions of the device model, a GPU in software, for the self-check of a PyTorch shim
+ * (weir_torch_check.cpp).
  *
  * Each function that returns an int returns a CUresult. */
 #ifndef WEIR_CHECK_MODEL_H
