@@ -110,8 +110,7 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* Called before the program gets the address of the driver's function `name`.  Sets weir__captures_missed if this
- * function begins captures, because weir does not replace the function. */
+/* Sets weir__captures_missed if the program gets a driver function that begins captures. */
 BARE static void check_for_missed_captures(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -136,8 +135,8 @@ BARE static const struct row *find_replaced(const char *symbol) {
     return NULL;
 }
 
-/* Returns 1 if the library that contains the address also exports this row's driver function, else 0.  A library that
- * exports the function gets the function of the driver, not of weir. */
+/* Returns 1 if the library at this address exports the row's driver function, else 0.  Such a library gets the driver's
+ * function, not weir's. */
 static int is_in_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -164,7 +163,6 @@ static int is_ours(const struct row *row, const void *address) {
     return address == row->serves || address == row->exported;
 }
 
-/* Returns the function that libc's dlsym (`real`) finds in another library than this one, or NULL. */
 static void *find_in_other_library(lookup *real, const struct row *row, void *handle) {
     void *found = real(handle, row->symbol);
 
@@ -193,8 +191,7 @@ static CUresult missing_function(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* Finds the driver's function in the program's libraries, or in a loaded libcuda.so.1.  Returns the address of
- * missing_function() if there is none. */
+/* Finds the driver's function.  Returns the address of missing_function() if there is none. */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -213,8 +210,7 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Finds the newest version of the function `base`, up to `version`, in weir's table.  Returns NULL if there is none.
- * If `flags` contains PER_THREAD, prefers a function whose stream 0 is the thread's own default stream. */
+/* Returns the newest replaced version of `base`, up to `version`, or NULL. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -230,8 +226,7 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* Returns the function that cuGetProcAddress returns to the program.  `real` is the driver's function.  weir can
- * replace only the version `same`; another version is returned unchanged. */
+/* Returns weir's function if the driver found the version `same`, else the driver's function. */
 static void *choose_address(const struct row *row, void *real, const void *same) {
     if (real != same) {
         check_for_missed_captures(row->base);
@@ -243,7 +238,7 @@ static void *choose_address(const struct row *row, void *real, const void *same)
     return row->serves;
 }
 
-/* Returns the row of the weir function that cuGetProcAddress must return, or NULL for the driver's function. */
+/* Returns the row of weir's function for the program, or NULL for the driver's function. */
 static const struct row *find_row_to_return(CUresult result, void *const *address, const char *base,
                                             int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;

@@ -35,8 +35,7 @@ enum weir_interposed {
 #undef WEIR_ROWS
 };
 
-/* Declares a function type weir__type_SYMBOL for each function in the lists, and the replacing function
- * weir__serve_SYMBOL for each function that is replaced. */
+/* Declares weir__type_SYMBOL for each listed function, and weir__serve_SYMBOL for each replaced function. */
 #define WEIR_SERVE(base, symbol, version, params, args)                                            \
     typedef CUresult weir__type_##symbol params;                                                   \
     CUresult weir__serve_##symbol params;
@@ -69,16 +68,14 @@ static inline void *weir__interpose_real(enum weir_interposed row) {
 #define REAL_PTSZ(symbol)                                                                          \
     (__extension__(weir__type_##symbol *) weir__interpose_real(WEIR_ROW_##symbol##_ptsz))
 
-/* Set once weir may miss captures, because the program has a driver function that begins captures and that weir does
- * not replace.  The driver is newer than weir, or another library has returned the function. */
+/* Set once the program can begin captures by a function that weir does not replace. */
 extern atomic_int weir__captures_missed;
 static inline int weir__misses_captures(void) {
     return atomic_load_explicit(&weir__captures_missed, memory_order_relaxed);
 }
 
-/* Nonzero while this thread executes a function of weir in place of a function of the driver.  Meanwhile all driver
- * calls of this thread go to the driver unchanged, even calls by the driver itself.  Because the library is loaded with
- * the program, the fast TLS model initial-exec is possible. */
+/* Nonzero while this thread executes a function of weir.  All driver calls of the thread then go to the driver
+ * unchanged. */
 extern _Thread_local int weir__is_serving __attribute__((tls_model("initial-exec")));
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* handler.c: allocates and frees memory for cuTensorNet, cuDSS and cuStateVec.  These libraries share one structure
- * of allocator functions.  nvJPEG uses allocator functions of the same types.
+/* handler.c: allocates and frees memory for cuTensorNet, cuDSS, cuStateVec and nvJPEG.
  *
- * The code in this file must not depend on anything of these libraries except this structure.
+ * The code in this file must not depend on anything of these libraries except their structure of allocator functions.
  */
 #include "adapters/plugins/plugins.h"
 

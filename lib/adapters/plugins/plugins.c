@@ -23,8 +23,8 @@ enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
-/* Prints an error line, but only once for each status, because frameworks repeat failed requests.  `printed` has a
- * bit for each status.  One write(2) writes the line, so that lines of several threads do not mix. */
+/* Prints an error line, but only once for each status.  One write(2) writes the line, so that lines of threads do not
+ * mix. */
 static void print_error_once(atomic_uint *printed, weir_status status, const char *text,
                              const char *more) {
     unsigned bit = 1u << (unsigned)-status;
@@ -44,7 +44,6 @@ static double mib(uint64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-/* Writes the driver's result code to `text`, or "" if weir's last failure has none.  Returns `text`. */
 static const char *driver_result_text(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 
@@ -54,8 +53,7 @@ static const char *driver_result_text(char *text, size_t bytes) {
     return text;
 }
 
-/* Returns 1 if weir's last recorded failure in this thread belongs to this request, else 0.  Describes the failure in
- * *r. */
+/* Returns 1 and fills *r if weir's last failure in this thread belongs to this request, else 0. */
 static int is_failure_of_request(weir_failure *r, size_t bytes, weir_status status) {
     r->size = sizeof *r;
     return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&

@@ -15,16 +15,14 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
 /* Prints an error line about a failed request, but only once for each status. */
 void weir__adapter_report_failure(const char *who, size_t bytes, weir_status status);
 
-/* Prints an error line which says that weir could not record a stream's use of a block, but only once for each
- * status. */
+/* Reports, once for each status, that weir could not record a stream's use of a block. */
 void weir__adapter_lost_use(const char *who, const void *block, weir_status status);
 
 /* Prints an error line about a failed call that concerns no block, but only once for each status. */
 void weir__adapter_failed(const char *who, weir_status status);
 
-/* Frees a block in the order of `stream`, or after the work of all streams if `order` is WEIR__ADAPTER_ANY.  If the
- * free is not possible now, retries the free later, and returns WEIR_OK.  If the program has made an error, prints a
- * message that begins with `who`. */
+/* Frees a block in the order of `stream`, or of all streams (WEIR__ADAPTER_ANY).  If the free is not possible now,
+ * retries the free later and returns WEIR_OK. */
 enum weir__adapter_order { WEIR__ADAPTER_STREAM, WEIR__ADAPTER_ANY };
 weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void *block,
                                enum weir__adapter_order order, weir_stream stream);

@@ -85,8 +85,7 @@ struct weir_served {
     char engine[WEIR_SHOW_WORD]; /* such as "mapped" */
     /* The requested bytes of live blocks, and their peak.  Used only if `needs_sums` is set. */
     _Atomic uint64_t used, used_peak;
-    /* Set when the program restarts the peak of reserved memory: the sequence number of the allocator's next event (0
-     * before the first restart), and the reserved bytes. */
+    /* The next event's number and the reserved bytes at the last restart of the peak, or 0. */
     _Atomic uint64_t restart_event;
     _Atomic uint64_t restart_reserved;
 };
@@ -103,8 +102,8 @@ struct weir_pool {
     atomic_uint generation;       /* the number of pools that have used this record */
     int device;
     struct weir_pool_kind kind;
-    /* Set while the program has turned off opportunistic reuse, so that no stream reuses memory that another stream has
-     * freed.  A mutex in preload_pools.c guards this field. */
+    /* Set while the program forbids streams to reuse memory that other streams have freed.  A mutex in preload_pools.c
+     * guards this field. */
     int forbids_opportunistic;
     _Atomic int state;
     _Atomic int fallback;       /* enum weir_fallback */
@@ -125,22 +124,17 @@ const char *weir__torch_reason_unused(void);
 
 /* Returns the pool's record, or NULL if there is none. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
-/* Returns the pool's record, and creates the record if needed.  Returns NULL if there is no host memory.  If the driver
- * allocates the pool's memory, `why` is the reason, else WEIR_FALLBACK_NOT. */
+/* Returns the pool's record, and creates the record if needed.  Returns NULL if there is no host memory. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
                                  enum weir_fallback why);
-/* Records that the program has destroyed the pool.  Does nothing if p->generation differs from `generation`, because
- * the record then belongs to a newer pool.  The pool's allocator stays until all blocks of the pool are freed. */
+/* Records that the program has destroyed the pool.  Does nothing if p->generation is no longer `generation`. */
 void weir__pool_end(struct weir_pool *p, unsigned generation);
-/* Returns 1 if weir has noticed that the program destroyed the pool with this handle, else 0.  May be called outside
- * begin_serving(). */
+/* Returns 1 if the program has destroyed the pool with this handle, else 0.  May be called outside begin_serving(). */
 int weir__pool_has_ended(CUmemoryPool handle);
-/* Changes which devices may access the pool's memory, and records these rights.  Returns the result of the program's
- * call. */
+/* Changes and records which devices may access the pool's memory.  Returns the result for the program. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
-/* Allows or forbids opportunistic reuse: a stream uses memory that another stream has freed, once that stream's work is
- * completed.  If the reuse is forbidden at the pool's first request, the driver allocates the pool's memory. */
+/* Allows or forbids a stream to reuse memory that another stream has freed. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
 /* Returns the device's current pool, from which cuMemAllocAsync allocates.  Returns NULL if the driver fails. */
@@ -149,18 +143,15 @@ void weir__pool_set_current(int device, struct weir_pool *p);
 
 /* Creates the allocator of a pool.  Only weir__served_of() calls this function. */
 struct weir_served *weir__pool_begin(struct weir_pool *p);
-/* Returns the allocator for cuMemAlloc on the device.  If there is none, returns NULL and sets *state to
- * WEIR_POOL_BY_DRIVER or WEIR_POOL_REFUSED. */
+/* Returns the allocator for cuMemAlloc on the device, or NULL and the reason in *state. */
 struct weir_served *weir__served_plain(int device, int *state);
 /* Returns 1 if any pool, or cuMemAlloc on any device, is in the state WEIR_POOL_REFUSED, else 0. */
 int weir__any_refused(void);
 /* Returns 1 if weir has tried to create any allocator, with or without success, else 0. */
 int weir__any_allocator_tried(void);
-/* Writes the allocator's profile to its file, if there is a profile (`weir run --profile`).  Logs an error if the
- * write fails. */
+/* Writes the allocator's profile to its file, if the user wants one (`weir run --profile`). */
 void weir__served_save(struct weir_served *s);
-/* Marks the device's allocators as lost before a reset of the device.  The device's pools get new allocators at their
- * next requests. */
+/* Marks the device's allocators as lost before a reset of the device. */
 void weir__served_mark_lost(int device);
 /* Returns a stream that only weir uses.  Creates the stream at the first call.  Returns NULL if the driver fails. */
 CUstream weir__served_private_stream(struct weir_served *s);
@@ -172,8 +163,7 @@ uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_stati
 void weir__served_restart_reserve(struct weir_served *s);
 /* Frees idle memory to the device until at most `keep` bytes are reserved.  Does not wait for streams. */
 void weir__served_trim(struct weir_served *s, size_t keep);
-/* Frees all memory of an allocator whose pool was destroyed, and lets another pool use the allocator.  Does nothing
- * while the allocator has live blocks. */
+/* Frees all memory of an allocator whose pool was destroyed.  Does nothing while the allocator has live blocks. */
 void weir__served_release(struct weir_served *s);
 
 static inline void weir__served_freed(struct weir_served *s) {
@@ -185,7 +175,6 @@ static inline void weir__served_freed(struct weir_served *s) {
 extern _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
 extern atomic_uint weir__served_count;
 
-/* These functions return the number of allocators in the table `weir__served`, and allocator number `i`. */
 static inline unsigned weir__served_known(void) {
     return atomic_load_explicit(&weir__served_count, memory_order_acquire);
 }
@@ -193,8 +182,8 @@ static inline struct weir_served *weir__served_at(unsigned i) {
     return atomic_load_explicit(&weir__served[i], memory_order_acquire);
 }
 
-/* Returns the allocator of the pool, and creates the allocator if needed.  Returns NULL if the driver allocates the
- * pool's memory, or if all requests of the pool must fail. */
+/* Returns the pool's allocator, and creates the allocator if needed.  Returns NULL if weir does not allocate the pool's
+ * memory. */
 static inline struct weir_served *weir__served_of(struct weir_pool *p) {
     struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
 
@@ -207,14 +196,12 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 
 /* ---- preload_streams.c ----------------------------------------------------------------------------- */
 
-/* Returns 1 if weir knows without a query whether the stream is captured, else 0.  To return 1, weir must have noticed
- * the stream's creation, and must notice all captures.  Takes only one lock, for a short time. */
+/* Returns 1 if weir always knows, without a query, whether the stream is captured, else 0.  Takes only one lock, for a
+ * short time. */
 int weir__stream_is_tracked(CUstream stream);
-/* Makes all allocators query the capture state of every stream from now on, because weir no longer notices all
- * captures. */
+/* Makes all allocators query the capture state of every stream from now on. */
 void weir__streams_query_all(void);
-/* Stops all queries of streams before a context ends.  Returns 1 on success, 0 if the driver has not answered a query
- * within a second.  The caller passes the result to weir__streams_resume(). */
+/* Stops all queries of streams before a context ends.  The caller passes the result to weir__streams_resume(). */
 int weir__streams_pause(void);
 void weir__streams_resume(int is_held);
 /* Removes the records of the device's streams, which the driver has destroyed with their context. */
@@ -225,12 +212,11 @@ void weir__streams_capture(CUstream stream, int has_begun);
 extern atomic_int weir__contexts_created;
 /* The number of running captures that weir has noticed, plus the captures that are about to begin. */
 extern atomic_int weir__captures;
-/* Waits until no thread queries streams, because a query would break a capture.  The caller has already increased
- * weir__captures.  May be called outside begin_serving(). */
+/* Waits until no thread queries streams.  The caller has already increased weir__captures.  May be called outside
+ * begin_serving(). */
 void weir__streams_wait_for_queries(void);
-/* Returns 1 if the thread's default streams and all recorded streams of the device are idle, else 0.  Returns 0 if a
- * capture may run, because a query would break the capture.  Returns 0 if the program has created contexts, because the
- * end of a context destroys the context's streams. */
+/* Returns 1 if the thread's default streams and all recorded streams of the device are idle, else 0.  Makes no query
+ * while a capture may run. */
 int weir__streams_are_idle(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
@@ -251,20 +237,17 @@ static inline void weir__count_unserved(enum weir_unserved which) {
     atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
 }
 
-/* Counts a request that the driver has served because weir could not.  `pool` is the pool to which the reason applies,
- * or NULL. */
+/* Counts a request that the driver has served because weir could not.  `pool` may be NULL. */
 void weir__count_fallback(enum weir_fallback why, struct weir_pool *pool);
 const char *weir__fallback_text(enum weir_fallback why);
 
-/* Reads an environment variable that `weir run` sets.  Returns 1 for on, 0 for off, `standard` if the variable is
- * unset or invalid. */
+/* Reads an environment variable: 1 for on, 0 for off.  Returns `standard` if the variable is unset or invalid. */
 int weir__run_switch(const char *variable, int standard);
 /* Logs a line if `weir run` has the option --verbose. */
 void weir__run_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Reports to the user why this thread's last request failed. */
 void weir__report_oom(const struct weir_served *s);
-/* Writes the final reports before _exit or a signal ends the process.  If the process is certain to end (`is_sure`),
- * also removes the file for `weir top`, and removes the process from groups of processes that share a limit. */
+/* Writes the final reports before _exit or a signal.  `is_sure` is 1 if the process is certain to end. */
 void weir__report_before_end(int is_sure);
 /* Writes the statistics at the first failed request, because the program may abort before its end. */
 void weir__report_failure(void);
@@ -274,16 +257,14 @@ void weir__report_register(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
 
-/* Begins to publish the memory statistics for `weir top`, unless the user has turned off the publication.  Called when
- * weir creates the first allocator, or when the program first allocates memory without weir. */
+/* Begins to publish the memory statistics for `weir top`, unless the user has turned this off. */
 void weir__show_begin(void);
 /* Starts a thread with all signals blocked.  Returns 0 on success, else an error number. */
 int weir__start_thread(void *(*run)(void *), const char *name);
 /* These functions pause and resume the thread that publishes statistics.  A paused thread makes no driver call. */
 void weir__show_pause(void);
 void weir__show_resume(void);
-/* Pauses the thread that publishes statistics, but waits for at most a second.  Returns 1 on success, 0 if the thread
- * has not paused in time. */
+/* Pauses the thread that publishes statistics, but waits for at most a second.  Returns 1 on success, else 0. */
 int weir__show_pause_in_time(void);
 /* Ends the publication of statistics before the driver is unloaded or the process ends. */
 void weir__show_end(void);
@@ -300,8 +281,8 @@ int weir__trace_is_on(void);
 /* Reads the present statistics and the new events of all allocators.  The reads may take long.  Returns 0 if recording
  * has ended, else 1. */
 int weir__trace_read(void);
-/* Divides the allocator's life into at most `most` parts, and writes to `out` how memory changed in each part.  The
- * time 0 is the creation of the allocator.  Returns the number of parts. */
+/* Divides the allocator's life into at most `most` parts, and describes each part in `out`.  Returns the number of
+ * parts. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
@@ -320,20 +301,18 @@ struct weir_found {
 
 /* The index in `weir__served` of the allocator that this thread's last allocation or free used. */
 extern _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")));
-/* weir__blocks_recorded is set once weir has recorded a block of an allocator without a page map.
- * weir__blocks_have_ids is set once a block has an id. */
+/* Set once weir has recorded a block (weir__blocks_recorded), or a block has an id (weir__blocks_have_ids). */
 extern atomic_int weir__blocks_recorded, weir__blocks_have_ids;
 
 /* Finds the live block of weir that contains the address.  Returns 1 on success, 0 if there is no such block. */
 int weir__block_find(CUdeviceptr address, struct weir_found *found);
-/* Returns the allocator whose memory contains the address, or NULL.  Called for an address outside all live blocks.  If
- * an allocator is found, the caller must not pass the address to the driver, because the driver could free memory of
- * the allocator. */
+/* Returns the allocator whose memory contains the address, or NULL.  If there is one, the caller must not pass the
+ * address to the driver. */
 struct weir_served *weir__allocator_at(CUdeviceptr address);
-/* Records a new block if the allocator has no page map.  Returns 1 on success, 0 if there is no host memory. */
+/* Records a new block if the allocator needs records.  Returns 1 on success, 0 if there is no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
-/* A caller calls weir__block_end() before a free.  Afterwards, the caller calls weir__block_ended() if the free
- * succeeded, or weir__block_restore() if the free failed. */
+/* Called before a free.  Then the caller calls weir__block_ended() after a success, or weir__block_restore() after a
+ * failure. */
 void weir__block_end(const struct weir_found *found);
 void weir__block_restore(const struct weir_found *found);
 void weir__block_ended(const struct weir_found *found);
@@ -344,7 +323,7 @@ uint64_t weir__block_id(const struct weir_found *found);
 
 enum { WEIR_PLAIN_CALLERS = 8, WEIR_PLAIN_NAME = 32 };
 
-/* A request for memory that the driver serves.  The structure exists only during the program's call. */
+/* A request for memory that the driver serves. */
 struct weir_plain {
     enum weir_group_kind kind;
     CUdevice device;
@@ -355,26 +334,21 @@ struct weir_plain {
     int has_trimmed;          /* set once weir's allocators have freed their idle memory */
 };
 
-/* Called before the driver serves a request.  Adds the request to the memory statistics, and to the group of processes
- * that share a limit.  If `device` is -1, uses the current device.  Returns 1 if the driver may be called.  If the
- * limit forbids the request, reports the failure and returns 0. */
+/* Called before the driver serves a request.  Returns 1, or 0 if a limit forbids the request.  The device -1 is the
+ * current device. */
 int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice device,
                       size_t bytes);
-/* If `result` means out of memory, makes weir's allocators or other processes free memory.  Returns 1 if any memory
- * was freed, so that the caller may repeat the driver's call, else 0. */
+/* Frees memory if `result` means out of memory.  Returns 1 if the caller may repeat the driver's call, else 0. */
 int weir__plain_make_room(struct weir_plain *p, CUresult result);
-/* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory, and `bytes`
- * its size. */
+/* Updates the statistics after the driver's call.  `key` is the address or the handle of the new memory. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
-/* Before the driver frees memory, weir__plain_freeing() removes and returns the record of the memory, or returns NULL
- * if there is no record.  Afterwards, weir__plain_freed() deletes the record if the free succeeded, else restores the
- * record. */
+/* weir__plain_freeing() removes and returns the memory's record before a free, or returns NULL.  weir__plain_freed()
+ * deletes or restores the record. */
 struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);
 
-/* These functions record references, mappings and releases of handles of physical memory (cuMemCreate).  Physical
- * memory stays allocated as long as its handle has a reference or a mapping. */
+/* These functions record the references and mappings of physical memory (cuMemCreate). */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle);
 void weir__plain_released(struct weir_plain_record *record, CUmemGenericAllocationHandle handle,
                           CUresult result);
@@ -384,12 +358,11 @@ void weir__plain_unmapped(uint64_t address, size_t bytes);
 
 /* Returns 1 if the program has captured an allocation in a graph, else 0. */
 int weir__plain_any_graphs(void);
-/* Called after the launch of a graph, or after a trim of the graphs' memory.  Reads from the driver how much memory the
- * device's graphs use.  If `device` is -1, uses the current device. */
+/* Reads from the driver how much memory the device's graphs use.  The device -1 is the current device. */
 void weir__plain_query_graphs(CUdevice device);
 /* Removes the records of memory that the driver has freed with its context.  Does nothing if `context` is NULL. */
 void weir__plain_context_ended(CUcontext context);
-/* Removes all records of the device's memory except those of handles, because physical memory outlives contexts. */
+/* Removes the records of the device's memory, but not of handles, because physical memory outlives contexts. */
 void weir__plain_lost(CUdevice device);
 
 /* A library or the program, and the bytes of its live allocations from the driver. */
@@ -414,9 +387,8 @@ static inline int is_default_stream(CUstream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Marks this thread until end_serving().  All driver calls of a marked thread go to the driver unchanged.  Returns 1 on
- * success.  Returns 0 if the thread is marked already, or in a child of fork, where a lock of weir may stay locked for
- * ever. */
+/* Marks this thread, so that its driver calls go to the driver unchanged.  Returns 0 if the thread is marked already,
+ * or in a child of fork. */
 static inline int begin_serving(void) {
     if (weir__is_serving || weir__driver_forked())
         return 0;
@@ -432,8 +404,7 @@ static inline void end_serving(void) {
 
 /* ---- streams ---- */
 
-/* Returns 1 if the stream and the allocator belong to different contexts, else 0.  Events may then be unable to order
- * the stream's work. */
+/* Returns 1 if the stream and the allocator belong to different contexts, else 0. */
 static inline int is_of_other_context(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 
@@ -448,8 +419,8 @@ static inline int is_any_captured(void) {
     return atomic_load_explicit(&weir__captures, memory_order_acquire) > 0;
 }
 
-/* Returns 1 if the stream is a default stream and the thread has no current context, else 0.  If the result is 1, weir
- * must return an error, so that the CUDA runtime creates a context and repeats the call. */
+/* Returns 1 if the stream is a default stream and the thread has no current context, else 0.  weir must then return an
+ * error, so that the CUDA runtime creates a context. */
 __attribute__((cold)) int weir__stream_lacks_context(CUstream stream);
 
 /* Returns 1 if the stream is being captured or if the driver cannot answer the query, else 0. */
@@ -460,8 +431,8 @@ static inline int is_stream_captured(CUstream stream) {
                                  status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* Returns 1 if weir has noticed that the program destroyed the pool, else 0.  A call with a destroyed pool may crash
- * the driver (580) after the pool's host memory has been reused. */
+/* Returns 1 if the program has destroyed the pool, else 0.  The driver (580) may crash in a call with a destroyed
+ * pool. */
 static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }
@@ -478,8 +449,8 @@ CUresult weir__result_of(weir_status status);
 
 /* ---- requests: preload_requests.c ---- */
 
-/* Makes allocators free their idle memory to the device.  If `but` is NULL, these are all allocators, else all other
- * allocators on the device of `but`.  Returns 1 if any memory was freed, else 0. */
+/* Frees idle memory of all allocators.  If `but` is not NULL, frees only memory of the other allocators on its device.
+ * Returns 1 if any memory was freed, else 0. */
 int weir__make_room(const struct weir_served *but);
 
 /* ---- frees: preload_frees.c ---- */

@@ -37,8 +37,7 @@ static int find_of_served(struct weir_served *s, CUdeviceptr address, struct wei
     return 1;
 }
 
-/* Finds the recorded block that contains the address, in an allocator without a page map.  Returns 1 on success, 0 if
- * there is no such block. */
+/* Finds the recorded block that contains the address.  Returns 1 on success, else 0. */
 static int find_recorded(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
@@ -127,7 +126,7 @@ void weir__block_end(const struct weir_found *found) {
 
 void weir__block_restore(const struct weir_found *found) {
     if (found->by->needs_records)
-        /* cannot fail: the removed entry left room in the map */
+        /* cannot fail, because an entry was just removed from the map */
         (void)record_block(found->by, found->base);
 }
 

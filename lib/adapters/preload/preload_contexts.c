@@ -16,8 +16,7 @@ static CUresult record_context_creation(CUresult result) {
     return result;
 }
 
-/* Called after the driver failed to create a context.  If the device is out of memory, makes other processes free
- * memory.  Returns 1 if the device may have enough memory now, else 0. */
+/* Makes other processes free memory for a context.  Returns 1 if the device may have enough memory now, else 0. */
 static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
     int any = 0;
 
@@ -28,8 +27,7 @@ static int may_have_context(CUresult result, CUdevice device, struct weir_admiss
     return any;
 }
 
-/* Adds the estimated memory of a new context to the group of processes that share a limit.  Returns 1 on success, 0
- * if the limit is exceeded even after other processes have freed memory. */
+/* Adds a new context's estimated memory to its group of processes.  Returns 0 if the group's limit is exceeded. */
 static int begin_context(CUdevice device, int is_primary, struct weir_group **group) {
     struct weir_admission admission = {0};
     int refused = 0, may = 1;
@@ -49,8 +47,7 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
     return may;
 }
 
-/* Maps each context that the program has created to the group of processes whose limit includes the context's
- * memory. */
+/* Maps each context that the program has created to its group of processes. */
 static struct weir_map context_groups;
 static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
 /* the program's primary contexts, by device number */
@@ -100,8 +97,7 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
     return result;
 }
 
-/* Creates a context by `call`.  While the device has too little memory, repeats `call` after other processes have
- * freed memory. */
+/* Creates a context by `call`.  Repeats `call` if other processes have freed memory. */
 #define CREATE_CONTEXT(context, device, call)                                                      \
     __extension__({                                                                                \
         struct weir_admission its_admission = {0};                                                 \
@@ -220,8 +216,8 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 /* ---- captures ---- */
 
-/* Called before the driver begins a capture, which a query of a stream would break.  Increases weir__captures, so that
- * no thread begins a query.  Then waits until no thread queries streams. */
+/* Called before a capture begins, because a query of a stream would break the capture.  Waits until no thread queries
+ * streams. */
 static void capture_begins(void) {
     if (weir__is_serving)
         return;
@@ -248,8 +244,7 @@ static int has_capture(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Called after a driver call that may end the stream's capture.  `had` is 1 if the stream was captured before the call.
- * Decreases weir__captures if the capture has ended, even if the call failed.  Returns `result`. */
+/* Decreases weir__captures if the driver's call has ended the stream's capture.  Returns `result`. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream)) {
         weir__streams_capture(stream, 0);
@@ -274,8 +269,7 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-/* weir does not notice the end of the captures that these two functions begin.  So weir__captures never becomes 0
- * again, and weir always queries whether a stream is captured. */
+/* weir does not notice when these captures end, so weir__captures never becomes 0 again. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,

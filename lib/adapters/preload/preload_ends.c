@@ -62,8 +62,7 @@ void weir__exit_too(int status) {
     exit_at_once(next_exit_too, status);
 }
 
-/* Called before the process sends a signal to itself.  Writes the final reports if the signal will end the process.
- * `is_to_thread` is 1 if only the calling thread can get the signal. */
+/* Writes the final reports if a signal that the process sends to itself will end the process. */
 static void report_before_own_signal(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;

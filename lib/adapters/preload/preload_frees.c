@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_frees.c: replaces the driver's functions that free memory.  Each of these functions can free any block of
- * weir.  All other frees go to the driver. */
+/* preload_frees.c: replaces the driver's functions that free memory.  Each of them can free any block of weir. */
 #include "adapters/preload/preload.h"
 
 #include "base/log.h"
@@ -37,10 +36,9 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* How weir handles a free: the driver frees the block, weir frees its own block, or weir only returns a result. */
 enum to_free { PASS_TO_DRIVER, FREE_BLOCK, RETURN_RESULT };
 
-/* Returns 1 if a reset of the device has destroyed the allocator's memory, so that a free does nothing and succeeds. */
+/* Returns 1 if a reset of the device has destroyed the allocator's memory, else 0. */
 static int is_served_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
@@ -54,7 +52,7 @@ static int is_in_allocator(CUdeviceptr block) {
     return 0;
 }
 
-/* Returns 1 if `block` is a block of the driver, at an address that the allocator used before a reset, else 0. */
+/* Returns 1 if the driver allocated `block` after a reset destroyed the allocator's memory, else 0. */
 static int is_new_driver_block(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
@@ -90,14 +88,12 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return treat_unknown_block(block, result);
 }
 
-/* Returns 1 if the page maps of the allocators contain all blocks of weir, else 0. */
 static inline int has_no_block_records(void) {
     return !atomic_load_explicit(&weir__blocks_recorded, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_have_ids, memory_order_acquire);
 }
 
-/* Frees a block in the common case: the block belongs to the allocator that this thread used last, no stream is being
- * captured, and all blocks are in page maps.  Returns 1 if the block was freed, 0 if nothing was done. */
+/* Frees a block in the common case.  Returns 1 if the block was freed, 0 if nothing was done. */
 static inline int free_common_case(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
@@ -159,8 +155,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
                : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }
 
-/* Frees a block for cuMemFree.  Like the driver, waits for the device if the block is from cuMemAlloc, but not if the
- * block is from a memory pool. */
+/* Frees a block for cuMemFree.  Like the driver, first waits for the device if the block is from cuMemAlloc. */
 static CUresult free_synchronously(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;

@@ -54,8 +54,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map blocks;   /* by address */
 static struct weir_map handles;  /* by handle */
 static struct weir_map mappings; /* each value is a struct mapping * */
-/* Maps a code address to an index in `callers`, plus 2.  Maps an address to 1 if no library contains the address, or if
- * the library only passes calls to the driver. */
+/* Maps a code address to an index in `callers`, plus 2.  Maps addresses without a caller to 1. */
 static struct weir_map places;
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
@@ -111,8 +110,7 @@ static int name_if_object_has_code(struct dl_phdr_info *object, size_t bytes, vo
     return is_in;
 }
 
-/* Writes the name of the program or library that contains the address `code`.  Writes "" if there is none, or if the
- * library only passes calls to the driver. */
+/* Writes the name of the program or library that contains `code`, or "". */
 static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     name[0] = '\0';
     (void)dl_iterate_phdr(name_if_object_has_code, &(struct named){(uintptr_t)code, name});
@@ -126,8 +124,7 @@ static __attribute__((constructor)) void load_unwinder(void) {
     (void)backtrace(&frame, 1);
 }
 
-/* Returns the index of the library in `callers`, and adds the library if needed.  If the table is full, returns
- * OTHER_CALLER.  The caller holds `lock`. */
+/* Returns the library's index in `callers`, or OTHER_CALLER if the table is full.  The caller holds `lock`. */
 static int number_caller(const char *name) {
     for (int i = 0; i < caller_count; i++)
         if (strcmp(callers[i].name, name) == 0)
@@ -138,8 +135,7 @@ static int number_caller(const char *name) {
     return caller_count++;
 }
 
-/* Returns the index in `callers` of the library that requests memory: the innermost library or program on the stack
- * that does more than pass calls to the driver.  Returns OTHER_CALLER if none is found. */
+/* Returns the index in `callers` of the library that requests memory, or OTHER_CALLER. */
 static int find_caller(void) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES), caller = -1;
@@ -203,8 +199,7 @@ static CUdevice current_device(void) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* Waits 5 ms for the driver to free the memory of a killed process of the group.  Returns 0 if there is no such
- * process, or if the request has waited too long, else 1. */
+/* Waits 5 ms for the driver to free a killed process's memory.  Returns 1, or 0 if there is no reason to wait. */
 static int wait_for_killed_process(const struct weir_plain *p) {
     if (!p->group || weir__clock_ns() - p->began >= ENDING_NS || weir__group_recover(p->group) == 0)
         return 0;
@@ -212,9 +207,8 @@ static int wait_for_killed_process(const struct weir_plain *p) {
     return 1;
 }
 
-/* Frees device memory for a request: idle memory of weir's allocators, memory of killed processes, or memory of other
- * processes.  Frees idle memory only once for a request.  Otherwise, frees by other threads could keep the request in a
- * loop.  Returns 1 if memory may have become free, else 0. */
+/* Frees device memory for a request, but frees idle memory only once.  Returns 1 if memory may have become free, else
+ * 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -289,8 +283,7 @@ static void delete_unused_record(struct weir_plain_record *r) {
         delete_record(r);
 }
 
-/* Deletes the old record of `key`, an address or a handle that the driver has just returned for new memory.  The old
- * memory was freed without weir's notice.  The caller holds `lock`. */
+/* Deletes the record of old memory whose address or handle the driver has just reused.  The caller holds `lock`. */
 static void delete_reused_record(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
@@ -332,8 +325,7 @@ static int record_plain(const struct weir_plain *p, uint64_t key, size_t bytes, 
     return is_recorded;
 }
 
-/* At the first call, begins to publish the statistics for `weir top`.  begin_serving() keeps weir's driver calls out of
- * the program's statistics. */
+/* At the first call, begins to publish the statistics for `weir top`. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -533,7 +525,7 @@ void weir__plain_query_graphs(CUdevice device) {
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* Deletes the records of the context's memory, or of all memory of the device if `context` is NULL.  The caller holds
+/* Deletes the records of the context's memory, or of the device's memory if `context` is NULL.  The caller holds
  * `lock`. */
 static void delete_records_of_context(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {

@@ -36,7 +36,7 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
     return CUDA_SUCCESS;
 }
 
-/* Replaces the value that the driver has stored for the larger allocation by the value for weir's block. */
+/* Replaces the driver's answer by the value for weir's block. */
 static void correct_attribute(const struct weir_found *found, CUpointer_attribute attribute,
                               void *value) {
     uint64_t number;
@@ -88,7 +88,7 @@ CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attrib
     return result;
 }
 
-/* weir cannot share a block.  The result is the driver's error for a pool that cannot be shared. */
+/* For a block of weir, returns the driver's error for a pool that cannot be shared. */
 CUresult weir__serve_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
     struct weir_found found;
 

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_pool_calls.c: replaces the driver's functions that create, change, query and destroy memory pools, and that
- * set the current pool of a device.  The driver executes all these calls.  preload_pools.c records their effect on
- * pools for which weir allocates the memory. */
+ * set the current pool of a device.  The driver also executes all these calls. */
 #include "adapters/preload/preload.h"
 
 /* Makes the driver's call, or returns CUDA_ERROR_INVALID_VALUE for a destroyed pool, since the driver could crash. */
 #define UNLESS_ENDED(pool, call) (has_pool_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
 
-/* Returns the reason why only the driver can allocate memory of this type and location.  Returns WEIR_FALLBACK_NOT
- * for memory of a device. */
+/* Returns the reason why only the driver can allocate such memory, or WEIR_FALLBACK_NOT. */
 static enum weir_fallback reason_of_location(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return WEIR_FALLBACK_MANAGED;
@@ -28,8 +26,7 @@ static enum weir_fallback reason_of_location(CUmemAllocationType type, CUmemLoca
     }
 }
 
-/* Returns the location of a pool.  `given` is the location in the program's call.  On a device with only one locality
- * domain, the driver replaces a given domain by the whole device. */
+/* Returns a pool's location.  The driver replaces a device's only locality domain by the whole device. */
 static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
     CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
     CUmemLocationType type;
@@ -50,8 +47,7 @@ static int are_properties_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns the reason why weir cannot allocate the pool's memory.  Returns WEIR_FALLBACK_NOT if the memory is on a
- * device, no other process can use the pool, and weir supports the pool's properties. */
+/* Returns the reason why weir cannot allocate the pool's memory, or WEIR_FALLBACK_NOT. */
 static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properties,
                                                   CUmemLocationType location) {
     enum weir_fallback why = reason_of_location(properties->allocType, location);
@@ -63,8 +59,7 @@ static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properti
     return are_properties_known(properties) ? WEIR_FALLBACK_NOT : WEIR_FALLBACK_UNKNOWN;
 }
 
-/* Adds the record of a new pool.  If an old pool in weir's records has the same handle, the program has destroyed the
- * old pool without weir's notice.  The function then ends the old pool first. */
+/* Adds the record of a new pool.  First ends an old pool with the same handle. */
 static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                              enum weir_fallback why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -137,9 +132,8 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* weir ignores a release threshold, because the user's settings say how much memory weir keeps.  weir obeys the
- * attribute for opportunistic reuse.  The other attributes for reuse depend on events of the program, which weir does
- * not see. */
+/* weir ignores a release threshold, because the user's settings decide.  Of the attributes for reuse, weir obeys only
+ * the opportunistic one. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
@@ -243,8 +237,7 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- current pools ---- */
 
-/* Records a pool that the program has set as a current pool, or that the driver has returned.  If the program has not
- * created the pool, the pool is a device's default pool. */
+/* Records a pool that the program has set as current, or that the driver has returned. */
 static CUresult record_pool_at(CUresult result, const CUmemoryPool *pool,
                                const CUmemLocation *given, CUmemAllocationType type,
                                int is_current) {

@@ -55,7 +55,7 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle) {
 
 enum { MOST_ENDED = 256 };
 
-/* The handles of destroyed pools.  If the driver gives a handle to a new pool, the handle's entry becomes NULL. */
+/* The handles of destroyed pools, or NULL where the driver has reused the handle. */
 static _Atomic(CUmemoryPool) ended[MOST_ENDED];
 static atomic_uint ended_count; /* the number of entries ever used */
 
@@ -93,8 +93,7 @@ static void remove_ended_handle(CUmemoryPool handle) {
 
 /* ---- records of pools --------------------------------------------------------------------------- */
 
-/* Returns an unused record of this bucket of the hash table, or a new record.  Returns NULL if there is no host
- * memory.  The caller holds `lock`. */
+/* Returns an unused or a new record in this bucket, or NULL.  The caller holds `lock`. */
 static struct weir_pool *find_free_record(_Atomic(struct weir_pool *) *bucket) {
     struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
 
@@ -142,8 +141,7 @@ void weir__pool_set_current(int device, struct weir_pool *p) {
         atomic_store_explicit(&current[device], p, memory_order_release);
 }
 
-/* Queries the driver for the device's current pool.  If the pool has no record, the program has not created the pool,
- * so the pool is the device's default pool. */
+/* Queries the driver for the device's current pool.  A pool without a record is the device's default pool. */
 static __attribute__((noinline)) struct weir_pool *query_current_pool(int device) {
     CUmemoryPool handle = NULL;
     struct weir_pool *p;
@@ -204,8 +202,8 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     return (double)amount->value / 1e6 * (double)total > (double)most;
 }
 
-/* Limits an allocator to its pool's maximum size, rounded up to a multiple of UNIT, as the driver (580) does.  Does
- * nothing if there is no maximum size, or if the user has set a limit. */
+/* Limits an allocator to its pool's maximum size, rounded up as the driver (580) does.  A limit of the user has
+ * priority. */
 static void apply_pool_limit(weir_options *options, int device, size_t most) {
     size_t whole =
         most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
@@ -270,9 +268,8 @@ static int has_served_blocks(struct weir_served *s) {
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Returns the index of an unused entry of weir__served.  If there is none, returns the index of a lost allocator, if
- * possible of one without live blocks.  weir does not free the lost allocator, since a thread may still use it.
- * Returns WEIR_MOST_SERVED if no allocator is lost. */
+/* Returns the index of an unused entry or of a lost allocator, or WEIR_MOST_SERVED.  weir does not free a lost
+ * allocator, since a thread may still use it. */
 static unsigned find_served_entry(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -290,8 +287,8 @@ static unsigned find_served_entry(void) {
     return found;
 }
 
-/* Creates an allocator for pools with these properties, and adds the allocator to the table.  On failure, returns
- * NULL and sets *state to WEIR_POOL_BY_DRIVER or WEIR_POOL_REFUSED.  The caller holds `lock`. */
+/* Creates an allocator and adds it to the table.  On failure, returns NULL and the reason in *state.  The caller holds
+ * `lock`. */
 static struct weir_served *create_served(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_served_entry();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
@@ -306,7 +303,7 @@ static struct weir_served *create_served(int device, struct weir_pool_kind kind,
     s->kind = kind;
     if (read_served_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first allocator of a device logs warnings, but only at its creation.  Later, the user gets OOM reports. */
+    /* The first allocator of a device logs warnings, but only at its creation. */
     logs_warnings = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (logs_warnings)
         options.log = WEIR_LOG_WARNING;
@@ -356,8 +353,7 @@ void weir__served_restart_peak(struct weir_served *s) {
         (void)weir__drop_in_peak(s->allocator, 1);
 }
 
-/* Returns the peak of reserved memory since the last restart.  Reserved memory can be largest at the restart, after a
- * later growth, or now. */
+/* Returns the peak of reserved memory since the last restart. */
 uint64_t weir__served_reserve_peak(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->restart_event, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->restart_reserved, memory_order_relaxed);
@@ -410,7 +406,7 @@ void weir__served_release(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Frees memory of allocators that no pool uses.  Until now, unfinished work may have used this memory. */
+/* Frees the memory of allocators that no pool uses. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -423,13 +419,13 @@ static void trim_spares(int device) {
     }
 }
 
-/* Returns an allocator with these properties that no pool uses, or NULL.  First calls weir__served_freed() again,
- * because a pool's last block may have been freed just when the pool was destroyed.  The caller holds `lock`. */
+/* Returns an allocator with these properties that no pool uses, or NULL.  The caller holds `lock`. */
 static struct weir_served *reuse_spare_allocator(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
         int spare = WEIR_SERVED_SPARE;
 
+        /* A pool's last block may have been freed just when the pool was destroyed. */
         weir__served_freed(s);
         if (s->device != device || s->kind.max_bytes != kind.max_bytes ||
             s->kind.decompresses != kind.decompresses ||
@@ -488,8 +484,8 @@ static weir_status set_peer_access(struct weir_served *s, int device, CUmemAcces
     return status;
 }
 
-/* Gives other devices the pool's rights to access the allocator's memory.  Waits for the device before it removes a
- * right.  Returns 1 on success, 0 if a right cannot be set.  The caller holds `lock`. */
+/* Gives other devices the pool's access rights.  Waits for the device before it removes a right.  The caller holds
+ * `lock`. */
 static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->peers == 0;
 
@@ -507,7 +503,7 @@ static int apply_pool_access(const struct weir_pool *p, struct weir_served *s) {
     return 1;
 }
 
-/* Returns 1 if only the driver's memory can have these rights, for example access from the host, else 0. */
+/* Returns 1 if only the driver's memory can have these rights, else 0. */
 static int is_access_of_driver_only(const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -516,8 +512,7 @@ static int is_access_of_driver_only(const CUmemAccessDesc *access, size_t count)
     return 0;
 }
 
-/* Gives other devices new rights to access the allocator's memory.  If the driver rejects any of the rights, restores
- * all earlier rights.  Returns the driver's result.  The caller holds `lock`. */
+/* Gives other devices new access rights, or none if the driver rejects any.  The caller holds `lock`. */
 static CUresult change_access(struct weir_pool *p, struct weir_served *s,
                               const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -600,8 +595,7 @@ static void unlock_after_creation(void) {
     weir__driver_end_use();
 }
 
-/* Returns an unused or a new allocator.  On failure, returns NULL and sets *state to WEIR_POOL_BY_DRIVER or
- * WEIR_POOL_REFUSED.  The caller holds `lock`. */
+/* Returns an unused or a new allocator, or NULL and the reason in *state.  The caller holds `lock`. */
 static struct weir_served *find_served(struct weir_pool *p, int *state) {
     struct weir_served *s = reuse_spare_allocator(p->device, p->kind);
 
@@ -697,8 +691,7 @@ CUstream weir__served_private_stream(struct weir_served *s) {
 
 /* ---- end of contexts ------------------------------------------------------------------------------ */
 
-/* The time limits before a reset of a device, in seconds.  QUERY_S limits a query of all allocators, which hangs if
- * some thread never releases an allocator's lock.  RELEASE_S limits release_device_pools(). */
+/* Time limits before a reset of a device, in seconds, since some thread may never release an allocator's lock. */
 enum { QUERY_S = 2, RELEASE_S = 10 };
 
 static int is_on_device(const struct weir_served *s, const void *device) {
@@ -714,8 +707,7 @@ static void query_device_figures(void *device) {
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
-/* Writes the profiles of the device's allocators and frees their idle memory before a reset.  The program may end
- * without another chance to write profiles, and a reset makes frees impossible. */
+/* Writes the profiles of the device's allocators and frees their idle memory before a reset. */
 static void release_device_pools(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -727,8 +719,8 @@ static void release_device_pools(void *device) {
     }
 }
 
-/* Runs release_device_pools() in another thread with a time limit, since some thread may never release an allocator's
- * lock.  Returns 1 on success, 0 if the time limit was reached. */
+/* Runs release_device_pools() with a time limit, since some thread may never release an allocator's lock.  Returns 1 on
+ * success, else 0. */
 static int release_in_time(int device) {
     /* passes the number by value, since a late thread may read it after this function has returned */
     void *number = (void *)(intptr_t)device;
@@ -744,8 +736,8 @@ void weir__served_save(struct weir_served *s) {
         weir__run_log("the profile of %s was not written", s->device_text);
 }
 
-/* The driver promises that blocks of pools outlive the context.  But weir's allocators cannot continue without the
- * context's streams and events, which order the reuse of memory. */
+/* The driver promises that blocks of pools outlive the context, but weir's allocators need the context's streams and
+ * events. */
 void weir__served_mark_lost(int device) {
     int was_released = release_in_time(device), is_held = weir__show_pause_in_time();
 

@@ -156,8 +156,7 @@ static void add_numbers(struct weir_output *line, const char *name,
     weir__put_json(line, "]");
 }
 
-/* Adds the allocator's time line of memory to a line of JSON.  cli/replay/child.c writes time lines in the same
- * form. */
+/* Adds the allocator's time line to a line of JSON, in the form of cli/replay/child.c. */
 static void add_timeline(struct weir_output *line, const struct weir_served *s) {
     /* This array is static to save stack space.  Only one thread calls this function. */
     static struct weir_timeline_extent part[MOST_PARTS];
@@ -175,7 +174,7 @@ static void add_timeline(struct weir_output *line, const struct weir_served *s) 
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     weir__put_json(line, "}");
     if (line->length > line->bytes - FIGURES_BYTES)
-        /* Removes the time line, because the time line leaves too little room for the statistics. */
+        /* Removes a time line that leaves too little space for the statistics. */
         *line = before;
 }
 
@@ -288,8 +287,7 @@ static void report_text(const struct figures *all, const char *when) {
                   left_over.length > 0 ? text : " none");
 }
 
-/* Writes a report of a failed request to standard error or to the user's file.  If the user wants statistics as JSON,
- * also adds a line to their file. */
+/* Reports a failed request on standard error or in the user's files. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
     char json[OOM_REPORT_BYTES], text[OOM_REPORT_BYTES + 200];
@@ -325,12 +323,10 @@ static int wants_report(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error.  The number of this file descriptor is larger than the numbers that programs choose
- * (scripts use 200 for locks), and smaller than most limits on open files. */
+/* A duplicate of standard error, with a number that programs rarely choose (scripts use 200 for locks). */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate of standard error is open, else 0.  A descriptor without FD_CLOEXEC is not the duplicate:
- * the program has closed the duplicate and reused the number. */
+/* Returns 1 if the duplicate is open, else 0.  A descriptor without FD_CLOEXEC belongs to the program. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
@@ -354,8 +350,8 @@ static void duplicate_error_output(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Restores a closed standard error from the duplicate.  Tries several times, because another thread may use the number
- * of standard error for another file for a moment. */
+/* Restores a closed standard error from the duplicate.  Tries several times, because another thread may briefly use the
+ * number. */
 static void restore_error_output(void) {
     enum { TRIES = 20 };
 
@@ -422,8 +418,7 @@ static void log_missing_parts(int has_all_figures, int wants_figures, int has_pr
             wants_figures ? " its statistics," : "", has_profile ? " its profile," : "");
 }
 
-/* Reads the statistics and writes the profiles, in a new thread if possible.  If a time limit is reached, logs whether
- * statistics or profiles are missing. */
+/* Reads the statistics and writes the profiles.  Logs which of them a time limit has prevented. */
 static void read_with_time_limit(int wants_figures) {
     int has_profile = has_any_profile(), figures = 0, profiles = 0;
 
@@ -460,8 +455,7 @@ static void wait_for_reports(void) {
                   (long)getpid(), REPORT_S);
 }
 
-/* Writes all reports before the driver is unloaded.  Does nothing in a child process, even if the handlers of
- * pthread_atfork(3) did not run in the child. */
+/* Writes all reports before the driver is unloaded.  Does nothing in a child process. */
 static void report(void) {
     const char *path = report_file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
@@ -533,9 +527,8 @@ static __attribute__((constructor)) void begin_report(void) {
     duplicate_error_output();
 }
 
-/* Returns 1 if the process has mapped a file whose path contains `name`, else 0.  Reads /proc/self/maps, because a
- * signal may have interrupted this thread inside the dynamic linker.  The search works only for a name whose first
- * character is its only slash. */
+/* Returns 1 if a mapped file's path contains `name`, which must begin with its only slash.  Reads /proc/self/maps,
+ * because a signal may have interrupted the dynamic linker. */
 static int is_file_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
@@ -589,9 +582,7 @@ static int log_fallbacks(void) {
     return 1;
 }
 
-/* At the end of the process, logs the requests that the driver has served because weir could not.  If weir has
- * allocated nothing, logs the reason, unless the first request has logged the reason.  Does nothing in a child of fork
- * or vfork. */
+/* At the end of the process, logs why the driver has served requests in place of weir. */
 static __attribute__((destructor)) void report_at_exit(void) {
     static atomic_int is_done;
     const char *why = weir__torch_reason_unused();
@@ -615,8 +606,7 @@ static __attribute__((destructor)) void report_at_exit(void) {
         log_nothing_served();
 }
 
-/* Does nothing in a child of fork or vfork.  The check needs the process id, because a child of vfork shares all memory
- * with its parent. */
+/* Does nothing in a child of fork or vfork.  A child of vfork shares all memory, so only its process id differs. */
 void weir__report_before_end(int is_sure) {
     int is_own = !weir__driver_forked() && getpid() == own_process;
 

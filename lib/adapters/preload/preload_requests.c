@@ -69,8 +69,7 @@ CUresult weir__result_of(weir_status status) {
     }
 }
 
-/* Records a new block, if the allocator has no page map.  If there is no host memory, frees the block and returns
- * WEIR_E_HOST_MEMORY. */
+/* Records a new block.  Without host memory, frees the block and returns WEIR_E_HOST_MEMORY. */
 static weir_status record_served_block(struct weir_served *s, void *block, size_t bytes,
                                        CUstream stream) {
     if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
@@ -93,7 +92,7 @@ __attribute__((noinline, cold)) int weir__make_room(const struct weir_served *bu
     return any;
 }
 
-/* The reason why the driver serves the thread's present request, and the pool to which the reason applies, or NULL. */
+/* Why the driver serves the thread's present request, and for which pool (or NULL). */
 static _Thread_local struct {
     struct weir_pool *pool;
     enum weir_fallback why;
@@ -113,8 +112,7 @@ static CUresult end_driver_request(CUresult result) {
     return result;
 }
 
-/* Allocates a block from the allocator `s`.  Returns 1 if *result is the result for the program, 0 if the driver must
- * serve the request. */
+/* Allocates a block from `s`.  Returns 0 if the driver must serve the request, else 1. */
 static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     void *address = NULL;
@@ -149,14 +147,14 @@ static int serve_from_pool(struct weir_served *s, CUdeviceptr *block, size_t byt
 
 /* ---- requests of pools ---- */
 
-/* Returns 1 if weir has noticed that the program destroyed the pool, else 0.  Sets *result to the error to return. */
+/* Returns 1 if the program has destroyed the pool, else 0.  Sets *result to an error. */
 static int reject_ended_pool(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
 }
 
-/* Allocates from the pool `handle`, or from the device's current pool if `handle` is NULL.  Returns 1 if *result is
- * the result for the program, 0 if the driver must serve the request. */
+/* Allocates from the pool `handle`, or from the device's current pool if NULL.  Returns 0 if the driver must serve the
+ * request, else 1. */
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     struct weir_pool *p =
@@ -178,8 +176,8 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
         (enum weir_fallback)atomic_load_explicit(&p->fallback, memory_order_relaxed), p);
 }
 
-/* Allocates from a pool.  Returns 1 if *result is the result for the program, 0 if the driver must serve the request.
- * The driver gets all requests with invalid arguments and reports the error. */
+/* Allocates from a pool.  Returns 0 if the driver must serve the request, else 1.  The driver reports invalid
+ * arguments. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;
@@ -194,8 +192,7 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     return done;
 }
 
-/* Called before the driver serves a request.  Adds the request to the statistics (of graphs, if the stream is being
- * captured).  Returns 1 if the driver may be called, 0 if the limit of the group of processes forbids the call. */
+/* Called before the driver serves a request.  Returns 1, or 0 if a limit forbids the request. */
 static int begin_driver_request(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                                 size_t bytes) {
     int is_graph = !weir__is_serving && is_any_captured() && is_stream_captured(stream);
@@ -309,8 +306,8 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return 1;
 }
 
-/* Allocates a block for cuMemAlloc, if `weir run` has the option --serve-malloc and no capture runs.  Returns 1 if
- * *result is the result for the program, 0 if the driver must serve the request. */
+/* Allocates a block for cuMemAlloc (`weir run --serve-malloc`).  Returns 0 if the driver must serve the request, else
+ * 1. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     /* 1 for yes, -1 for no, 0 before the variable is read */
     static atomic_int is_wanted;
@@ -334,9 +331,8 @@ static void count_driver_request(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* Passes a request for `asked` bytes to the driver by `call`.  While the driver is out of memory, repeats `call` after
- * other allocators or processes have freed memory.  `*key` is the address or the handle of the new memory, and `got` is
- * its size in bytes. */
+/* Passes a request to the driver by `call`, and repeats `call` after weir has freed memory.  `*key` is the new address
+ * or handle, and `got` its size in bytes. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -361,8 +357,7 @@ CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
                              REAL(cuMemAlloc_v2)(block, bytes), block, bytes);
 }
 
-/* The driver (580) rounds the bytes of a row up to a multiple of PITCH.  weir must know the size of the memory before
- * the driver's call. */
+/* The driver (580) rounds the bytes of a row up to a multiple of PITCH. */
 enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
@@ -465,8 +460,7 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Returns 1 if the driver's call succeeded and graphs may have allocated memory, else 0.  After a result of 1, the
- * caller must call end_serving(). */
+/* Returns 1 if graphs may have allocated memory, else 0.  After a result of 1, the caller must call end_serving(). */
 static int begin_graph_query(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && begin_serving();
 }

@@ -106,8 +106,7 @@ void weir__streams_wait_for_queries(void) {
     pthread_mutex_unlock(&query_lock);
 }
 
-/* Lists the device's streams whose creation weir has noticed.  The caller frees the list.  Returns NULL if there is
- * no host memory. */
+/* Lists the device's recorded streams.  The caller frees the list.  Returns NULL if there is no host memory. */
 static CUstream *list_tracked_streams(int device, size_t *count) {
     CUstream *list;
 
@@ -182,8 +181,7 @@ static int current_context_device(void) {
     return device;
 }
 
-/* Records a new stream.  Without host memory for the record, weir queries the driver about the stream at each
- * request.  Returns `result`. */
+/* Records a new stream.  Without a record, weir queries the driver about the stream at each request. */
 static CUresult record_created_stream(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_call_of_program())
         return result;
@@ -215,8 +213,8 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Called before the program destroys a stream, because weir cannot query the stream afterwards.  If the stream still
- * has work, sets the device's bit in `destroyed_with_work`.  Does nothing if no allocator uses the device. */
+/* Sets the device's bit in `destroyed_with_work` if the stream still has work.  weir cannot query a destroyed
+ * stream. */
 static void record_unfinished_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

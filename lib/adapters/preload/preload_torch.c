@@ -95,8 +95,7 @@ static const char *find_interpreter(void) {
                                                                     : "PYTHON";
 }
 
-/* Returns the allocator of cuMemAllocAsync on the device, or NULL.  Tensors and cuMemAllocAsync share this allocator,
- * so that both share the reserved memory and the reports. */
+/* Returns the allocator of cuMemAllocAsync on the device, or NULL.  Tensors use this allocator, too. */
 static weir_allocator *find_tensor_allocator(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
@@ -132,8 +131,8 @@ static __attribute__((constructor)) void watch_torch(void) {
     weir__drop_in_refused = report_failed_tensor;
 }
 
-/* Writes the path of the shim for this build of PyTorch.  Waits while another process compiles the shim.  Returns 1 on
- * success.  If there is no shim, reports the reason and returns 0. */
+/* Finds the shim for this build of PyTorch, and waits while another process compiles the shim.  Returns 1 on success,
+ * else 0. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 
@@ -197,8 +196,7 @@ static void install(const struct library *library) {
     }
 }
 
-/* Finds a function of libc10_cuda.so.  dlsym alone may not find it, because Python loads libraries outside the global
- * scope of the dynamic linker. */
+/* Finds a function of libc10_cuda.so, which Python loads outside the global scope of the dynamic linker. */
 static count_function *find_c10_function(const struct library *library, const char *name) {
     void *handle = library->path ? dlopen(library->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = dlsym(handle ? handle : RTLD_NEXT, name);

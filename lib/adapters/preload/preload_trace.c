@@ -49,8 +49,7 @@ static _Atomic int is_on;
 static uint64_t began_ns;
 static char path[4200];
 
-/* Returns the row of an allocator, and creates the row if needed.  Returns NULL if all rows are used or there is no
- * host memory.  The caller holds `lock`. */
+/* Returns the row of an allocator, and creates the row if needed, or returns NULL.  The caller holds `lock`. */
 static struct row *find_or_create_row(unsigned i) {
     struct weir_served *s = weir__served_at(i);
     uint64_t age, now;
@@ -137,8 +136,7 @@ void weir__trace_record_failure(const struct weir_served *s, size_t bytes) {
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
 
-/* Returns 1 if this process created the file before it called execve(2), else 0.  That file contains `text`, which
- * names this process. */
+/* Returns 1 if this process created the file before its execve(2), else 0.  Such a file contains `text`. */
 static int is_own_earlier_file(const char *text, size_t length) {
     char found[300];
     int file = weir__file_open(path, O_RDONLY, 0);

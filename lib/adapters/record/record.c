@@ -27,9 +27,8 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread that waits for room in its ring first sleeps for PAUSE_NS.  Later sleeps are longer: the time waited so far,
- * divided by PAUSES.  So hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS, the thread
- * checks that `weir record` still runs. */
+/* While its ring is full, a thread sleeps for PAUSE_NS, and then for the time waited so far divided by PAUSES.  Every
+ * CHECK_EVERY_NS, the thread checks that `weir record` still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 /* The shared file of this process's events.  NULL before the first event, or if weir could not create the file. */
@@ -71,8 +70,8 @@ static void release_ring(void *left) {
         atomic_store_explicit(&mine->is_in_use, 0, memory_order_release);
 }
 
-/* Maps a page for `recording`.  Returns NULL if there is no memory.  Before Linux 4.14, a child of _Fork gets a copy of
- * the page, and so wrongly records into its parent's rings. */
+/* Maps a page for `recording`.  Returns NULL if there is no memory.  Before Linux 4.14, a child of _Fork wrongly
+ * records into its parent's rings. */
 static struct recording *map_recording(void) {
     struct recording *made =
         mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -101,7 +100,7 @@ static void begin_recording(void) {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Returns a ring for this thread alone, or NULL if no ring is free and none can be added. */
+/* Returns a ring for this thread alone, or NULL. */
 static struct weir_record_ring *claim_ring(struct weir_record_head *head) {
     struct weir_record_ring *found = NULL;
     uint32_t count;
@@ -182,8 +181,7 @@ static inline void discard_event(const struct event_in_progress *made) {
         pthread_mutex_unlock(&shared);
 }
 
-/* Waits until the ring has room for an event.  Returns 1 on success.  Returns 0 if `weir record` does not read the
- * ring any more; then this process records nothing more. */
+/* Waits while the ring is full.  Returns 1, or 0 if `weir record` no longer reads the ring. */
 static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
                                                          uint64_t written) {
     struct weir_record_head *head = &atomic_load(&file)->head;
@@ -215,8 +213,7 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
     return 1;
 }
 
-/* Returns the ring's next event, or NULL if `weir record` does not read the ring any more.  The caller fills in the
- * event. */
+/* Returns the ring's next event, or NULL if `weir record` no longer reads the ring. */
 static inline struct weir_record_event *ring_event(const struct event_in_progress *made,
                                                    uint64_t *written) {
     struct weir_record_event *event;
@@ -401,8 +398,7 @@ static inline uint8_t capture_flag(CUstream stream) {
                : 0;
 }
 
-/* The address of the program's code that made the request.  The exported functions jump to the functions of this file,
- * so the return address of a function here is in the program. */
+/* The address of the program's code that made the request.  Works because the exported functions jump to this file. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
 /* Writes the event of a request after the driver's call. */
@@ -424,8 +420,7 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
     put_event(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
-/* If the program makes the call, marks the thread and returns 1.  Returns 0 if the thread is marked already, because
- * then this library or the driver makes the call.  Only the program's calls are recorded. */
+/* Marks the thread and returns 1 if the program makes the call.  Returns 0 in calls by this library or the driver. */
 static inline int enter_call(void) {
     if (weir__is_serving)
         return 0;
@@ -437,8 +432,7 @@ static inline void leave_call(void) {
     weir__is_serving = 0;
 }
 
-/* Calls the driver and records the request.  The driver stores the block's address in *asked.  Does not record a
- * request that succeeds without a block, such as a request of 0 bytes. */
+/* Calls the driver and records the request.  Does not record a request that succeeds without a block. */
 #define REQUEST_ON(device, call, asked, address, bytes, stream, kind)                              \
     do {                                                                                           \
         int is_outer = enter_call();                                                               \
@@ -504,8 +498,7 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                WEIR_RECORD_VMM);
 }
 
-/* Calls the driver.  If the call succeeds, records the end of a block, a mapping, a stream or a context, with the time
- * before the call. */
+/* Calls the driver.  On success, records the end of a block or another object, with the time before the call. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
         struct event_in_progress made;                                                             \
@@ -678,8 +671,7 @@ CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
 
 /* ---- marks ------------------------------------------------------------------------------------- */
 
-/* Records a successful synchronization if the user wants synchronizations in the trace, and this process has made a
- * request before.  Returns the driver's result. */
+/* Records a successful synchronization, if the user wants this.  Returns the driver's result. */
 static CUresult put_sync(CUresult result) {
     if (result == CUDA_SUCCESS && has_syncs && !weir__is_serving && atomic_load(&file)) {
         struct event_in_progress made = begin_event();

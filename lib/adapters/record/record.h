@@ -18,9 +18,8 @@ WEIR_RECORD_EXPORT void weir_mark(const char *label);
  * names. */
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
-/* weir__record_callers is 1 if weir records which code makes each request (`weir record --callers`).
- * weir__record_caller_names() stores two numbers for this thread's request: *place for the name of the program's code,
- * and *range for the name of the innermost NVTX range.  0 means no name. */
+/* weir__record_callers is 1 for `weir record --callers`.  weir__record_caller_names() stores the numbers of two names:
+ * the requesting code and the innermost NVTX range.  0 means no name. */
 extern int weir__record_callers;
 void weir__record_caller_names(uint64_t *place, uint64_t *range);
 /* Returns the innermost open NVTX range of this thread that has a name, or NULL. */
@@ -30,15 +29,14 @@ void weir__record_name(uint64_t number, const char *name);
 
 /* ---- record_files.c ---- */
 
-/* Creates the shared file for this process's events.  If no folder has room, uses a spare file that `weir record` has
- * prepared.  On failure, reports the reason to `weir record` or to the user, and returns NULL.  Sets *lost to the
- * counter of lost events, or to NULL.  Called once. */
+/* Creates the shared file for this process's events.  On failure, reports the reason and returns NULL.  Sets *lost to
+ * the counter of lost events, or to NULL. */
 struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint64_t **lost);
 
-/* Creates ring buffer number `index' of this process.  Returns NULL if no folder has room for the ring. */
+/* Creates ring buffer number `index' of this process.  Returns NULL on failure. */
 struct weir_record_ring *weir__record_ring_create(uint32_t index);
 
-/* Returns 0 if the process `weir record` has ended, 1 if it lives or if this process cannot find out. */
+/* Returns 0 if the process `weir record` has ended, else 1. */
 int weir__record_recorder_lives(void);
 
 #endif

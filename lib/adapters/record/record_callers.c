@@ -36,7 +36,7 @@ int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_map sent; /* names that `weir record` has, by number */
-/* Maps a code address to the number of the code's name (intern_name).  The value 1 means code of weir or CUDA. */
+/* Maps a code address to the number of the code's name, or to 1 for code of weir or CUDA. */
 static struct weir_map places;
 
 static int find_in_map(struct weir_map *map, uint64_t key, uintptr_t *value) {
@@ -85,8 +85,8 @@ static void find_python(void) {
     memcpy(&python_dump, &dump, sizeof dump);
 }
 
-/* Makes CPython write the thread's stack to a file, as in a crash report, and reads the file.  Uses a new file for each
- * call, since the program may close or reuse any file descriptor.  Returns 1 on success, 0 if there is no report. */
+/* Makes CPython write the thread's stack to a new file, and reads the file.  Uses no old file, since the program may
+ * close its descriptor.  Returns 1 on success, else 0. */
 static int read_report(void *state, char *text, size_t bytes) {
     int file = memfd_create("weir-callers", MFD_CLOEXEC);
     ssize_t length;
@@ -116,8 +116,8 @@ static int format_python_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* Writes the innermost line of Python outside installed packages.  If all lines are in packages, writes the innermost
- * line.  Returns 1 on success, 0 if the thread runs no Python. */
+/* Writes the innermost line of Python, if possible outside installed packages.  Returns 0 if the thread runs no
+ * Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;
@@ -156,7 +156,7 @@ static int is_own_or_cuda_code(const Dl_info *info) {
     return 0;
 }
 
-/* Writes the name of a symbol.  Demangles a C++ name and drops the arguments, if the program contains the demangler. */
+/* Writes the name of a symbol.  Demangles a C++ name if the program contains the demangler. */
 static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     void *address =
         symbol[0] == '_' && symbol[1] == 'Z' ? dlsym(RTLD_DEFAULT, "__cxa_demangle") : NULL;
@@ -181,8 +181,7 @@ static void write_symbol_name(const char *symbol, char *name, size_t bytes) {
     free(plain);
 }
 
-/* Names the code at the return address `frame`, and returns the number of the name.  The name is a function such as
- * "train_step", or an offset such as "program+0x1a2b" if there is no symbol.  Returns 1 for code of weir or CUDA. */
+/* Returns the number of the name of the code at `frame`, or 1 for code of weir or CUDA. */
 static uintptr_t find_code_place(const void *frame) {
     /* the last byte of the call instruction */
     uint64_t address = (uint64_t)(uintptr_t)frame - 1;

@@ -113,8 +113,8 @@ static __attribute__((constructor)) void claim_number_at_load(void) {
 
 /* ---- the files --------------------------------------------------------------------------------- */
 
-/* Creates a file, allocates all its memory, and maps the file.  Returns MAP_FAILED with the reason in errno if there
- * is no room or if the file exists. */
+/* Creates a file, allocates all its memory, and maps the file.  Returns MAP_FAILED with the reason in errno on
+ * failure. */
 static void *map_new_file(const char *path, size_t bytes) {
     struct rlimit most;
     void *map = MAP_FAILED;

@@ -28,8 +28,8 @@ static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;
 }
 
-/* Converts a name of wide characters to UTF-8.  Cuts a name that is too long, but never in the middle of a character.
- * Returns `text`, or NULL if there is no name. */
+/* Converts a name of wide characters to UTF-8, and cuts a name that is too long.  Returns `text`, or NULL if there is
+ * no name. */
 static const char *convert_wide_name(const wchar_t *from, char *text, size_t bytes) {
     size_t used = 0;
 
@@ -68,8 +68,7 @@ static _Thread_local struct {
     char name[DEEPEST][WEIR_RECORD_NAME_BYTES]; /* "" for a range without a name */
 } opened __attribute__((tls_model("initial-exec")));
 
-/* If more than DEEPEST ranges are nested, stores no name for the inner ranges and only increases the depth.  Requests
- * are then recorded with the deepest stored name. */
+/* Stores no name for ranges deeper than DEEPEST.  Their requests get the deepest stored name. */
 static int push_range(const char *name) {
     if (opened.depth < DEEPEST)
         snprintf(opened.name[opened.depth], sizeof opened.name[0], "%s", name ? name : "");
@@ -90,8 +89,7 @@ const char *weir__record_range(void) {
     return NULL;
 }
 
-/* Returns the name of a range or mark, or NULL.  Converts wide characters into the buffer `text`.  The handle of a
- * registered name is a pointer to the name. */
+/* Returns the name of a range or mark, or NULL.  Converts wide characters into `text`. */
 static const char *name_in(const struct weir_nvtx_attributes *attributes, char *text,
                            size_t bytes) {
     if (!attributes || attributes->size < sizeof *attributes)
@@ -211,8 +209,7 @@ static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
 };
 
-/* Makes NVTX call weir's functions.  Returns 1 on success, 0 if weir needs no NVTX calls or does not support this
- * version of the interface. */
+/* Makes NVTX call weir's functions.  Returns 1 on success, else 0. */
 int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
     const char *pattern = weir__variable(WEIR_RECORD_RANGES);

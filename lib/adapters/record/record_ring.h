@@ -160,7 +160,7 @@ struct weir_record_board {
     _Atomic uint32_t is_closed;   /* set once `weir record` accepts no more processes */
     _Atomic uint64_t last_number; /* the last number that was given to a process */
     _Atomic uint64_t files;       /* the number of files with events, spare files included */
-    /* The number of unrecorded processes, even if the table `unrecorded` had no room for them. */
+    /* The number of unrecorded processes, which may be larger than the table. */
     _Atomic uint32_t unrecorded_count;
     struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
     struct weir_record_file spare[];
@@ -175,8 +175,8 @@ static inline uint64_t weir__record_clock(void) {
     return weir__clock_ns();
 }
 
-/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  With a constant rate, events
- * contain values of the counter, which `weir record` converts to times. */
+/* Returns 1 if the processor's time-stamp counter runs at a constant rate, else 0.  Events then contain values of the
+ * counter. */
 static inline int weir__record_has_counter(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* check_model.h: declares the functions of the device model, a GPU in software.  The self-check of a PyTorch shim
- * (weir_torch_check.cpp) calls these functions.  libweir-preload.so exports weir_check_model_open, so the self-check
- * needs no other file and no GPU.
+/* check_model.h: declares the functions of the device model, a GPU in software, for the self-check of a PyTorch shim
+ * (weir_torch_check.cpp).
  *
  * Each function that returns an int returns a CUresult. */
 #ifndef WEIR_CHECK_MODEL_H
@@ -12,8 +11,7 @@
 
 struct weir_check_model {
     int (*stream_create)(void **stream);
-    /* Launches work on the stream.  The work reads and writes the block for 1 ms.  `owner` identifies the owner of the
-     * block, so that the model detects memory with two owners. */
+    /* Launches work that uses the block for 1 ms.  The model detects two owners of the same memory. */
     int (*use)(void *stream, const void *block, size_t bytes, uint64_t owner);
     int (*synchronize)(void);
     int (*is_capturing)(void *stream, int *status);
@@ -25,8 +23,7 @@ struct weir_check_model {
     const char *(*fault)(void);
 };
 
-/* weir_check_model_open() makes weir use the device model in this process, and makes the context of the model's
- * device current.  Returns NULL if either step fails. */
+/* weir_check_model_open() makes the device model and its context current in this process.  Returns NULL on failure. */
 typedef const struct weir_check_model *weir_check_model_function(void);
 
 #endif

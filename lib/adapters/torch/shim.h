@@ -28,36 +28,31 @@ int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTE
 /* Reads the build id of a 64-bit ELF file.  Returns 1 on success, 0 if the file contains none. */
 int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
 
-/* Writes the path of a file in the folder that XDG_CACHE_HOME or HOME names.  If `ending` is ".so", the file is the
- * shim with this build id.  If `ending` is ".failed", the file contains the reason why there is no shim.  Returns 1 on
- * success, 0 if neither variable names a folder or the path is too long. */
+/* Writes the path of a shim (".so"), or of the reason why there is none (".failed").  Returns 1 on success, else 0. */
 int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending);
 
-/* Locks a file in the existing folder of the shims.  Several processes that compile shims may hold this lock.  Returns
- * the open file, or -1 with the reason in errno.  The lock ends when this process and all its children have closed the
- * file. */
+/* Locks a file in the folder of the shims.  Other processes may hold this lock, too.  Returns the open file, or -1 with
+ * the reason in errno.  The lock ends when this process and all its children have closed the file. */
 int weir__shim_lock(void);
 
-/* Locks the shim with this build id, so that only one process compiles this shim.  `file` is the result of
- * weir__shim_lock().  Returns 1 if another process has already locked the shim, else 0. */
+/* Locks the shim with this build id.  `file` is the result of weir__shim_lock().  Returns 1 if another process has
+ * already locked the shim, else 0. */
 int weir__shim_locked_by_other(int file, const char *id);
 
-/* Waits until the shim's file exists, or until no process is compiling any shim.  Returns 1 in both cases, 0 after
- * the timeout. */
+/* Waits until the shim's file exists, or no process is compiling any shim.  Returns 0 after the timeout, else 1. */
 int weir__shim_await(const char *path, uint64_t timeout_ns);
 
-/* Writes the recorded reason why the shim could not be compiled, and advice for the user, to `why` as one line.
- * Returns 1 on success, 0 if no reason is recorded. */
+/* Writes the reason why the shim could not be compiled to `why`, as one line.  Returns 1 on success, 0 if no reason is
+ * recorded. */
 int weir__shim_failure(const char *id, char *why, size_t bytes);
 
-/* Returns 1 if the process can safely load the file as code, else 0.  The file is safe if it is a plain file of this
- * user or of root, and only its owner may write to it. */
+/* Returns 1 if the process can safely load the file as code, else 0.  Only root or this user may own the file and write
+ * to it. */
 int weir__shim_is_safe(const char *path);
 
 /* Returns the environment variable by which the user has chosen one of PyTorch's own allocators, or NULL. */
 const char *weir__shim_disabled_by(void);
-/* Finds an option in a list NAME:VALUE,NAME:VALUE of PyTorch's options, where a value may be a list in brackets.
- * Returns the option and writes its length to *length, or returns NULL if the list has no such option. */
+/* Finds an option in PyTorch's list NAME:VALUE,NAME:VALUE.  Returns the option and its length, or NULL. */
 const char *weir__torch_option(const char *list, const char *name, size_t *length);
 
 #endif
