@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.c: replaces the contents of a file (replace.h).
  *
- * weir creates the new file with O_EXCL.  So if a link or a file with the temporary name exists, weir does not use it,
- * and tries the next name. */
+ * weir creates the new file with O_EXCL, so it never writes to an existing file or link of that name. */
 #include "config.h"
 
 #include "base/file.h"
@@ -103,7 +102,6 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    /* The path fits into r->path: the temporary name is longer, and fits into a buffer of equal size. */
     snprintf(r->path, sizeof r->path, "%s", path);
     return 0;
 }
