@@ -73,8 +73,7 @@ static int is_descriptor_of(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Returns 1 if weir may follow a symbolic link, else 0.  In a folder to which all users may write, weir follows only
- * links of this user and of root, so that no other user can redirect its writes. */
+/* Returns 1 if weir may follow a symbolic link, else 0.  Another user's link could redirect weir's writes. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];
     struct stat is;

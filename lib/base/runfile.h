@@ -15,9 +15,8 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Writes the path of a file.  All processes of this user get one path.  The folder is the first one to which the user
- * may write, and in which the name is unused or belongs to a plain file of the user; if there is none, the last folder.
- * Returns 0 on success, -1 with errno if the path is too long. */
+/* Writes the path of a file.  All processes of this user get one path.  Returns 0, or -1 with errno if the path is
+ * too long. */
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

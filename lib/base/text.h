@@ -76,8 +76,8 @@ static inline const char *weir__plural_are(uint64_t count) {
 }
 
 enum { WEIR_DISTANT = 96 };
-/* Returns the edit distance of two names: the least number of letters to insert, remove, change or swap.  Ignores case.
- * Returns WEIR_DISTANT if a name has more than WEIR_DISTANT letters.  `a` need not end with a NUL. */
+/* Returns the edit distance of two names, or WEIR_DISTANT if a name is too long.  Ignores case.  `a` need not end
+ * with a NUL. */
 size_t weir__text_distance(const char *a, size_t a_length, const char *b);
 
 /* Returns a copy of `text` that is never freed.  All equal texts have one copy.  Sets *is_new, if not NULL, to 1 if

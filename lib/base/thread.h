@@ -12,8 +12,8 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 void weir__thread_begin(void);
 /* Returns 1 if the calling thread is one of weir's own threads, else 0. */
 int weir__thread_is_own(void);
-/* Tries for one second to take a lock at the end of the process or of a context.  Another thread may then hold the lock
- * forever in a driver call.  Returns 1 on success, else 0. */
+/* Tries for one second to take a lock, which another thread may hold forever in a driver call.  Returns 1 on
+ * success, else 0. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
 /* Calls `work` in a new thread, and waits up to `seconds` seconds.  Returns 1 if `work` has returned, 0 if the
  * thread still runs and uses `context`. */

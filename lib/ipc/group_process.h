@@ -50,7 +50,7 @@ struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice 
 struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice device);
 
 /* Charges the estimated memory of a context to the group, before the context is created.  The primary context is
- * charged once, however often it is retained.  Returns 1 on success, 0 if the limit would be exceeded. */
+ * charged only once.  Returns 1, or 0 if the limit would be exceeded. */
 int weir__group_context_begins(struct weir_group *g, int is_primary);
 /* Subtracts the estimated memory of a destroyed context from the group.  Call it at each release of the primary
  * context. */

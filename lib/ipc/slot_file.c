@@ -253,7 +253,7 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
                 clear_slot(f, file, slot);
                 return slot;
             }
-            /* Unlocks the slot again.  (The call unlocks all slots, but this process has no other slot in the file.) */
+            /* Unlocks only this slot, since this process has no other slot in the file. */
             unlock_slots(f, file);
         }
         if (is_being_removed(f, file)) {

@@ -75,8 +75,8 @@ int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *
 /* Opens the slot file `name` for reading only.  Returns 0 on success, -1 if the file does not exist. */
 int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name);
-/* Calls `visit` for each slot file whose name begins with `begins`, and passes the rest of the name.  Skips files for
- * which the rest has `most` bytes or more. */
+/* Calls `visit` for each slot file whose name begins with `begins`, and passes the rest of the name, which has less
+ * than `most` bytes. */
 void weir__slot_file_each(const char *begins, size_t most,
                           void (*visit)(const char *rest, void *context), void *context);
 
