@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* assert.h: asserts, which check invariants in development builds (configure --enable-asserts; the default with
- * --enable-werror and with sanitizers).
+/* assert.h: asserts, which check invariants in development builds (configure --enable-asserts).
  *
- * An assert is for a condition that only a mistake in weir can break, such as "the thread holds the lock".  Ordinary
- * code checks input, results of the driver, and data of other processes.  A condition must have no side effects. */
+ * An assert is for a condition that only a mistake in weir can break.  A condition must have no side effects. */
 #ifndef WEIR_ASSERT_H
 #define WEIR_ASSERT_H
 

@@ -7,9 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sets `first` to the smallest number below `first` for which `condition` is true.  If there is none, `first` does not
- * change.  `condition` tests the variable `at`.  If `condition` is true for a number, it must be true for all larger
- * numbers.  Both variables have type size_t. */
+/* Sets `first` to the smallest number `at` below `first` for which `condition` is true, by a binary search.
+ * `condition` must then be true for all larger numbers.  Both variables have type size_t. */
 #define WEIR_FIND_FIRST(first, at, condition)                                                      \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \

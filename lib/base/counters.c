@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "base/size.h"
 
-/* The last failed request of this thread, for weir_last_failure().  A public call returns only a status. */
+/* The last failed request of this thread, for weir_last_failure(). */
 static _Thread_local struct weir_failed_request last;
 static _Thread_local uint64_t failure_count;
 

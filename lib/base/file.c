@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* file.c: opens and writes weir's own files (file.h).
  *
- * The kernel sends SIGXFSZ to the thread that writes.  So weir__file_guard() blocks the signal in the calling thread
- * only, and weir__file_unguard() discards a signal that a write has raised.  Without a limit on file sizes, both
- * functions together need one system call. */
+ * The kernel sends SIGXFSZ to the thread that writes, so weir__file_guard() blocks the signal only in this thread. */
 #include "base/file.h"
 
 #include <errno.h>

@@ -18,8 +18,8 @@
 /* Opens a file as open(2) does.  Returns a descriptor above 2 that exec(2) closes, or -1 with errno. */
 int weir__file_open(const char *path, int flags, mode_t mode);
 
-/* Moves a newly opened file to a descriptor above 2 that exec(2) closes.  Returns the descriptor, or -1 with errno.  If
- * `file` is -1 after a failed open(2), returns -1 and keeps errno. */
+/* Moves a newly opened file to a descriptor above 2 that exec(2) closes.  Returns the descriptor, or -1 with errno.
+ * `file` may be the -1 of a failed open(2). */
 int weir__file_above(int file);
 
 /* Duplicates a descriptor.  Returns a new descriptor above 2 that exec(2) closes, or -1 with errno. */

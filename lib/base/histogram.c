@@ -2,9 +2,7 @@
 /* histogram.c: a log-linear histogram.
  *
  * Each value below 32 has its own bucket.  From 32 on, each range from a power of two to the next has 32 equal
- * buckets, so the width of a bucket is at most 1/32 of its values.  Values of 2^63 and more are in the last 32 of the
- * 60 * 32 buckets.
- */
+ * buckets. */
 #include "base/histogram.h"
 
 #include "base/bounds.h"
@@ -45,8 +43,7 @@ void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
     weir__raise_to(&h->max, value);
 }
 
-/* Returns the rank of a quantile: fraction * total, rounded up, and at least 1.  In floating point, 0.07 * 100 is
- * slightly above 7.  The subtraction makes the rank 7 and not 8. */
+/* Returns the rank of a quantile, at least 1.  The subtraction corrects rounding: 0.07 * 100 is slightly above 7. */
 static uint64_t rank_of(double fraction, uint64_t total) {
     double exact = fraction * (double)total;
     uint64_t rank;

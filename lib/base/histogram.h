@@ -20,8 +20,7 @@ struct weir_histogram {
 };
 
 void weir__histogram_add(struct weir_histogram *h, uint64_t value);
-/* Returns the quantile for a fraction from 0 to 1, rounded up to the largest value of its bucket, but not above the
- * exact maximum.  Returns 0 for an empty histogram. */
+/* Returns the quantile for a fraction from 0 to 1, or 0 for an empty histogram. */
 uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fraction);
 
 #endif

@@ -24,8 +24,7 @@ struct weir__hostmem {
     size_t bytes;                    /* the number of bytes that are allocated now */
 };
 
-/* Asks the kernel for large pages (2 MiB), with which random reads in a large table need less time for address
- * translation.  The caller must not have accessed the memory yet.  Ignores a failure. */
+/* Asks the kernel for large pages (2 MiB).  The caller must not have accessed the memory yet.  Ignores a failure. */
 static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     const uintptr_t page = (uintptr_t)2 << 20;
@@ -40,8 +39,7 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 #endif
 }
 
-/* Makes the kernel provide all pages of the memory now (from Linux 5.14 on), so that later accesses do not wait for
- * page faults.  Ignores a failure. */
+/* Makes the kernel provide all pages of the memory now, so that later accesses do not wait for page faults. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);
@@ -53,9 +51,8 @@ static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #endif
 }
 
-/* Resizes memory from `held` to `bytes` bytes.  `memory` is NULL and `held` is 0 if no memory is allocated yet.
- * Returns the new address, or NULL if there is no host memory; the old memory then stays unchanged.  If `bytes` is 0,
- * frees the memory and returns NULL. */
+/* Resizes memory from `held` to `bytes` bytes; `memory` may be NULL.  If `bytes` is 0, frees it and returns NULL.
+ * Without host memory, returns NULL and keeps the old memory. */
 static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memory, size_t held,
                                          size_t bytes) {
     void *moved = NULL;
@@ -74,9 +71,8 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
     return moved;
 }
 
-/* Enlarges an array if there is no room for the element with index `count`, and updates *capacity.  `array` may be
- * NULL.  Returns the array, which may have moved, or NULL if there is no host memory; the old array then stays
- * unchanged.  The caller frees the array. */
+/* Enlarges an array if it is full; `array` may be NULL.  Returns the array, which the caller frees.  Without host
+ * memory, returns NULL and keeps the old array. */
 static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
                                        size_t element) {
     size_t larger = *capacity ? *capacity * 2 : 8;

@@ -24,11 +24,11 @@ struct weir_map_slot {
 
 /* Removes all entries and frees the memory of the map.  A map whose bytes are all 0 is empty. */
 void weir__map_clear(struct weir_map *map);
-/* Stores a value for a key, in place of an earlier value.  Returns 1 on success, 0 if there is no host memory.  On
- * failure changes nothing.  A replacement never fails. */
+/* Stores a value for a key, in place of an earlier value.  Returns 1, or 0 without host memory.  A replacement never
+ * fails. */
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value);
-/* Makes room for `more` new keys, which weir__map_put() can then store without failure.  Returns 1 on success, 0 if
- * there is no host memory. */
+/* Allocates memory for `more` new keys, which weir__map_put() can then store without failure.  Returns 1, or 0
+ * without host memory. */
 int weir__map_reserve(struct weir_map *map, size_t more);
 /* Writes the value of a key to *out; `out` may be NULL.  Returns 1 if the map has the key, else 0. */
 int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.c: replaces the contents of a file (replace.h).
  *
- * weir creates the new file with O_EXCL.  So if a link or a file with the temporary name exists, weir does not use it,
- * and tries the next name. */
+ * weir creates the new file with O_EXCL, so it never writes to an existing file or link of that name. */
 #include "config.h"
 
 #include "base/file.h"
@@ -74,8 +73,7 @@ static int is_descriptor_of(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Returns 1 if weir may follow a symbolic link, else 0.  In a folder to which all users may write, weir follows only
- * links of this user and of root, so that no other user can redirect its writes. */
+/* Returns 1 if weir may follow a symbolic link, else 0.  Another user's link could redirect weir's writes. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];
     struct stat is;
@@ -103,7 +101,6 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    /* The path fits into r->path: the temporary name is longer, and fits into a buffer of equal size. */
     snprintf(r->path, sizeof r->path, "%s", path);
     return 0;
 }

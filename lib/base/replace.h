@@ -29,18 +29,17 @@ int weir__append_all(const char *path, const char *text, size_t length);
 
 /* Opens a new file that will replace the file at `path`.  Returns 0 on success, else an errno value. */
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode);
-/* Closes the new file.  If `why` is 0, renames it, else removes it.  A caller that has failed to write the contents
- * passes the errno value as `why`.  Returns 0 on success, else `why` or the errno value of a failure. */
+/* Closes the new file.  Renames it if `why` is 0, or removes it if the caller's writes failed with the errno value
+ * `why`.  Returns 0, or an errno value. */
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
-/* Replaces the contents of a file by `count` bytes.  A new file gets the permissions `mode` without the bits of the
- * umask.  An existing file loses the permissions that are not in `mode`.  If `is_durable` is set, the contents are on
- * the disk afterwards.  Returns 0 on success, else an errno value. */
+/* Replaces the contents of a file.  The file has no permissions that are not in `mode`.  If `is_durable` is set,
+ * waits until the contents are on the disk.  Returns 0, or an errno value. */
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 
-/* Removes the file or link at `path`, and creates a new file there.  Readers see the file while weir writes it.
- * Returns a descriptor, or -1 with errno.  Fails, for example, for another user's file in /tmp. */
+/* Removes the file or link at `path`, and creates a new file.  Readers see the file while weir writes it.  Returns a
+ * descriptor, or -1 with errno. */
 int weir__replace_open(const char *path, mode_t mode);
 
 #endif

@@ -8,8 +8,8 @@
 
 #include "base/tls.h"
 
-/* Sets the value that weir_last_driver_result() returns in this thread: the CUresult of the failed driver call, or 0 if
- * none failed.  Every public call that fails sets it; a public call that succeeds does not change it. */
+/* Sets the value that weir_last_driver_result() returns in this thread.  Every public call that fails sets it, to 0
+ * if no driver call failed. */
 void weir__set_driver_result(int result);
 
 /* Returns `status`.  If it is a failure, sets weir_last_driver_result() to 0, since no driver call was the cause. */

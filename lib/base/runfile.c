@@ -93,8 +93,8 @@ int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head
            memcmp(has, head, head_bytes) == 0;
 }
 
-/* Sets the permissions of a new file, reserves disk space for `bytes` bytes, and writes `head`.  Without disk space, a
- * later write to a mapping of the file would raise SIGBUS.  Returns 0 on success, -1 with errno on failure. */
+/* Reserves disk space for a new file, and writes `head`.  Without disk space, a later write to a mapping would raise
+ * SIGBUS.  Returns 0, or -1 with errno. */
 static int fill_file(int file, size_t bytes, const void *head, size_t head_bytes) {
     int error = weir__file_reserve(file, (off_t)bytes);
 

@@ -15,9 +15,8 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Writes the path of a file.  All processes of this user get one path.  The folder is the first one to which the user
- * may write, and in which the name is unused or belongs to a plain file of the user; if there is none, the last folder.
- * Returns 0 on success, -1 with errno if the path is too long. */
+/* Writes the path of a file.  All processes of this user get one path.  Returns 0, or -1 with errno if the path is
+ * too long. */
 int weir__runfile_path(char *path, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -35,17 +34,16 @@ int weir__runfile_open(const char *path, int flags);
 /* Returns 1 and writes the result of fstat(2) to *is if the file is a plain file of this user, else returns 0. */
 int weir__runfile_is_own(int file, struct stat *is);
 
-/* Returns 1 if weir can trust the file, else 0.  weir trusts a plain file of this user with one hard link, to which
- * other users have no access.  The file must have `bytes` bytes and begin with `head`. */
+/* Returns 1 if weir can trust the file, else 0.  It must belong to this user alone, have `bytes` bytes and begin
+ * with `head`. */
 int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes);
 
-/* Creates a file of `bytes` bytes that begins with `head`, and names the file when it is complete.  Returns 0 on
- * success, also if another process has already created a file of this name.  Returns -1 with errno on failure. */
+/* Creates a file of `bytes` bytes that begins with `head`.  Returns 0, also if the file exists already, or -1 with
+ * errno. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
 
-/* Removes the name `path` if it belongs to the open file `file`.  If another process replaces the file after this
- * check, removes the name of the new file.  Follows no link.  Returns 0 if `file` does not have the name any more, -1
- * with errno on failure. */
+/* Removes the name `path` if it belongs to the open file `file`.  The check and the removal are not atomic.  Returns
+ * 0 if `file` does not have the name any more, -1 with errno on failure. */
 int weir__runfile_unname(int file, const char *path);
 
 #endif

@@ -7,8 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The unit in which caches allocate memory from an engine.  Blocks of the caches and regions of engines begin at a
- * multiple of this unit. */
+/* Caches allocate memory from an engine in multiples of this size. */
 #define WEIR_PAGE ((size_t)16 << 10)
 
 /* Compute a sum or a product.  Return 1 on success.  On overflow return 0 and do not change *out. */
@@ -58,8 +57,7 @@ static inline uint64_t weir__size_subtract(uint64_t a, uint64_t b) {
     return a - weir__size_smaller(a, b);
 }
 
-/* Copies a struct to *out, which may be smaller or larger in another version of weir.  Both structs begin with their
- * size.  Copies the smaller number of bytes, and stores this number as the size of *out. */
+/* Copies a struct to *out, whose size may differ in another version of weir.  Both structs begin with their size. */
 static inline void weir__copy_out(void *out, const void *from, size_t bytes) {
     size_t size;
 

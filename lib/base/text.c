@@ -59,8 +59,8 @@ static size_t digits_at(const char *text) {
     return strspn(text, "0123456789");
 }
 
-/* Finds the decimal number, such as ".5" but not "5.", at the start of a text.  Sets *end to the character behind it.
- * Returns 1 on success.  Returns 0 on failure, and writes the reason to *problem. */
+/* Finds the decimal number, such as ".5" but not "5.", at the start of a text.  Returns 1, or 0 with the reason in
+ * *problem. */
 static int decimal_scan(const char *text, const char **end, struct decimal *out,
                         struct weir_problem *problem) {
     size_t whole_digits = digits_at(text);
@@ -108,8 +108,7 @@ static int whole_value(const struct decimal *decimal, uint64_t *out) {
     return weir__digits_read(&at, UINT64_MAX, out) >= 0;
 }
 
-/* Returns floor(0.fraction * factor), where `fraction` is the digits after the point.  `factor` is at most 2^60.  Uses
- * Horner's rule from the last digit.  The result is exact, although each division by ten rounds down. */
+/* Returns floor(0.fraction * factor), where `fraction` is the digits after the point.  `factor` is at most 2^60. */
 static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     uint64_t value = 0;
 

@@ -76,13 +76,12 @@ static inline const char *weir__plural_are(uint64_t count) {
 }
 
 enum { WEIR_DISTANT = 96 };
-/* Returns the edit distance of two names: the least number of letters to insert, remove, change or swap.  Ignores case.
- * Returns WEIR_DISTANT if a name has more than WEIR_DISTANT letters.  `a` need not end with a NUL. */
+/* Returns the edit distance of two names, or WEIR_DISTANT if a name is too long.  Ignores case.  `a` need not end
+ * with a NUL. */
 size_t weir__text_distance(const char *a, size_t a_length, const char *b);
 
-/* Returns a copy of `text` that lives as long as the process.  All equal texts have one copy.  Sets *is_new to 1 at the
- * first call with this text, else to 0; `is_new` may be NULL.  Returns NULL if there is no host memory.  Thread-safe.
- * Callers must not pass many different texts. */
+/* Returns a copy of `text` that is never freed.  All equal texts have one copy.  Sets *is_new, if not NULL, to 1 if
+ * the text is new, else to 0.  Returns NULL without host memory.  Thread-safe. */
 const char *weir__text_intern(const char *text, int *is_new);
 
 #endif

@@ -12,15 +12,13 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 void weir__thread_begin(void);
 /* Returns 1 if the calling thread is one of weir's own threads, else 0. */
 int weir__thread_is_own(void);
-/* Tries for one second to take a lock at the end of the process or of a context.  Another thread may then hold the lock
- * forever in a driver call.  Returns 1 on success, else 0. */
+/* Tries for one second to take a lock, which another thread may hold forever in a driver call.  Returns 1 on
+ * success, else 0. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
-/* Calls `work` in a new thread, and waits up to `seconds` seconds, since `work` may never return from a driver call.
- * Returns 1 if `work` has returned, 0 if the thread still runs and uses `context`.  If no thread can be started, calls
- * `work` in the calling thread. */
+/* Calls `work` in a new thread, and waits up to `seconds` seconds.  Returns 1 if `work` has returned, 0 if the
+ * thread still runs and uses `context`. */
 int weir__thread_in_time(void (*work)(void *context), void *context, int seconds);
-/* Sets a function that each of weir's threads calls at its start.  A library that intercepts driver calls uses this
- * function to recognise weir's threads.  Must be called before weir starts a thread. */
+/* Sets a function that each of weir's threads calls at its start.  Must be called before weir starts a thread. */
 void weir__thread_watch(void (*begins)(void));
 
 /* The time that a thread waited for a processor, from its start to the last call of weir__thread_waits_in(). */
@@ -28,8 +26,8 @@ struct weir_waits {
     uint64_t seen_ns;
 };
 
-/* Returns how many of the last `took_ns` nanoseconds the calling thread waited for a processor.  Returns 0 if `took_ns`
- * is below 50 microseconds, to avoid a system call, or if the kernel has no schedstat. */
+/* Returns how many of the last `took_ns` nanoseconds the calling thread waited for a processor, or 0 if not
+ * measured. */
 uint64_t weir__thread_waits_in(struct weir_waits *waits, uint64_t took_ns);
 
 #endif

@@ -42,10 +42,9 @@ struct group_slot {
     /* The owner.  weir writes `pid` last: if `pid` is not 0, `start` and `namespace` are valid. */
     _Atomic uint64_t pid, start, namespace;
     _Atomic uint64_t ends; /* set when the process begins to exit normally */
-    /* The process's bytes.  Changes with even numbers write value[0], changes with odd numbers write value[1].  The
-     * lower CHANGE_BITS bits of a value contain the number of the change. */
+    /* The process's bytes: change N writes value[N % 2].  The lower CHANGE_BITS bits of a value are N's lower bits. */
     _Atomic uint64_t value[2];
-    /* The fields below are for reports and for requests for memory.  They do not affect the group's counter. */
+    /* The fields below do not affect the group's counter. */
     _Atomic uint64_t weight, idle;
     _Atomic uint64_t kind[WEIR_GROUP_KIND_COUNT];
     _Atomic uint64_t command[COMMAND_WORDS];
@@ -98,8 +97,8 @@ static struct group_slot *own_slot(const struct weir_group *g) {
     return &group_map(g)->slot[g->shared.slot];
 }
 
-/* Returns the word `used`.  The member that last changed the word may have been killed before it wrote `applied`.
- * read_used() then writes `applied` of this member's slot. */
+/* Returns the word `used`.  If the member that changed it last was killed before it wrote `applied`, writes
+ * `applied`. */
 static uint64_t read_used(struct group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -118,9 +117,8 @@ static uint64_t bytes_of_slot(struct group_slot *slot) {
     return counter_bytes(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
 }
 
-/* Adds `more` bytes to slot `at` and to the group's counter, and subtracts `less` bytes from both.  Returns 1 on
- * success, 0 if the group would exceed `limit`.  The caller holds the group's lock, and the life lock of the slot
- * (slot_file.h). */
+/* Adds `more` bytes to the slot and to the group's counter, and subtracts `less` bytes.  Returns 0 if the group
+ * would exceed `limit`, else 1.  The caller holds the group's lock and the slot's life lock (slot_file.h). */
 static int change_count(struct group_file *file, int at, uint64_t more, uint64_t less,
                         uint64_t limit) {
     struct group_slot *slot = &file->slot[at];
@@ -152,16 +150,15 @@ static void empty_slot(struct group_file *file, int at) {
 
 /* ---- members ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if the owner of a slot was killed, else 0.  The owner's life lock is no proof that the owner runs, because
- * a child of fork() may hold the lock. */
+/* Returns 1 if the owner of a slot was killed, else 0.  Its life lock is no proof that it runs, since a child of fork()
+ * may hold the lock. */
 static int was_killed_with_child(const struct weir_group *g, const struct weir_slot_owner *owner) {
     return owner->pid != 0 && weir__slot_is_in_own_namespace(&g->shared, owner->namespace) &&
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Subtracts the bytes of ended members from the group's counter.  exec() also ends a member.  The bytes of a killed
- * member stay counted until the kernel has freed the memory and no child holds the member's life lock.  Returns the
- * bytes that stay counted.  The caller holds the group's lock. */
+/* Subtracts the bytes of ended members.  Returns the bytes that stay counted, because the kernel has not freed them
+ * yet.  The caller holds the group's lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -279,8 +276,7 @@ struct visit {
     void *context;
 };
 
-/* Calls `each` with the name of a group, if the group's file is for the device in `context`.  `rest` is the part
- * "NAME-DEVICE" of the file name; NAME may contain hyphens. */
+/* `rest` is the part "NAME-DEVICE" of a file name; NAME may contain hyphens. */
 static void visit_name(const char *rest, void *context) {
     const struct visit *visit = context;
     size_t length = strlen(rest), tail = strlen(visit->device) + 1;
@@ -310,8 +306,7 @@ static void remove_group_without_members(const char *name, void *device) {
         weir__group_leave(&g);
 }
 
-/* Sets the limit of a group without members.  Removes the group's shared file, unless a killed member still has memory.
- * Returns 0 if the group has no members and `limit` is 0, else 1. */
+/* Sets the limit of a group without members.  Returns 0 if there are no members and `limit` is 0, else 1. */
 static int renew_limit(const char *name, const char *device, uint64_t limit) {
     struct weir_group old;
     int is_unused;
@@ -361,9 +356,8 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Opens or creates the group's shared file again, after the file was removed.  Adds this process's bytes to the new
- * file's counter, even above the limit.  On failure keeps the old file, and all requests for memory fail.  The caller
- * holds the lock. */
+/* Opens or creates the group's shared file again, after it was removed.  On failure, all requests for memory fail.
+ * The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -388,8 +382,7 @@ static void join_again(struct weir_group *g) {
         atomic_store(&own->kind[i], kind[i]);
     atomic_store(&own->idle, idle);
     (void)change_count(group_map(g), g->shared.slot, bytes, 0, WEIR_GROUP_MOST);
-    /* If the old file was not removed, this process now has two slots in the file.  Subtracts the bytes of the old
-     * slot. */
+    /* Subtracts the bytes of the old slot, if the old file was not removed. */
     (void)recover_ended(g);
 }
 
@@ -441,8 +434,8 @@ void weir__group_close_in_child(struct weir_group *g) {
 
 /* ---- counting ------------------------------------------------------------------------------------ */
 
-/* Adds `more` bytes to the group's counter and to this process's bytes of one kind, and subtracts `less` bytes from
- * both.  Returns 1 on success, 0 if the group would exceed `limit`.  The caller holds the lock. */
+/* Changes this process's bytes of one kind, and the group's counter.  Returns 0 if the group would exceed `limit`,
+ * else 1.  The caller holds the lock. */
 static int count_kind(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                       uint64_t limit) {
     _Atomic uint64_t *own = &own_slot(g)->kind[kind];
@@ -505,8 +498,7 @@ uint64_t weir__group_used(struct weir_group *g) {
     return used;
 }
 
-/* Copies the data of the process in slot `at` to *out.  Returns 1 on success, 0 if the slot is free, its process has
- * ended, or another process has claimed the slot during the copy. */
+/* Copies the data of the process in slot `at` to *out.  Returns 1, or 0 on failure. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
     struct group_slot *slot = &group_map(g)->slot[at];
     uint64_t words[COMMAND_WORDS], pid = atomic_load(&slot->pid);

@@ -43,8 +43,8 @@ enum weir_group_kind {
 };
 const char *weir__group_kind_word(enum weir_group_kind kind);
 
-/* A group on one device.  All fields are zero if there is no group.  All threads may use the struct.  The lock in
- * `shared` guards the struct's fields and this process's changes of the shared file. */
+/* A group on one device.  All fields are zero if there is no group.  The lock in `shared` guards the fields, and
+ * this process's changes of the shared file. */
 struct weir_group {
     struct weir_slot_file shared;
     /* How often the device's primary context is retained; guarded by the lock in group_process.c. */
@@ -70,8 +70,8 @@ struct weir_group_member {
 
 /* Returns 1 if `name` is a valid name of a group, else 0. */
 int weir__group_is_name(const char *name);
-/* Makes this process a member of the group `name` on the device.  If `limit` is 0, the group must have members already,
- * and their limit applies.  Returns 0 on success, -1 with the reason in `why` on failure. */
+/* Makes this process a member of a group.  If `limit` is 0, the existing members' limit applies.  Returns 0, or -1
+ * with the reason in `why`. */
 int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
                      uint64_t weight, char why[WEIR_GROUP_WHY]);
 /* Opens the shared file of a group without joining the group.  Returns 0 on success, -1 if there is no such group. */
@@ -82,17 +82,15 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
 /* Calls `visit` for each group that exists on the device. */
 void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
                          void *context);
-/* Subtracts this process's bytes from the group's counter, if this process is a member, and closes the shared file.
- * Removes the file if the group has no other member. */
+/* Closes the shared file.  A member also leaves the group, and the last member removes the file. */
 void weir__group_leave(struct weir_group *g);
-/* Records that this process begins to exit.  Removes the group's file if there is no other member.  Otherwise another
- * member subtracts this process's bytes when the process has ended, because the driver may free the memory late. */
+/* Records that this process begins to exit.  Its bytes stay counted until it has ended. */
 void weir__group_end(struct weir_group *g);
 /* Closes the group's file in a child of fork().  The child is not a member of the group. */
 void weir__group_close_in_child(struct weir_group *g);
 
-/* Adds bytes to the group's counter before the driver allocates the memory.  If necessary, first subtracts the bytes of
- * ended members.  Returns 1 on success, 0 if the limit would be exceeded or the shared file is lost (is_lost). */
+/* Adds bytes to the group's counter before the driver allocates the memory.  Returns 1, or 0 if the limit would be
+ * exceeded or is_lost is set. */
 int weir__group_charge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* Subtracts freed bytes from the group's counter, but not more bytes of this kind than this process has added. */
 void weir__group_uncharge(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);

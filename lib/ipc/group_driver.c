@@ -27,8 +27,8 @@ static struct weir_driver table;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Records of all cuMemAlloc blocks, physical allocations and pools.  A record contains the charged bytes and the device
- * (pack_record()). */
+/* The charged bytes and the device of each cuMemAlloc block, physical allocation and pool, as pack_record() packs
+ * them. */
 static struct weir_map blocks, handles, pools;
 
 enum { DEVICE_BITS = 6 };
@@ -111,8 +111,7 @@ static CUresult cap_free_memory(size_t *free_bytes, size_t *total) {
 /* A driver call that frees a block or a physical allocation.  `key` is the address or the handle. */
 typedef CUresult free_call(unsigned long long key);
 
-/* Records the charged bytes of a new allocation.  *key is the address or the handle.  Without host memory for the
- * record, frees the allocation by `undo`.  On every failure, subtracts the bytes from the group's counter. */
+/* Records the charged bytes of a new allocation.  On failure uncharges them, and frees the allocation by `undo`. */
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
                              const unsigned long long *key, uintptr_t word, CUresult result,
                              free_call *undo) {
@@ -126,8 +125,7 @@ static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
     return result;
 }
 
-/* Frees a block or a physical allocation, and subtracts its bytes from the group.  Removes the record first, because
- * the driver may reuse the address or the handle for another thread at once. */
+/* Removes the record before the free, because the driver may reuse the address or handle at once. */
 static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
     uintptr_t word = remove_record(map, key);
     struct weir_group *g = word ? group_of(counted_on(word)) : NULL;
@@ -186,8 +184,6 @@ static CUresult count_pool_create(CUmemoryPool *pool, const CUmemPoolProps *prop
     return result;
 }
 
-/* Returns the group on the device of the pool, or NULL if the pool has no record.  Sets *counted to the bytes that the
- * group counts for the pool. */
 static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     uintptr_t word = 0;
     int is_known;
@@ -213,12 +209,11 @@ static uint64_t read_pool_reserved(CUmemoryPool pool) {
     return bytes;
 }
 
-/* Makes the group count the pool's reserved bytes.  The caller has already charged `before` bytes for a growth.  `took`
- * is the assumed growth, for a driver that does not report the reserved bytes. */
+/* Makes the group count the pool's reserved bytes, of which `before` bytes are charged already.  If the driver does
+ * not report the reserved bytes, assumes a growth of `took` bytes. */
 static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t before,
                                uint64_t took) {
-    /* A thread holds this lock while it queries and stores the reserved bytes, so that an older number never replaces a
-     * newer one. */
+    /* Held from the query to the store of the reserved bytes, so that no older number replaces a newer one. */
     static pthread_mutex_t correcting_count = PTHREAD_MUTEX_INITIALIZER;
     uintptr_t word = 0;
     uint64_t has, counted;
@@ -240,8 +235,8 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
     pthread_mutex_unlock(&correcting_count);
 }
 
-/* Polls the stream for at most a second.  Returns 1 if the stream's work is completed and synchronised with the host,
- * else 0.  No capture of the stream may be active. */
+/* Polls the stream for at most a second.  Returns 1 if its work is completed, else 0.  No capture of the stream may
+ * be active. */
 static int poll_stream(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
     struct weir_driver_scope scope;
@@ -260,9 +255,8 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Charges `units` bytes, the maximum growth of the pool by a request.  The driver may grow even a pool with enough idle
- * memory.  If the limit forbids the growth, trims the pool after the stream's work, and tries again.  Returns 1 on
- * success, 0 if the limit forbids the growth. */
+/* Charges `units` bytes, the most by which the driver may enlarge the pool.  If the limit forbids this, trims the
+ * pool and tries again.  Returns 1 on success, else 0. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {
     CUstreamCaptureStatus status;
@@ -302,7 +296,7 @@ static CUresult count_pool_trim(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* Destroys a pool, and subtracts its bytes at once, since weir destroys a pool only after all its blocks are freed. */
+/* Subtracts the bytes at once, since weir destroys a pool only after all its blocks are freed. */
 static CUresult count_pool_destroy(CUmemoryPool pool) {
     uint64_t counted;
     struct weir_group *g = group_of_pool(pool, &counted);

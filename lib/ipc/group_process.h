@@ -26,8 +26,7 @@ struct weir_group_settings {
 /* Reads the group's settings from the environment.  Returns 1 if WEIR_GROUP is set, 0 if no setting is set.  On an
  * error writes a message and returns -1. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
-/* The settings of a group as texts.  `text` is NULL if the setting is not set.  `label` names the setting in messages.
- * weir__group_settings_of() returns the same values as weir__group_settings(). */
+/* The settings of a group as texts.  `text` is NULL if the setting is not set.  `label` is its name in messages. */
 struct weir_group_texts {
     struct weir_group_text {
         const char *text, *label;
@@ -36,26 +35,25 @@ struct weir_group_texts {
 int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_group_settings *out,
                             char *message, size_t bytes);
 
-/* Records that libweir-preload.so charges this process's memory to the group, so that no other code charges it again.
- * libweir-preload.so calls the function when it is loaded. */
+/* Called when libweir-preload.so is loaded, which then charges this process's memory; no other code charges it. */
 void weir__group_set_charged_by_preload(void);
 
 /* Records in all groups that this process begins to exit.  A destructor calls the function; a process that ends without
  * destructors must call it. */
 void weir__group_process_ends(void);
 
-/* Returns the group that WEIR_GROUP names on this device, and joins it if necessary.  Returns NULL with the reason in
- * `why` if joining fails, or with "" in `why` if WEIR_GROUP is not set. */
+/* Returns the group that WEIR_GROUP names on this device, and joins it if necessary.  Returns NULL with the reason
+ * in `why`, which is "" if WEIR_GROUP is not set. */
 struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice device,
                                      char why[WEIR_GROUP_WHY]);
 /* Returns the group on the device if this process is a member, else NULL.  Loads only one pointer. */
 struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice device);
 
 /* Charges the estimated memory of a context to the group, before the context is created.  The primary context is
- * charged once, however often it is retained.  Returns 1 on success, 0 if the limit would be exceeded. */
+ * charged only once.  Returns 1, or 0 if the limit would be exceeded. */
 int weir__group_context_begins(struct weir_group *g, int is_primary);
-/* Subtracts the estimated memory of a context from the group, after the context was destroyed.  Call it at each release
- * of the primary context; the last release subtracts the estimate. */
+/* Subtracts the estimated memory of a destroyed context from the group.  Call it at each release of the primary
+ * context. */
 void weir__group_context_ends(struct weir_group *g, int is_primary);
 /* Subtracts the estimated memory of the primary context after cuDevicePrimaryCtxReset. */
 void weir__group_context_lost(struct weir_group *g);
@@ -63,18 +61,16 @@ void weir__group_context_lost(struct weir_group *g);
 /* Returns the bytes that all members together may still allocate. */
 uint64_t weir__group_room(struct weir_group *g);
 
-/* Requests idle memory from the other processes that use the device.  If too little of the group's limit is left, asks
- * only members of the group, because only their memory counts against the limit. */
+/* Requests idle memory from the other processes that use the device, or only from members of the group. */
 struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
                                                struct weir_memory_request request);
 
-/* Writes one line about the group, and one for each member with its bytes, its part of the limit and its idle
- * memory. */
+/* Writes one line about the group, and one about each member. */
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_describe(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
-/* Returns a driver table that charges this process's device memory to the group that WEIR_GROUP names.  The table
- * charges nothing if libweir-preload.so charges the memory.  Without a group, returns `inner`, which may be NULL. */
+/* Returns a driver table that charges this process's device memory to the group that WEIR_GROUP names.  Without a
+ * group, returns `inner`, which may be NULL. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

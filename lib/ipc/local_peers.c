@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* local_peers.c: the list of a process's allocators.  Each new entry gets the next number, and the list is sorted by
- * number.  weir__local_peers_next() searches by number, so entries may join and leave between two calls.  A child of
- * fork() never uses the list. */
+/* local_peers.c: the list of a process's allocators, sorted by number.  weir__local_peers_next() searches by number,
+ * so entries may join and leave between two calls.  A child of fork() never uses the list. */
 #include "ipc/local_peers.h"
 
 #include <pthread.h>

@@ -74,8 +74,7 @@ size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, siz
     return out.length;
 }
 
-/* Reads a decimal number that the character `end` must follow.  Moves *at behind `end`, or to `end` if `end` is NUL.
- * Returns 1 on success, 0 if the text is malformed or the number is larger than `most`. */
+/* Reads a number of at most `most`, and the character `end` behind it.  Moves *at.  Returns 1, or 0 on failure. */
 static int parse_u64(const char **at, char end, uint64_t most, uint64_t *number) {
     if (weir__digits_read(at, most, number) <= 0 || **at != end)
         return 0;
@@ -83,8 +82,7 @@ static int parse_u64(const char **at, char end, uint64_t most, uint64_t *number)
     return 1;
 }
 
-/* Reads a word up to the next colon, and moves *at behind it.  Returns 1 on success, 0 if the word is empty, too long,
- * or not followed by a colon. */
+/* Reads a word and the colon behind it, and moves *at.  Returns 1, or 0 on failure. */
 static int read_word(const char **at, char *word, size_t bytes) {
     size_t length = strcspn(*at, ":");
 

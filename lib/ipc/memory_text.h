@@ -51,14 +51,11 @@ void weir__memory_text_clear(struct weir_memory_text *t);
  * allow this only to parent processes. */
 void weir__memory_sender_allow(void);
 
-/* Sets *sender to a pidfd of the sender, which the caller must close.  If this process is the sender, sets *sender to
- * -1.  On failure writes a message.  Returns E_HOST_MEMORY, E_NOT_OWNED if the sender has ended, or E_NOT_SUPPORTED if
- * the kernel or another pid namespace does not allow the call. */
+/* Sets *sender to a pidfd that the caller must close, or to -1 if this process is the sender.  On failure writes a
+ * message.  E_NOT_OWNED means that the sender has ended. */
 weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender,
                                      const struct weir_message *message);
-/* Copies the sender's file descriptor `theirs` to *file, which the caller must close.  `sender` is from
- * weir__memory_sender_open().  On failure writes a message.  Returns E_NOT_OWNED if the sender has ended or has closed
- * the descriptor, else E_NOT_SUPPORTED or E_HOST_MEMORY. */
+/* Copies the sender's file descriptor `theirs` to *file, which the caller must close.  On failure writes a message. */
 weir_status weir__memory_sender_copy_file(const struct weir_memory_text *t, int sender, int theirs,
                                           int *file, const struct weir_message *message);
 

@@ -38,19 +38,17 @@
 #define MILLISECOND UINT64_C(1000000)
 /* The time for which weir requests no memory from a process that has left a request unanswered. */
 #define UNRESPONSIVE_NS (2000 * MILLISECOND)
-/* ENDING_NS is the maximum time for which requests wait for the memory of a killed or exiting process.  BESIDE_RESERVE
- * is an estimate of the device memory that a process has besides its reserved bytes, for example for its context. */
+/* How long requests wait at most for the memory of a killed or exiting process. */
 #define ENDING_NS (2000 * MILLISECOND)
+/* The estimated device memory that a process has besides its reserved bytes, for example for its context. */
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* Times in ms.  REFRESH_MS: how long a request waits for other processes to publish their memory.  LONG_TICK_MS: how
- * long the thread that answers requests sleeps at most.  TICK_MS: the same maximum if an allocator's limit is a share
- * of the device, because a killed process does not wake the thread. */
+/* In ms.  REFRESH_MS: how long a request waits for other processes to publish their memory.  TICK_MS, LONG_TICK_MS:
+ * the longest sleep of the answering thread, with and without limits that are shares of the device. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* A process that left a request unanswered, and a process that was killed or exiting.  weir stores one of each for a
- * slot.  A later process of the slot has another `start`. */
+/* By slot: a process that left a request unanswered, and a process that was killed or exiting. */
 struct unresponsive {
     uint64_t start, as_of_ns, until_ns;
 };
@@ -63,7 +61,7 @@ enum { REFRESHES = 8 };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
-    /* An entry outside the list.  With this entry, weir__local_peers_next() returns only allocators on this device. */
+    /* Not in the list.  Makes weir__local_peers_next() return only the allocators on this device. */
     struct weir_local_peer own;
     struct weir_process_peers_calls calls;
     struct weir_slot_file registry;
@@ -76,14 +74,14 @@ struct weir_process_peers {
     pthread_mutex_t lock; /* guards all fields from here to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
-    /* Counts calls of weir__process_peers_publish_reserved(), so that refresh() detects changes of reserved memory. */
+    /* The number of calls of weir__process_peers_publish_reserved(). */
     uint64_t publications;
 
     /* Held while this process requests memory; guards all fields below. */
     pthread_mutex_t asking;
     struct unresponsive unresponsive[WEIR_SLOTS];
     struct ending ending[WEIR_SLOTS];
-    /* By slot: the part of weir_answers.unavailable that is memory of the slot's process. */
+    /* By slot: the bytes of the process that a request cannot get. */
     uint64_t unavailable[WEIR_SLOTS];
     const struct weir_group *group; /* the group to which the current request is limited, or NULL */
     size_t member_count;
@@ -164,7 +162,6 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.report_memory(s->owner, &h);
-        /* The sum below contains h.reserved, so weir__process_peers_publish_reserved() must add only later changes. */
         if (h.published)
             atomic_store_explicit(h.published, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
@@ -178,7 +175,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     return any;
 }
 
-/* Publishes the memory of all allocators of this process.  `as_of_ns` is from set_share_limits(). */
+/* Publishes the memory of all allocators of this process. */
 static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_allocator_memory sum;
@@ -194,7 +191,7 @@ static void refresh(struct weir_process_peers *n, uint64_t as_of_ns) {
     } while (publications != n->publications && ++tries < REFRESHES);
     n->entry.as_of_ns = as_of_ns;
     n->entry.limit = sum.limit;
-    /* Keeps the old values if there is no allocator, or if the memory of allocators changed during each read. */
+    /* Keeps the old values if the memory changed during each read. */
     if (any && publications == n->publications) {
         n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;
@@ -316,8 +313,7 @@ static void answer_request(struct weir_process_peers *n, uint64_t sequence, uint
     weir__registry_ring(&n->registry);
 }
 
-/* Returns the bytes that the owner of `entry` requests from this process; 0 if it requests none, or if this process has
- * answered already. */
+/* Returns the bytes that the process of `entry` requests, or 0 if it waits for no answer of this process. */
 static uint64_t requested_bytes(const struct weir_process_peers *n,
                                 const struct weir_registry_entry *entry, uint64_t own_slot) {
     if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
@@ -329,8 +325,7 @@ static uint64_t requested_bytes(const struct weir_process_peers *n,
     return 0;
 }
 
-/* Updates all limits that are shares of the device, because the weights of the processes may have changed.  Returns the
- * time before it read the weights. */
+/* Updates all limits that are shares of the device.  Returns the time before the update. */
 static uint64_t set_share_limits(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
@@ -341,7 +336,7 @@ static uint64_t set_share_limits(struct weir_process_peers *n) {
     return now;
 }
 
-/* Publishes the memory of this process, and answers all open requests.  The caller holds `stepping`. */
+/* Publishes this process's memory, and answers all requests.  The caller holds `stepping`. */
 static void answer_all(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
     uint64_t bytes;
@@ -353,7 +348,7 @@ static void answer_all(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : requested_bytes(n, &entry, (uint64_t)own);
-        /* Updates the limits first, because a new requesting process makes the shares of other processes smaller. */
+        /* The limits first, because a new process makes the shares of other processes smaller. */
         if (bytes > 0)
             answer_request(n, entry.sequence, bytes, set_share_limits(n));
     }
@@ -366,7 +361,7 @@ static void *run_peers_thread(void *peers) {
     weir__thread_begin();
     for (;;) {
         bell = weir__registry_bell(&n->registry);
-        /* If a thread sets `stopped` after this check, it then rings the registry's bell, which ends the wait below. */
+        /* A thread that sets `stopped` after this check ends the wait below. */
         if (atomic_load(&n->stopped))
             return NULL;
         pthread_mutex_lock(&stepping);
@@ -386,8 +381,7 @@ struct candidate {
     int is_asked;
 };
 
-/* Returns the time until which requests skip the process of `entry`, because it left an earlier request unanswered.
- * Returns 0 if requests do not skip it. */
+/* Returns the time until which requests skip the process, or 0 if they do not skip it. */
 static uint64_t unresponsive_until(const struct weir_process_peers *n, int slot,
                                    const struct weir_registry_entry *entry) {
     const struct unresponsive *s = &n->unresponsive[slot];
@@ -410,8 +404,7 @@ static int compare_candidates(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* Returns 1 (asked first) for a member of the group above its part of the limit, 2 for another process.  Returns 0 (not
- * asked) if the request is limited to a group and the process is not a member. */
+/* Returns 1 for a process to ask first, 2 for a process to ask later, 0 for a process not to ask. */
 static int turn_of_process(const struct weir_process_peers *n,
                            const struct weir_registry_entry *entry) {
     for (size_t i = 0; i < n->member_count; i++) {
@@ -423,8 +416,8 @@ static int turn_of_process(const struct weir_process_peers *n,
     return n->group ? 0 : 2;
 }
 
-/* Lists the other processes in the order in which weir asks them.  Sets *missing to the number of processes that have
- * not published their memory since `since`.  Initialises *answers from the published memory. */
+/* Lists the other processes in the order in which weir asks them.  Sets *missing to the number of those that have
+ * not published since `since`. */
 static size_t list_candidates(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                               struct weir_memory_request request, size_t *missing,
                               struct weir_answers *answers) {
@@ -472,8 +465,7 @@ static size_t list_candidates(struct weir_process_peers *n, struct candidate *ou
     return count;
 }
 
-/* Makes all processes publish their memory, and waits a short time for the publications.  Lists the processes as
- * list_candidates() does. */
+/* Makes all processes publish their memory, and waits a short time before it lists them. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out,
                      struct weir_memory_request request, struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
@@ -494,8 +486,8 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out,
     }
 }
 
-/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that the process
- * has freed.  An ended process has freed all its idle bytes. */
+/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that it has
+ * freed. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -523,8 +515,7 @@ static void publish_request(struct weir_process_peers *n,
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Requests memory from `count` processes, and waits for answers until `until`.  Adds the freed bytes to *answers, and
- * sets answers->has_answer and answers->has_timeout. */
+/* Requests memory from `count` processes, and waits for answers until `until`.  Adds the results to *answers. */
 static void request_from_some(struct weir_process_peers *n, struct candidate **some, size_t count,
                               const struct weir_registry_request *requests, uint64_t until,
                               struct weir_answers *answers) {
@@ -562,8 +553,7 @@ static void request_from_some(struct weir_process_peers *n, struct candidate **s
     answers->has_timeout |= open > 0;
 }
 
-/* Selects processes that were not asked yet, until their idle memory is enough for `bytes` bytes.  Writes to `requests`
- * how many bytes weir requests from each process.  Returns the number of processes. */
+/* Selects processes that were not asked yet, until their idle memory is enough.  Returns their number. */
 static size_t select_candidates(struct candidate *all, size_t count, uint64_t bytes,
                                 struct candidate **some, struct weir_registry_request *requests) {
     size_t picked = 0;
@@ -587,8 +577,7 @@ struct ending_sum {
     uint64_t now;
 };
 
-/* Adds the memory of a killed or exiting process to the answers, since the memory may soon be free.  Ignores the
- * process after ENDING_NS, because its driver may hang. */
+/* Adds the memory of a killed or exiting process, but only for ENDING_NS, because its driver may hang. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     const struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
@@ -736,8 +725,8 @@ static void discard(struct weir_process_peers *n) {
     free(n);
 }
 
-/* Creates the struct for a device: claims a slot in the device's registry, and starts the thread that answers requests.
- * Returns NULL with the reason in `why` on failure.  The caller holds `joining`. */
+/* Claims a slot in the device's registry, and starts the thread that answers requests.  On failure returns NULL with
+ * the reason in `why`.  The caller holds `joining`. */
 static struct weir_process_peers *create_peers(const struct weir_driver *driver, CUdevice device,
                                                const struct weir_process_peers_calls *calls,
                                                const char *name, char *why, size_t why_bytes) {

@@ -25,7 +25,7 @@ struct weir_allocator_memory {
     uint64_t reserved, in_use, idle; /* `idle` is the part that the allocator could free */
     uint64_t limit;                  /* UINT64_MAX if there is none */
     uint64_t device_total, device_free;
-    /* Points to the number of reserved bytes that are published for the allocator, or NULL. */
+    /* The reserved bytes that are published for the allocator; may be NULL. */
     _Atomic uint64_t *published;
 };
 
@@ -34,7 +34,7 @@ struct weir_claim {
     struct weir_claim *next; /* only for process_peers.c */
     uint64_t priority;
     uint64_t weight; /* millionths; the device is divided between processes by weight */
-    /* Set if the limit is a share of the device (--limit share), which depends on the other processes. */
+    /* Set if the limit is a share of the device (--limit share). */
     int shares;
 };
 
@@ -43,41 +43,36 @@ struct weir_process_peers_calls {
     void (*report_memory)(void *owner, struct weir_allocator_memory *out);
     /* Frees up to `bytes` bytes of the allocator's idle memory.  Returns the freed bytes. */
     uint64_t (*free_idle_memory)(void *owner, uint64_t bytes);
-    /* Sets the limit of an allocator whose limit is a share of the device.  `weights` is the sum of the weights of all
-     * processes that use the device.  Called repeatedly, because processes start and end. */
+    /* Sets the limit of an allocator whose limit is a share of the device.  `weights` is the sum for all processes. */
     void (*set_share_limit)(void *owner, uint64_t weights);
 };
 
-/* Registers an allocator, so that other processes on the device can request its idle memory.  The caller must not
- * change `claim` until weir__process_peers_leave().  On failure returns NULL with the reason in `why`.  The reason is
- * "" if no other process can use the device, or if an earlier call has written the reason. */
+/* Registers an allocator, so that other processes can request its idle memory.  The caller must not change `claim`
+ * until weir__process_peers_leave().  On failure returns NULL with the reason in `why`, which may be "". */
 struct weir_process_peers *weir__process_peers_join(const struct weir_driver *driver,
                                                     CUdevice device,
                                                     const struct weir_process_peers_calls *calls,
                                                     struct weir_claim *claim, char *why,
                                                     size_t why_bytes);
-/* Unregisters an allocator, and subtracts its memory from the published memory of this process.  Another thread may be
- * calling a function of the allocator, so the caller must hold no lock that such a function takes. */
+/* Unregisters an allocator.  The caller must hold no lock that the allocator's functions take, since one may be
+ * running. */
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
-/* Publishes `reserve` as the reserved bytes of an allocator.  *published is the number that was published before; the
- * call sets *published to `reserve`. */
+/* Publishes `reserve` as the reserved bytes of an allocator, in place of *published, and updates *published. */
 void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic uint64_t *published,
                                           uint64_t reserve);
 
 /* The result of a request to other processes for idle memory. */
 struct weir_answers {
     uint64_t freed; /* by other processes, for this request */
-    /* The bytes that the request cannot get: memory in use, and all memory of processes that do not answer requests.
-     * Does not include memory of ending processes.  UINT64_MAX if there are no other processes. */
+    /* The bytes that the request cannot get from the other processes.  UINT64_MAX if there are no other processes. */
     uint64_t unavailable;
     int has_answer;  /* set if any process has answered, or published its memory meanwhile */
     int has_timeout; /* set if a process did not answer before the deadline */
-    /* Set if a later request may get more, because a process has not answered, was not asked in time, or is ending. */
+    /* Set if a later request may get more. */
     int is_incomplete;
-    /* The bytes that exiting or killed processes may soon return to the device, so that a retry may succeed.  0 if
-     * enough bytes were freed.  Processes that have been ending for more than two seconds are not included. */
+    /* The bytes that exiting or killed processes may soon return to the device.  0 if enough bytes were freed. */
     uint64_t ending;
 };
 
@@ -95,9 +90,8 @@ struct weir_admission {
     int is_over; /* set once no other process can free more memory */
 };
 
-/* Requests idle memory from other processes, and waits for their answers.  If `group` is not NULL, asks only members of
- * this group.  The order is: members above their part of the group's limit, then processes with a lower priority, then
- * processes with more idle memory. */
+/* Requests idle memory from other processes, and waits for their answers.  If `group` is not NULL, asks only its
+ * members. */
 struct weir_answers weir__process_peers_request(struct weir_process_peers *n,
                                                 struct weir_memory_request request,
                                                 struct weir_group *group);
@@ -128,8 +122,8 @@ struct weir_holders {
 /* Reads which other processes have memory of the device.  May wait while another thread requests memory from them. */
 void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holders *out);
 
-/* Writes which other processes have most memory of the device, and whether they answer requests; "" if there are none.
- * May wait while another thread requests memory from them. */
+/* Writes which other processes have most memory of the device, or "".  May wait while another thread requests
+ * memory. */
 enum { WEIR_PROCESS_PEERS_SHOWN = 600 };
 void weir__process_peers_describe(struct weir_process_peers *n,
                                   char text[WEIR_PROCESS_PEERS_SHOWN]);

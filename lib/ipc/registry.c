@@ -27,7 +27,7 @@
 #include "base/who.h"
 
 enum { BELL_AT = 64, TRIES = 64 };
-/* How often, in ms, a thread in weir__registry_wait() checks that the file still has a name. */
+/* How often, in ms, weir__registry_wait() checks that the file was not removed. */
 enum { NAME_MS = 1000 };
 
 struct slot {
@@ -71,14 +71,12 @@ static void *registry_bell(const struct weir_slot_file *f) {
 }
 
 void weir__registry_ring(struct weir_slot_file *f) {
-    /* FUTEX_WAKE_OP adds 1 to one word, and wakes all threads that sleep on another word.  Here both words are the
-     * bell. */
+    /* FUTEX_WAKE_OP adds 1 to the bell and wakes all threads that sleep on it. */
     (void)syscall(SYS_futex, registry_bell(f), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0,
                   registry_bell(f), WEIR_FUTEX_ADD_1);
 }
 
-/* Sleeps until the bell differs from `bell`.  Returns 0 if it differs, ETIMEDOUT after the given time, EFAULT if the
- * mapped page is gone because the file was truncated. */
+/* Sleeps until the bell differs from `bell`.  Returns 0, ETIMEDOUT, or EFAULT if the file was truncated. */
 static int sleep_on_registry(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
@@ -109,7 +107,7 @@ static int has_named_file(struct weir_slot_file *f) {
     return has;
 }
 
-/* Wakes up every NAME_MS to check the file, because other processes do not ring the bell of a removed file. */
+/* Checks the file every NAME_MS, because no process rings the bell of a removed file. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     unsigned part;
     int error;
@@ -171,7 +169,7 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
     slot.entry = *entry;
     slot.sum = entry_checksum(entry);
     if (weir__slot_file_is_lost(f)) {
-        /* If the file was truncated, restores the page of the bell, because the call below needs it to wake threads. */
+        /* If the file was truncated, restores the page of the bell, which the call below changes. */
         if (weir__slot_file_has(f))
             (void)weir__file_reserve(f->file.number, WEIR_SLOTS_AT);
         weir__registry_ring(f);

@@ -40,8 +40,7 @@ struct weir_registry_answer {
 struct weir_registry_entry {
     /* The owner of the entry; set by weir__registry_publish(). */
     uint64_t pid, start, namespace;
-    /* The time at which the process began to read its last published values, or 0.  For a request that began after this
-     * time, the values are too old. */
+    /* The time at which the process began to read its published values, or 0. */
     uint64_t as_of_ns;
     /* Requests for memory go to processes with a lower priority first. */
     uint64_t priority;
@@ -81,8 +80,8 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
 /* Copies the entry of a slot to *out.  Returns 1 on success, 0 if the slot has no complete entry or its process has
  * ended. */
 int weir__registry_read(struct weir_slot_file *f, int slot, struct weir_registry_entry *out);
-/* Calls `visit` for the entry of each process that is exiting or was killed, and whose device memory may not be free
- * yet.  Skips processes of other pid namespaces.  Holds the lock of the file during the calls. */
+/* Calls `visit` for each exiting or killed process, whose memory may not be free yet.  Holds the lock of the file
+ * during the calls. */
 void weir__registry_each_ending(struct weir_slot_file *f,
                                 void (*visit)(int slot, const struct weir_registry_entry *entry,
                                               void *context),
@@ -94,8 +93,7 @@ int weir__registry_slot(struct weir_slot_file *f);
 
 /* Returns the value of the bell, a futex word in the file on which threads of all processes sleep. */
 uint32_t weir__registry_bell(struct weir_slot_file *f);
-/* Sleeps until the registry's bell, a futex word, differs from `bell`, at most for the given milliseconds.  If the file
- * was removed, sleeps only for a short time, so that the caller soon opens the file again. */
+/* Sleeps until the registry's bell differs from `bell`, at most for the given milliseconds. */
 void weir__registry_wait(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds);
 /* Changes the registry's bell, a futex word, and wakes the threads of all processes that sleep on it. */
 void weir__registry_ring(struct weir_slot_file *f);

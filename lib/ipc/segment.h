@@ -70,18 +70,15 @@ struct weir_segment {
     char path[WEIR_SEGMENT_PATH_BYTES];
 };
 
-/* Creates the segment of this process.  Replaces a segment that the process made before exec.  Returns 0 on success, -1
- * with errno on failure.  A child of fork() inherits the open file, but does not use it. */
+/* Creates the segment of this process, in place of one that it made before exec.  Returns 0, or -1 with errno. */
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind);
 /* Publishes kind->bytes bytes of `body`.  If the file was removed or truncated, no reader sees the data. */
 void weir__segment_publish(struct weir_segment *s, const void *body);
 /* Returns 1 if any process has read this segment within the last WEIR_SEGMENT_WATCHED_NS, else 0. */
 int weir__segment_is_watched(struct weir_segment *s);
-/* Makes the writer wait before its next publication: for the given milliseconds if the segment was read within the last
- * WEIR_SEGMENT_WATCHED_NS, otherwise until a process reads it. */
+/* Waits for the given milliseconds or, if no process has read the segment recently, until a process reads it. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
-/* Removes the file.  Does nothing in a child of fork(), since its parent uses the file.  The file stays mapped, since a
- * thread may sleep on the mapped page. */
+/* Removes the file, which stays mapped.  Does nothing in a child of fork(), since its parent uses the file. */
 void weir__segment_remove(struct weir_segment *s);
 
 /* ---- readers ------------------------------------------------------------------------------------- */
@@ -99,8 +96,8 @@ typedef void weir_segment_visitor(const struct weir_segment_name *name, void *co
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 
-/* Copies the newest complete data of a segment to *body, and wakes the segment's writer.  If the result is NOT_YET or
- * TORN, the caller may try again.  On failure *body is undefined. */
+/* Copies the newest complete data of a segment to *body.  If the result is NOT_YET or TORN, the caller may try
+ * again.  On failure *body is undefined. */
 enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,
                                            void *body);
 

@@ -31,11 +31,10 @@
 #include "base/runfile.h"
 #include "base/who.h"
 
-/* The minimum time between two checks of the file, in ns.  Requests that need a check come in bursts. */
+/* The minimum time between two checks of the file, in ns. */
 #define FILE_CHECK_NS UINT64_C(1000000)
 enum { TRIES = 64, MOST_SLOT_BYTES = 512, READ_BYTES = 16 * MOST_SLOT_BYTES };
-/* weir tries REMOVALS times, with pauses of REMOVAL_PAUSE_NS, to open a file that another process is removing.  A
- * removal takes less time, unless the removing process is stopped. */
+/* How often weir tries, with pauses of REMOVAL_PAUSE_NS, to open a file that another process is removing. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
 /* The lock of byte LIVES_AT + N, far behind the end of the file, shows that the owner of slot N still runs. */
@@ -72,14 +71,13 @@ static int is_slot_file_valid(const struct weir_slot_file *f, int file) {
                                   offsetof(struct weir_slot_head, limit));
 }
 
-/* Returns 1 if the error of open() means that the name is not a plain file of this user, else 0.  After a result of 1,
- * weir removes the name.  Returns 0 for EPERM, because weir could not remove the name. */
+/* Returns 1 if the error of open() means that the name is no plain file of this user, so that weir removes it; else
+ * 0. */
 static int is_not_plain_file(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
-/* Opens the file, or creates it if it does not exist.  Removes the name first if it belongs to an invalid file or to a
- * link.  Returns the descriptor, or -1 with errno on failure. */
+/* Opens or creates the file.  First removes an invalid file or a link.  Returns the descriptor, or -1 with errno. */
 static int find_file(const struct weir_slot_file *f) {
     const struct weir_slot_head head = head_of(f);
     int file, error;
@@ -113,8 +111,8 @@ static int lock_range(int file, int command, short type, off_t at, off_t end, st
     return fcntl(file, command, lock);
 }
 
-/* Locks `count` slots from slot `first` on.  Returns 0 on success, 1 if another open file has locked one of these
- * slots, -1 with errno if file locks do not work in this folder. */
+/* Locks `count` slots from slot `first` on.  Returns 0, 1 if another open file has locked one of them, or -1 with
+ * errno. */
 static int lock_slots(const struct weir_slot_file *f, int file, int first, int count) {
     struct flock lock;
 
@@ -132,12 +130,12 @@ static void unlock_slots(const struct weir_slot_file *f, int file) {
                      weir__slot_offset(f, WEIR_SLOTS), &lock);
 }
 
-/* Returns 1 if another process is removing the file, else 0.  A process locks all slots before the removal.  If no slot
- * is locked, the removal may have just ended, so the result is also 1. */
+/* Returns 1 if another process is removing the file, or may have just removed it.  A process locks all slots to
+ * remove it. */
 static int is_being_removed(const struct weir_slot_file *f, int file) {
     struct flock lock;
 
-    /* F_OFD_GETLK sets l_len to the length of another process's lock, and does not change it if no lock exists. */
+    /* F_OFD_GETLK does not change l_len if no lock exists. */
     return lock_range(file, F_OFD_GETLK, F_WRLCK, weir__slot_offset(f, 0),
                       weir__slot_offset(f, WEIR_SLOTS), &lock) == 0 &&
            lock.l_len != (off_t)f->kind->slot_bytes;
@@ -196,8 +194,7 @@ int weir__slot_is_ending(const struct weir_slot_file *f, const struct weir_slot_
            weir__process_is_ending((pid_t)owner->pid, owner->start);
 }
 
-/* Returns 1 if no process should claim the slot yet, else 0.  The slot's last owner may still run, or may still have
- * memory. */
+/* Returns 1 if the last owner of the slot may still run or have memory, else 0. */
 static int is_needed(const struct weir_slot_file *f, int file, int slot) {
     struct weir_slot_owner owner;
 
@@ -236,8 +233,7 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_offset(f, slot));
 }
 
-/* Claims a slot for this process.  Prefers slots without an ending owner, because other processes still read that
- * owner's memory from the slot.  Returns the number of the slot, or -1 with errno on failure.  errno is EAGAIN if
+/* Claims a slot, preferably one without an ending owner.  Returns its number, or -1 with errno.  EAGAIN means that
  * another process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
@@ -257,7 +253,7 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
                 clear_slot(f, file, slot);
                 return slot;
             }
-            /* Unlocks the slot again.  (The call unlocks all slots, but this process has no other slot in the file.) */
+            /* Unlocks only this slot, since this process has no other slot in the file. */
             unlock_slots(f, file);
         }
         if (is_being_removed(f, file)) {
@@ -269,8 +265,8 @@ static int claim_slot(const struct weir_slot_file *f, int file) {
     return -1;
 }
 
-/* Maps the file, in place of the old mapping if `f` has one.  Without the old mapping, the kernel closes the old file
- * and unlocks the old slot.  Returns 0 on success, -1 with errno on failure. */
+/* Maps the file, in place of the old mapping of `f`.  The kernel then unlocks the old slot.  Returns 0, or -1 with
+ * errno. */
 static int map_slot_file(struct weir_slot_file *f, int file) {
     void *map = mmap(f->map, f->kind->map_bytes, PROT_READ | PROT_WRITE,
                      MAP_SHARED | (f->map ? MAP_FIXED : 0), file, 0);
@@ -282,9 +278,8 @@ static int map_slot_file(struct weir_slot_file *f, int file) {
     return 0;
 }
 
-/* Opens or creates the file, claims a slot and maps the file.  Replaces the old file, slot and mapping of `f`.  If a
- * stopped process has begun to remove the file, creates another file.  Returns 0 on success, -1 with errno on
- * failure. */
+/* Opens or creates the file, claims a slot and maps the file, in place of the old ones.  Returns 0, or -1 with
+ * errno. */
 static int attach_slot_file(struct weir_slot_file *f) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
@@ -295,8 +290,7 @@ static int attach_slot_file(struct weir_slot_file *f) {
             return -1;
         slot = claim_slot(f, file);
         if (slot >= 0 && is_slot_file_valid(f, file) && weir__kept_set(&kept, file) == 0) {
-            /* If the file is unchanged, this process now has two slots in it.  Clears the old one, so that other
-             * processes do not read two entries of this process. */
+            /* In an unchanged file, this process now has two slots.  Clears the old one. */
             if (f->slot >= 0 && weir__kept_are_same(&f->file, &kept))
                 clear_slot(f, file, f->slot);
             if (map_slot_file(f, file) == 0) {
@@ -383,8 +377,7 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if another open file holds the lock of this process's slot, else 0.  The program may have closed the
- * descriptor, and another part of the process may have opened the slot file again. */
+/* Returns 1 if another open file holds the lock of this process's slot, else 0. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }
@@ -409,8 +402,7 @@ int weir__slot_file_renew(struct weir_slot_file *f) {
     return f->file.number < 0 ? attach_slot_file(f) : -1;
 }
 
-/* Unlocks this process's slot, and removes the file if no process has a slot or is ending.  If two processes release
- * their slots at once, at least one of them gets all locks, so the file is removed. */
+/* Unlocks this process's slot, and removes the file if no process has a slot or is ending. */
 static void remove_if_alone(const struct weir_slot_file *f) {
     int file = f->file.number;
 

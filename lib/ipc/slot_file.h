@@ -26,8 +26,7 @@ enum {
     /* The offset of the first slot, behind a page for the head of the file. */
     WEIR_SLOTS_AT = 4096,
     WEIR_SLOT_OWNER_AT = 8, /* the offset of struct weir_slot_owner in a slot */
-    /* The offset of the word `ends` in a slot that counts bytes of memory.  The process sets the word when it begins to
-     * exit normally; the file may then be removed before the process has ended. */
+    /* The offset of a word that the process sets when it begins to exit normally.  Only in slots that count memory. */
     WEIR_SLOT_ENDS_AT = 32
 };
 enum { WEIR_SLOT_PATH = 256 };
@@ -48,9 +47,8 @@ struct weir_slot_kind {
     uint32_t version;
     size_t slot_bytes; /* at most 512 */
     size_t map_bytes;  /* the number of bytes that a process maps, from the start of the file */
-    /* Set if a slot counts the memory of a process.  slot_file.c never clears such a slot, since its bytes stay counted
-     * until the process has ended.  A second lock of the slot, the life lock, shows whether the process still runs.
-     * Files with such slots have a limit. */
+    /* Set if a slot counts the memory of a process.  Such a slot has a second lock, the life lock, which shows
+     * whether the process still runs. */
     int is_counted;
 };
 
@@ -77,8 +75,8 @@ int weir__slot_file_open(struct weir_slot_file *f, const struct weir_slot_kind *
 /* Opens the slot file `name` for reading only.  Returns 0 on success, -1 if the file does not exist. */
 int weir__slot_file_view(struct weir_slot_file *f, const struct weir_slot_kind *kind,
                          const char *name);
-/* Calls `visit` for each slot file whose name begins with `begins`, and passes the rest of the name.  Skips files for
- * which the rest has `most` bytes or more. */
+/* Calls `visit` for each slot file whose name begins with `begins`, and passes the rest of the name, which has less
+ * than `most` bytes. */
 void weir__slot_file_each(const char *begins, size_t most,
                           void (*visit)(const char *rest, void *context), void *context);
 
@@ -87,8 +85,8 @@ void weir__slot_file_each(const char *begins, size_t most,
 void weir__slot_file_leave(struct weir_slot_file *f);
 /* Releases this process's slot, and unmaps the file. */
 void weir__slot_file_close(struct weir_slot_file *f);
-/* Records that this process begins to exit.  Removes the file if no other process has a slot.  Keeps the life lock, by
- * which other processes see that this process still runs.  The caller holds the lock of `f`. */
+/* Records that this process begins to exit.  Keeps the life lock until it has ended.  The caller holds the lock of
+ * `f`. */
 void weir__slot_file_end(struct weir_slot_file *f);
 /* Closes the file in a child of fork(), since the slot belongs to the parent. */
 void weir__slot_file_close_in_child(struct weir_slot_file *f);
@@ -96,11 +94,11 @@ void weir__slot_file_close_in_child(struct weir_slot_file *f);
 /* Returns 1 if the stored file descriptor still belongs to the slot file, else 0.  The program may have closed the
  * descriptor and opened another file with this number. */
 int weir__slot_file_has(const struct weir_slot_file *f);
-/* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew the file; else 0.  Checks
- * the file at most once in a millisecond.  The caller holds the lock of `f`. */
+/* Returns 1 if this process has a slot in a file that was removed or damaged, else 0.  The caller holds the lock of
+ * `f`. */
 int weir__slot_file_is_lost(struct weir_slot_file *f);
-/* Opens or creates a file with the old file's name, and claims a slot.  Keeps the address of the mapping.  Returns 0 on
- * success.  On failure returns -1 with errno, and keeps the old mapping.  The caller holds the lock of `f`. */
+/* Opens or creates the file again, and claims a slot.  Keeps the address of the mapping.  Returns 0, or -1 with
+ * errno.  The caller holds the lock of `f`. */
 int weir__slot_file_renew(struct weir_slot_file *f);
 
 /* Returns the offset of a slot in the file. */
