@@ -200,8 +200,8 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes the most important part of the report: the request, the cause, the processes that use the memory, and the main
- * figures.  It comes first because a log may cut the end.  Returns the advice to print if no setting helps. */
+/* Writes the most important part, first because a log may cut the end.  Returns the advice to print if no setting
+ * helps. */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
@@ -305,8 +305,7 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, ").\n");
 }
 
-/* Writes the settings that would help, or the text `advice` if no setting helps.  If a process uses the memory and does
- * not answer weir, writes what to do with this process instead. */
+/* Writes what the user can do: settings, or else `advice`. */
 static void put_advice(struct weir_output *out, const weir_oom_report *v, const char *advice) {
     char limit[WEIR_SPELL_BYTES];
 

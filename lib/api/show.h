@@ -90,8 +90,7 @@ int weir__show_fill(struct weir_allocator *allocator, struct weir_show_allocator
 /* Returns the nanoseconds since the allocator's creation, by the clock of its driver table. */
 uint64_t weir__show_age(struct weir_allocator *allocator);
 
-/* Corrects figures that another process has written: afterwards all texts end with a NUL, and all numbers of entries
- * are in range.  `now` is the present time of CLOCK_MONOTONIC. */
+/* Corrects figures that another process has written.  `now` is the present time of CLOCK_MONOTONIC. */
 void weir__show_check(struct weir_show *show, uint64_t now);
 
 #endif

@@ -46,8 +46,8 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits are the kind of the amount, such as WEIR_AMOUNT_BYTES.
- * The upper bits are 0, or 1 plus the index in compat_names of the variable that has set the preallocation. */
+/* The upper bits of prealloc.kind tell which variable in compat_names has set the preallocation (index + 1), or are
+ * 0. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
@@ -57,8 +57,7 @@ const char *weir__framework_prealloc(const weir_options *options) {
     return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
 }
 
-/* Stores in the options that this variable of TensorFlow, XLA or JAX has set the preallocation.  If `variable` is NULL
- * or has another name, does nothing. */
+/* Records which framework's variable has set the preallocation.  `variable` may be NULL. */
 static void set_prealloc_variable(weir_options *options, const char *variable) {
     for (size_t i = 0; variable && i < COMPAT_NAMES; i++)
         if (strcmp(compat_names[i], variable) == 0)
@@ -107,8 +106,7 @@ static weir_status refuse_value(const struct reading *reading, const char *varia
                             : " (weir leaves it alone under WEIR_COMPAT=0)");
 }
 
-/* Returns 1 if this process shall log the warning `text` now.  Returns 0 if the log level forbids warnings, or if this
- * process has logged the warning before. */
+/* Returns 1 if this process shall log the warning now, else 0. */
 static int first_warning(const struct reading *reading, const char *text) {
     int is_new = 0;
 
@@ -250,8 +248,8 @@ struct engine_word {
     int engine; /* weir's engine for this word; WEIR_ENGINE_DEFAULT if there is none */
 };
 
-/* Reads a variable that names a framework's allocator.  Chooses the most similar engine, unless a variable of higher
- * precedence has chosen one.  Sets *asks_pools if the variable makes the framework use CUDA's memory pools. */
+/* Reads a variable that names a framework's allocator, and chooses the most similar engine.  Sets *asks_pools if the
+ * framework will use CUDA's memory pools. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
                                const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
@@ -360,8 +358,7 @@ static weir_status read_preallocations(struct reading *reading, struct compat *c
     return read_fraction(reading, compat);
 }
 
-/* Writes the preallocation that the variables of TensorFlow, XLA and JAX request to *amount, by the table at the top of
- * this file.  Returns the name of the variable that sets the preallocation, or NULL. */
+/* Writes the preallocation that the frameworks' variables request.  Returns the name of the variable, or NULL. */
 static const char *compat_prealloc(const struct compat *compat, weir_amount *amount) {
     weir_amount fraction = {compat->fraction ? compat->fraction : DEFAULT_FRACTION,
                             WEIR_AMOUNT_OF_TOTAL};
@@ -411,8 +408,7 @@ struct likeness {
     int is_known; /* set if the compared name is itself known */
 };
 
-/* Compares the name of a variable with a known name, and keeps the most similar known name in *likeness.  Prefers the
- * longest known name with which `name` begins.  Otherwise prefers the smallest edit distance. */
+/* Keeps the known name that is most similar to the variable's name. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
@@ -451,8 +447,8 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* Records that no program reads this variable, so that child processes do not warn about it again.  Returns 1 if this
- * process shall warn about it, else 0. */
+/* Records an unknown variable, so that child processes do not warn again.  Returns 1 if this process shall warn, else
+ * 0. */
 static int record_unknown_variable(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;

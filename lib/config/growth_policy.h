@@ -25,16 +25,13 @@ struct weir_growth_cursor {
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 
-/* Returns a smaller number of bytes after the device has refused `step` bytes.  For policy BFC this is 0.9 times
- * `step`; for other policies the mean of `step` and the request, rounded to `unit`.  Returns 0, and the growth fails,
- * if no smaller number is enough for the request. */
+/* Returns a smaller number of bytes after the device has refused `step` bytes, or 0 if none is enough. */
 size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit);
 
 /* Restores *cursor to its state before the last weir__growth_step().  Called after the device has refused all sizes. */
 void weir__growth_refused(struct weir_growth_cursor *cursor);
 
-/* Lowers the size of BFC's next region after a trim that has left `reserved` bytes.  BFC doubles the size each time, so
- * the next region would otherwise become as large as the device after some trims. */
+/* Lowers the size of BFC's next region after a trim to `reserved` bytes, since BFC only doubles it. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved);
 
 #endif

@@ -237,8 +237,7 @@ static const char *kept_text(const struct weir_option_row *row, const weir_optio
     return *(const char *const *)field(row, options);
 }
 
-/* Sets the field of an option to `kept`, a copy of the user's text that is never freed.  Reports an error if `kept` is
- * NULL, because the host had no memory for the copy. */
+/* Stores a text that is never freed.  `kept` is NULL if there was no host memory. */
 static int set_text(const struct weir_option_row *row, weir_options *options, const char *kept,
                     struct weir_problem *problem) {
     if (!kept)
