@@ -89,8 +89,8 @@ weir_status weir__allocator_create(const weir_options *options, unsigned how,
 void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
                                weir_options *options);
 
-/* Creates an allocator with the driver table `driver`.  options->device gives only the number of the device.  On an
- * error writes the reason to `message`, or to the log if `message_bytes` is 0. */
+/* Creates an allocator with the driver table `driver`.  On an error writes the reason to `message`, or to the log if
+ * `message_bytes` is 0. */
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);
@@ -120,10 +120,9 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
 /* Reads the allocator's statistics, without a check of the arguments. */
 void weir__stats_read(weir_allocator *a, weir_statistics *out);
 
-/* weir__separate_addresses writes a range of addresses in which only weir__alloc_separate places blocks.  Returns 1 on
- * success, 0 if the engine has no such range.  weir__alloc_separate allocates a block of whole 2 MiB pages for no
- * particular stream.  The block begins at the address `at`; if `at` is WEIR_ENGINE_FAR, the block lies far from all
- * other blocks.  The function fails at once if the addresses are in use.  weir_free_any frees the block. */
+/* weir__separate_addresses writes the range of addresses that only weir__alloc_separate uses, and returns 0 if there is
+ * none.  weir__alloc_separate allocates whole 2 MiB pages at the address `at`, or far from all other blocks if `at` is
+ * WEIR_ENGINE_FAR.  weir_free_any frees the block. */
 int weir__separate_addresses(const weir_allocator *a, struct weir_extent *addresses);
 weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, void **block);
 /* Frees a block whose GPU work has completed, so that any stream can reuse it. */

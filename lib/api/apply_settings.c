@@ -204,8 +204,7 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the limit or the preallocation is a share of the device, but the engine cannot release memory.  The share
- * becomes smaller when other processes start. */
+/* Warns if the limit or the preallocation is a share, but the engine cannot release memory. */
 static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 

@@ -496,10 +496,8 @@ free_allocator:
 
 /* ---- choice of engine -------------------------------------------------------------------------- */
 
-/* Returns 1 if the device supports virtual memory management (cuMemMap), else 0.  If the options name no engine, weir
- * chooses engine mapped on such a device, because other engines reserve about a third more memory while frees are
- * pending.  weir chooses engine pool if the device cannot map memory, if engine mapped has no addresses left, or if the
- * program wants hardware decompression and mapped memory does not allow it. */
+/* Returns 1 if the device supports virtual memory management (cuMemMap), else 0.  weir then prefers engine mapped,
+ * because other engines reserve about a third more memory while frees are pending. */
 static int can_map(const struct weir_driver *driver, CUdevice device) {
     int can = 0;
 
@@ -544,8 +542,8 @@ void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device
         options->engine = WEIR_ENGINE_MAPPED;
 }
 
-/* Creates an allocator with the engine of the options or the default engine.  If the default engine is mapped and the
- * device does not support it, uses engine pool. */
+/* Creates an allocator with the options' engine.  If the device does not support the default engine, uses engine
+ * pool. */
 static weir_status create_by_choice(struct weir_creation *c, weir_allocator **allocator) {
     int is_named = c->given.engine == WEIR_ENGINE_MAPPED;
     int is_chosen = maps_for(c->driver, c->ordinal, &c->given);

@@ -19,13 +19,9 @@ extern weir_allocator *(*weir__drop_in_serves)(int device);
 /* If not NULL, called after each failed weir_tensors_alloc of an allocator that replaces the driver's pools. */
 extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
-/* Makes the allocator a replacement of the driver's pools, before its first request.  A request on a stream that is
- * being captured then fails with WEIR_E_CAPTURE, because the driver must add the allocation to the graph.  The peak of
- * requested bytes is updated at each request that no per-stream cache can satisfy.
- *
- * `watches` returns 1 if weir__drop_in_stream_begins() was called for the stream, else 0.  `watches` may be NULL.  weir
- * does not query the capture of a watched stream that has a cache, nor of a thread's default streams.  So the caller
- * must not call weir with a captured stream.  `watches` must not call weir, since weir may hold locks. */
+/* Makes the allocator a replacement of the driver's pools, before its first request.  Then the caller must not call
+ * weir with a captured stream.  `watches` returns 1 if weir__drop_in_stream_begins() was called for the stream; it may
+ * be NULL, and must not call weir, since weir may hold locks. */
 void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
 /* Makes weir query the capture of each request's stream, because lib/adapters no longer sees every capture begin. */
 void weir__drop_in_query_all(weir_allocator *allocator);
@@ -34,8 +30,7 @@ void weir__drop_in_query_all(weir_allocator *allocator);
 void weir__drop_in_stop_logs(weir_allocator *allocator);
 
 /* Sets when a stream may reuse a block that another stream has freed.  If `on` is 0 (the default), the GPU work on the
- * block must have completed.  If `on` is set, the host must also have waited for the work, or the memory must have been
- * released to the device.  Blocks smaller than a page always return to the cache of their stream. */
+ * block must have completed.  If `on` is set, the host must also have waited for it. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *allocator, int on);
 
 /* Reads options as weir_options_from_env does, for an unmodified program.  `sources` may be NULL. */
@@ -78,11 +73,8 @@ void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
 /* Empties the cache of a stream that is about to end.  Records an event, so that weir needs no device wait later. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
-/* Finds the completed frees on these streams and on the calling thread's default streams, but waits for none.
- * weir__drop_in_trim() can then release the memory.  Checks the legacy stream only if all other streams are idle,
- * because an event on the legacy stream would make blocking streams wait.  Returns 1 if all streams are idle.  Returns
- * 0 otherwise, if another thread has used its own default stream, or if another thread is in a request that uses the
- * engine.  No capture may begin and no stream may end during the call. */
+/* Finds out, without a wait, which frees on these streams have completed, so that weir__drop_in_trim() can release the
+ * memory.  Returns 1 only if all streams are idle.  No capture may begin and no stream may end during the call. */
 int weir__drop_in_are_idle(weir_allocator *allocator, const weir_stream *streams, size_t count);
 /* Returns 1 if the stream is idle and is not being captured, else 0.  The stream must not end during the call. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
@@ -114,8 +106,7 @@ struct weir_group *weir__drop_in_group_of(CUdevice device);
 /* Asks other processes for idle memory.  `began` is the start of the program's request (CLOCK_MONOTONIC).  Returns 1 if
  * the memory may now be enough, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
-/* Logs the members of the process group and their memory, after the group's limit has made a driver call fail.  Logs
- * only the first few failures. */
+/* Logs the members of the process group and their memory, after the first few failures at the group's limit. */
 void weir__drop_in_log_group(struct weir_group *group, CUdevice device, const char *call,
                              size_t bytes);
 

@@ -18,8 +18,8 @@
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
-/* If the device has no memory for a context, weir asks other processes to release CONTEXT_BYTES, and waits up to
- * CONTEXT_NS for answers.  A context needs 0.5 GiB on an H200. */
+/* weir asks other processes for CONTEXT_BYTES for a context, and waits up to CONTEXT_NS.  A context needs 0.5 GiB on an
+ * H200. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
@@ -125,9 +125,7 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
 }
 
 /* Releases idle memory for other allocators or processes.  Returns the number of released bytes, which may be more than
- * `wanted`.  If memory outside of private tensor pools is not enough, and `may_wait` is set, waits for the device, and
- * makes private pools without users free their memory.  Omits this wait if the trim has already waited and no pool has
- * idle memory. */
+ * `wanted`.  May wait for the device if `may_wait` is set. */
 static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES) != 0;
     int has_waited = !may_wait;
@@ -162,8 +160,8 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns the bytes that the allocator could release for another allocator of the process.  If `may_wait` is 0, and a
- * release would need a wait, returns 0. */
+/* Returns the bytes that the allocator could release for another one of the process, without a wait if `may_wait` is
+ * 0. */
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 

@@ -83,8 +83,7 @@ static void put_driver(struct weir_output *out, const weir_oom_report *v) {
         weir__put(out, ": no file descriptor is left");
 }
 
-/* Writes that weir's idle memory cannot be used for a graph, because the driver allocates the memory of graphs.
- * Returns advice for the user. */
+/* Writes that a graph cannot use weir's idle memory.  Returns advice for the user. */
 static const char *put_reserve(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
     if (v->status != WEIR_E_LIMIT)

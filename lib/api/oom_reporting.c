@@ -82,7 +82,7 @@ static void count_block(void *context, const struct weir_extent *block) {
     group->total += bytes;
 }
 
-/* Sorts groups by total, then by block size, from large to small, then by stream. */
+/* Orders groups by total, then by block size, from large to small, then by stream. */
 static int comes_before(const weir_oom_report_group *a, const weir_oom_report_group *b) {
     if (a->total != b->total)
         return a->total > b->total;
@@ -438,9 +438,8 @@ static void advise_mapped_engine(const weir_allocator *a, weir_oom_report *v) {
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
 
-/* Lists the other processes that use memory of the device, and chooses one process to name in the report.  First choice
- * is a process that is stopped or does not answer weir, if its memory is at least `lacks` bytes.  Second choice is the
- * largest process, if it has more memory than this process's other allocators, or can free `lacks` bytes. */
+/* Lists the other processes that use memory of the device, and chooses the one to name in the report.  A process that
+ * does not answer weir comes before the largest process. */
 static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 

@@ -16,8 +16,7 @@ int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
 extern const char weir__oom_report_own_limit[];
 /* Returns 0 if weir could write a report to the file `to` now, else an errno value.  Creates no file. */
 int weir__oom_report_problem(const char *to);
-/* Appends a report to the file `to`, as JSON if the name ends with ".json".  If `to` is "stderr", or the file cannot be
- * written, writes the report to standard error. */
+/* Appends a report to the file `to`, as JSON if the name ends with ".json", or writes it to standard error. */
 void weir__oom_report_write(const weir_oom_report *oom_report, const char *to);
 
 #endif

@@ -90,8 +90,7 @@ static void save_at_exit(void) {
                   SAVE_S);
 }
 
-/* Logs why weir could not create an allocator, since the caller may be unable to report the reason.  Logs each reason
- * once, because programs may repeat the call. */
+/* Logs why weir could not create an allocator, but each reason only once. */
 static void log_reason_once(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -188,8 +187,8 @@ static void publish_allocator(weir_allocator *a, const weir_options *options,
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Writes the allocator of a device to *allocator, and creates it unless another thread has just done so.  If `device`
- * is -1, uses the device of the environment. */
+/* Creates the device's allocator, unless another thread has just done so.  If `device` is -1, uses the environment's
+ * device. */
 static __attribute__((noinline, cold)) weir_status
 create_device_allocator(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];

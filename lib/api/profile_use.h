@@ -28,8 +28,7 @@ struct weir_run_profile *weir__run_profile_open(const struct weir_driver *driver
                                                 const weir_options *options);
 /* Frees the contents of a profile file.  `run_profile` may be NULL. */
 void weir__run_profile_close(struct weir_run_profile *run_profile);
-/* Returns the bytes to preallocate according to the profile, at most the limit and the device's free memory.  Returns 0
- * if the profile has no run. */
+/* Returns the bytes to preallocate according to the profile, or 0 if the profile has no run. */
 uint64_t weir__run_profile_target(weir_allocator *a);
 /* Saves the memory that this run has needed to the file `path`, or to options.profile if `path` is NULL.  Logs a
  * failure. */

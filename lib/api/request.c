@@ -405,8 +405,8 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 
-/* Frees a block.  `s` is the record for the block's address, or NULL if there is none.  Calls other functions only as
- * the last step, so that the fast path saves no registers. */
+/* Frees a block.  `s` is the record for its address, or NULL.  Calls other functions last, so that the fast path saves
+ * no registers. */
 static inline __attribute__((always_inline)) weir_status free_with_record(struct weir_caches *f,
                                                                           struct weir_slab *s,
                                                                           CUdeviceptr block,

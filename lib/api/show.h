@@ -83,8 +83,7 @@ extern const struct weir_segment_kind weir__show_kind;
 /* Writes the name of the allocator's engine, such as "mapped" or "bfc-fixed".  The name never changes. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
-/* Fills *out with the figures of an allocator.  The caller fills the fields `device` and `serves`.  Returns 1 on
- * success, 0 if weir_stats fails. */
+/* Fills *out with an allocator's figures, except `device` and `serves`.  Returns 0 if weir_stats fails, else 1. */
 int weir__show_fill(struct weir_allocator *allocator, struct weir_show_allocator *out);
 
 /* Returns the nanoseconds since the allocator's creation, by the clock of its driver table. */

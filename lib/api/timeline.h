@@ -62,8 +62,8 @@ void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_
 /* Returns the number of slices and marks that were not recorded, because there were too many. */
 uint64_t weir__timeline_missing(const struct weir_timeline *t);
 
-/* Writes a valid trace of less than 300 bytes that contains no events.  The file has these contents until the timeline
- * is written.  Returns the length of the text. */
+/* Writes a trace without events in less than 300 bytes, and returns its length.  The file has these contents until the
+ * timeline is written. */
 int weir__timeline_unfinished(char *text, size_t bytes, long process);
 
 /* Write a trace file: call begin once, write for each timeline, and end once.  Then check ferror(3). */

@@ -182,8 +182,7 @@ struct compat {
     int jax_asks_pools, tf_asks_pools;
 };
 
-/* Reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC, a decimal int64.  Returns an error for any other text, because
- * TensorFlow itself then aborts. */
+/* Reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC, a decimal int64.  TensorFlow itself aborts on any other text. */
 static weir_status read_tf_prealloc(struct reading *reading, struct compat *compat) {
     const char *value = getenv(TF_PREALLOC);
     struct weir_problem problem;
@@ -342,10 +341,8 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* Reads the variables by which TensorFlow, XLA and JAX request a preallocation, if they have an effect in this kind of
- * program.  A framework that does not use CUDA's memory pools preallocates by itself, and its variables may have values
- * that weir refuses, such as a fraction above 1.  If JAX uses CUDA's memory pools, it uses TensorFlow's allocator, so
- * TensorFlow's variable has an effect on JAX, too. */
+/* Reads the variables by which frameworks request a preallocation, if they have an effect in this kind of program.  JAX
+ * with CUDA's memory pools uses TensorFlow's allocator, and so TensorFlow's variable. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
@@ -403,7 +400,7 @@ enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 struct likeness {
     const char *name; /* NULL before the first comparison */
     size_t distance;
-    /* The length of `name` if the unknown name begins with `name` and is longer, else 0. */
+    /* the length of `name` if the unknown name begins with it, else 0 */
     size_t prefix;
     int is_known; /* set if the compared name is itself known */
 };
@@ -428,9 +425,8 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  A misspelt name begins with a
- * known name that has at least a third of its letters, or differs from a known name in at most two letters and less
- * than half.  `start` is the length of a common prefix, whose letters are not counted. */
+/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  `start` is the length of a common
+ * prefix, whose letters are not counted. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 

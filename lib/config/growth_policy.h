@@ -15,13 +15,9 @@ struct weir_growth_cursor {
     int doubled_ahead;  /* for policy BFC: set if the last step has doubled `next_region` */
 };
 
-/* Returns how many bytes to add to the reserved memory, and updates the cursor.  The result is a multiple of `unit`, a
- * power of two, at least the request, and within the limit.  A larger result is also within the free memory of
- * the device.  Policy BFC differs, as in TensorFlow: near the limit it rounds to 256 bytes, and it ignores the free
- * memory.
- *
- * `options` must be complete (weir__options_complete).  Returns 0 if the request is 0 or exceeds the limit.  If the
- * device refuses the memory, the caller calls weir__growth_smaller(). */
+/* Returns how many bytes to add to the reserved memory, and updates the cursor.  Returns 0 if the request is 0 or
+ * exceeds the limit.  `unit` is a power of two.  `options` must be complete (weir__options_complete).  If the device
+ * refuses the memory, the caller calls weir__growth_smaller(). */
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 

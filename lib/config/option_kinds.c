@@ -170,8 +170,7 @@ const struct weir_option_kind weir__option_priority = {
 
 /* ---- a list of words ---- */
 
-/* Checks a value with one bit for each word of a list such as "poison,guard".  The first word, such as "off", must not
- * occur together with others. */
+/* Checks a value with one bit for each word of a list.  The first word, such as "off", excludes all others. */
 static int bits_valid(const struct weir_option_row *row, uint64_t bits,
                       struct weir_problem *problem) {
     uint64_t none = (uint64_t)row->words[0].value, all = 0;

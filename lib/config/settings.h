@@ -105,9 +105,7 @@ weir_status weir__options_copy_in(const weir_options *options, weir_options *out
 void weir__options_copy_out(const weir_options *from, weir_options *options);
 
 /* Checks a caller's options (NULL means all defaults), and writes the complete options to *out.  Replaces each default
- * by its value for the engine, except the default of cache_limit, which depends on the bytes in use.  Returns OK, or an
- * error with a message: E_INVALID, E_LIMIT if the preallocation is above the limit, or E_NOT_SUPPORTED if the engine
- * cannot allow the devices in `peers` to use its memory. */
+ * by its value, except the default of cache_limit.  Returns OK, or an error with a message. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
@@ -115,11 +113,10 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
  * invalid. */
 int weir__options_log(const weir_options *options);
 
-/* Checks a limit for weir_set_limit.  The limit may be 0, but must not be a share of the device.  Returns OK, or
- * E_INVALID with a message. */
+/* Checks a limit for weir_set_limit, which may be 0, but no share.  Returns OK, or E_INVALID with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
-/* Returns 1 if the engine of these options divides large regions into blocks (mapped, bfc, bfc-fixed); else 0. */
+/* Returns 1 if the engine divides large regions into blocks (mapped, bfc, bfc-fixed), else 0. */
 int weir__options_suballocate(const weir_options *options);
 /* Returns 1 if the engine allows other devices to use its memory, else 0.  The options must be completed
  * (weir__options_complete). */

@@ -249,8 +249,8 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
     return WEIR_OK;
 }
 
-/* Returns 1 if no work has written to a freed block, else 0.  The caller has ordered `stream` after all work on the
- * block. */
+/* Returns 1 if no work has written to a freed block.  Otherwise keeps the block out of use and returns 0.  The caller
+ * has ordered `stream` after all work on the block. */
 static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     size_t same = b->total;
     CUresult result = guard_has(h, WEIR_HARDEN_POISON)

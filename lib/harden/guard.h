@@ -38,7 +38,7 @@ weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_str
 /* Returns the size of the largest request that fits into `bytes` bytes with its gaps. */
 size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
-/* Returns 1 if a live block, or a block that is a memory node of a graph, starts at the address `block`; else 0. */
+/* Returns 1 if a live block, or a block of a graph, starts at the address `block`; else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
 /* Finds the program's live block inside the block at `base` of the layer below.  Returns 1 on success, else 0. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
