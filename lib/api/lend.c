@@ -125,7 +125,7 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
 }
 
 /* Releases idle memory for other allocators or processes.  Returns the number of released bytes, which may be more than
- * `wanted`.  May wait for the device if `may_wait` is set. */
+ * `wanted`.  If `may_wait` is set, also frees private tensor pools without users. */
 static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES) != 0;
     int has_waited = !may_wait;

@@ -47,7 +47,7 @@ void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place; /* written before `made` becomes 1, and not changed afterwards */
 static weir_options settings;  /* written before `made` becomes 1, and not changed afterwards */
-/* the origin of each value in `settings`; guarded by `lock` */
+/* where each value in `settings` comes from; guarded by `lock` */
 static struct weir_sources sources;
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
 /* The allocator that was created first.  While `made` is 1, no other allocator exists. */
