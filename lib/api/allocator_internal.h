@@ -42,9 +42,8 @@ struct weir_allocator {
     /* If fewer than `low` bytes are idle, a background thread reserves memory until `high` bytes are idle.  Both are 0
      * if the option grow_ahead is off. */
     uint64_t low, high;
-    /* `not_released` is the number of bytes above a lowered limit that weir could not release.  `retry_release_after`
-     * is the number of allocations plus frees at that time.  weir retries if one of the two numbers has changed.  Only
-     * the thread that adapts limits uses these fields. */
+    /* The bytes above a lowered limit that weir could not release, and the number of operations at that time.  Only the
+     * thread that adapts limits uses these fields. */
     uint64_t not_released, retry_release_after;
     struct weir_local_peer local_peer;
     struct weir_claim claim; /* this allocator's entry in the shared registry of processes */
@@ -60,8 +59,7 @@ struct weir_allocator {
     int has_own_limit; /* set if the program's own code has set options.limit */
 };
 
-/* Returns the size of the largest request that would have succeeded when the request `refused` failed.  Returns 0 if
- * the stream was being captured. */
+/* Returns the largest request that would have succeeded, or 0 if the stream was being captured. */
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused);
 
 /* Adds this process to the device's shared registry.  On failure logs the reason and returns NULL. */
@@ -72,8 +70,7 @@ struct weir_process_peers *weir__allocator_enter_registry(const struct weir_driv
 /* Returns the priority and the weight of an allocator with these options, for its entry in the shared registry. */
 struct weir_claim weir__allocator_claim(const weir_options *options);
 
-/* Asks other processes to free memory after cuDevicePrimaryCtxRetain has run out of memory.  Returns 1 if the caller
- * shall repeat its driver call, else 0.  Returns 0 if the registry `n` is NULL. */
+/* Asks other processes to free memory for a context.  Returns 1 if the caller shall retry, else 0.  `n` may be NULL. */
 int weir__allocator_ask_for_context(struct weir_process_peers *n, struct weir_admission *admission);
 /* Writes which processes use memory of the device, and what the user can do. */
 void weir__allocator_write_context_users(struct weir_process_peers *n, char *text, size_t bytes);
@@ -92,8 +89,8 @@ weir_status weir__allocator_create(const weir_options *options, unsigned how,
 void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
                                weir_options *options);
 
-/* Creates an allocator with the driver table `driver`.  options->device gives only the number of the device.  On an
- * error writes the reason to `message`, or to the log if `message_bytes` is 0. */
+/* Creates an allocator with the driver table `driver`.  On an error writes the reason to `message`, or to the log if
+ * `message_bytes` is 0. */
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);
@@ -103,23 +100,19 @@ weir_status weir__allocator_create_later(const struct weir_driver *driver,
                                          const weir_options *options, weir_allocator **allocator,
                                          char *message, size_t message_bytes);
 
-/* Checks whether these options can create an allocator on the device, and sets *prealloc to the bytes to preallocate.
- * Retains the device's primary context during the call.  If a driver call fails, sets weir__driver_result; the options
- * may then be correct. */
+/* Checks whether an allocator can be created with these options, and computes its preallocation.  After a failed driver
+ * call, weir__driver_result is set. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 
-/* Logs an invalid call of a public function, unless `a` is NULL.  Sets the thread's last driver result to 0.  Returns
- * `status`. */
+/* Logs an invalid call of a public function, and returns `status`.  `a` may be NULL. */
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* Allocate and free a block on a default stream of the primary context.  `id` is the id of the stream.  The caller must
- * have called weir_bind for the stream, and `block` must not be NULL. */
+/* Allocate and free a block on a bound default stream of the primary context.  `block` must not be NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
-/* Writes a text as weir_ipc_make does.  Another process can then map at most `most` bytes, which begin at `address`.
- * These bytes may lie in several adjacent blocks. */
+/* Writes a text as weir_ipc_make does, for up to `most` bytes at `address`.  The bytes may lie in several blocks. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);
@@ -127,20 +120,17 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
 /* Reads the allocator's statistics, without a check of the arguments. */
 void weir__stats_read(weir_allocator *a, weir_statistics *out);
 
-/* weir__separate_addresses writes a range of addresses in which only weir__alloc_separate places blocks.  Returns 1 on
- * success, 0 if the engine has no such range.  weir__alloc_separate allocates a block of whole 2 MiB pages for no
- * particular stream.  The block begins at the address `at`; if `at` is WEIR_ENGINE_FAR, the block lies far from all
- * other blocks.  The function fails at once if the addresses are in use.  weir_free_any frees the block. */
+/* weir__separate_addresses writes the range of addresses that only weir__alloc_separate uses, and returns 0 if there is
+ * none.  weir__alloc_separate allocates whole 2 MiB pages at the address `at`, or far from all other blocks if `at` is
+ * WEIR_ENGINE_FAR.  weir_free_any frees the block. */
 int weir__separate_addresses(const weir_allocator *a, struct weir_extent *addresses);
 weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, void **block);
-/* Frees a block.  The caller knows that all GPU work on the block has completed.  With per-stream caches, any stream
- * can reuse the block at once. */
+/* Frees a block whose GPU work has completed, so that any stream can reuse it. */
 weir_status weir__free_completed(weir_allocator *a, void *block);
 /* Destroys `idle_stream`, after the allocator's engine has been closed. */
 void weir__streamless_close(weir_allocator *a);
 
-/* Checks the start of a public call.  Returns OK, WEIR_E_INVALID if `good` is 0, or WEIR_E_FORKED in a child of
- * fork(). */
+/* Checks the start of a public call.  `good` is 0 if an argument is invalid. */
 static inline weir_status weir__call_check(int good) {
     if (!good)
         return weir__without_driver(WEIR_E_INVALID);

@@ -18,8 +18,8 @@
 /* If weir preallocates a share of the device, 1/SHARE_MARGIN_PART of the memory stays free for contexts and code. */
 enum { SHARE_MARGIN_PART = 64 };
 
-/* Computes the limit and the preallocation in bytes if an option requests a share of the device.  Computes keep_free
- * first, because weir subtracts keep_free from the memory that processes share. */
+/* Converts options that request a share of the device to bytes.  keep_free comes first, since the others depend on
+ * it. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory) {
     struct weir_limit *limit = &a->reserve.limit;
     weir_options *o = &a->options;
@@ -63,8 +63,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     return WEIR_OK;
 }
 
-/* Lowers the preallocation to the limit, and warns.  weir calls this function only if a framework's variable requests
- * more than the limit.  If an option of weir requests more, the creation of the allocator fails instead. */
+/* Lowers a preallocation that a framework's variable requests to the limit, and warns. */
 static void cap_prealloc(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -75,8 +74,6 @@ static void cap_prealloc(weir_allocator *a, const char *asked) {
                       : a->reserve.limit.bytes / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
 }
 
-/* Checks that prealloc-min is not larger than prealloc.  Percentages of free memory and shares are not compared,
- * because their values change. */
 static weir_status check_prealloc_min(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
     const char *of_another = weir__framework_prealloc(o);
@@ -158,8 +155,7 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if grow-ahead is larger than the memory that can be reserved.  Also warns if the driver would release the
- * memory that grow-ahead adds.  At each synchronisation the driver releases idle memory above the release threshold. */
+/* Warns if grow-ahead would add more than possible, or memory that the driver would release again. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
@@ -208,8 +204,7 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the limit or the preallocation is a share of the device, but the engine cannot release memory.  The share
- * becomes smaller when other processes start. */
+/* Warns if the limit or the preallocation is a share, but the engine cannot release memory. */
 static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 

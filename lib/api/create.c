@@ -112,7 +112,7 @@ static weir_status join_group(weir_allocator *a) {
     return weir__create_cannot(a, weir__without_driver(WEIR_E_INVALID), "%s", why);
 }
 
-/* Returns E_LIMIT with a message if the limit of the process group leaves no room for the device's context, else OK. */
+/* Returns E_LIMIT with a message if the process group's limit is too low for a context, else OK. */
 static weir_status group_refuses(weir_allocator *a) {
     struct weir_group *g = weir__group_of(a->device.driver, a->device.ordinal);
     char text[WEIR_GROUP_SHOWN];
@@ -125,7 +125,7 @@ static weir_status group_refuses(weir_allocator *a) {
                                text);
 }
 
-/* Retains the device's primary context.  If the device has no room, asks other processes for memory and retries. */
+/* Retains the device's primary context.  If memory is short, asks other processes to free some and retries. */
 static weir_status open_context(weir_allocator *a) {
     struct weir_admission admission = {0};
     weir_status status;
@@ -185,8 +185,7 @@ static void start_grow_ahead(weir_allocator *a) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* Preallocates memory during the creation.  If only the profile of earlier runs requests a preallocation, a failure is
- * logged, and the creation succeeds. */
+/* Preallocates memory.  If only the profile of earlier runs requests it, a failure is only logged. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = weir__preallocate(a, text, text_bytes);
     char why[160];
@@ -342,8 +341,7 @@ static weir_status create_parts(weir_allocator *a) {
                                       : weir__create_failure_reason(a, status, why, sizeof why));
 }
 
-/* Reads the program's options (`options` may be NULL) and replaces each default by its value.  On an error returns its
- * status, and writes the reason to the caller's buffer or to the log. */
+/* Reads the program's options and replaces defaults by their values.  `options` may be NULL. */
 static weir_status read_creation_options(struct weir_creation *c, const weir_options *options) {
     char why[320];
     weir_status status = weir__options_complete(options, &c->completed, why, sizeof why);
@@ -359,7 +357,6 @@ static weir_status read_creation_options(struct weir_creation *c, const weir_opt
     return options ? weir__options_copy_in(options, &c->given, NULL, 0) : WEIR_OK;
 }
 
-/* Returns an allocator with options and driver, and all other fields 0.  Returns NULL without host memory. */
 static weir_allocator *allocate_struct(const struct weir_creation *c) {
     weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
 
@@ -499,10 +496,8 @@ free_allocator:
 
 /* ---- choice of engine -------------------------------------------------------------------------- */
 
-/* Returns 1 if the device supports virtual memory management (cuMemMap), else 0.  If the options name no engine, weir
- * chooses engine mapped on such a device, because other engines reserve about a third more memory while frees are
- * pending.  weir chooses engine pool if the device cannot map memory, if engine mapped has no addresses left, or if the
- * program wants hardware decompression and mapped memory does not allow it. */
+/* Returns 1 if the device supports virtual memory management (cuMemMap), else 0.  weir then prefers engine mapped,
+ * because other engines reserve about a third more memory while frees are pending. */
 static int can_map(const struct weir_driver *driver, CUdevice device) {
     int can = 0;
 
@@ -513,8 +508,7 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
            can;
 }
 
-/* Creates physical memory to find out whether the device allows hardware decompression, since no device attribute
- * tells.  Returns the driver's result, or CUDA_SUCCESS if the device has no free memory for the attempt. */
+/* Tries an allocation to find out whether the device allows hardware decompression, since no device attribute tells. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
@@ -527,8 +521,8 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
-/* One bit for each device on which engine mapped has no addresses left.  This can happen after many resets of a device:
- * each reset destroys memory, but leaves its addresses reserved. */
+/* One bit for each device on which engine mapped has no addresses left.  Each device reset leaves addresses
+ * reserved. */
 static _Atomic uint64_t full;
 
 static uint64_t ordinal_bit(CUdevice device) {
@@ -548,8 +542,8 @@ void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device
         options->engine = WEIR_ENGINE_MAPPED;
 }
 
-/* Creates an allocator with the engine of the options or the default engine.  If the default engine is mapped and the
- * device does not support it, uses engine pool. */
+/* Creates an allocator with the options' engine.  If the device does not support the default engine, uses engine
+ * pool. */
 static weir_status create_by_choice(struct weir_creation *c, weir_allocator **allocator) {
     int is_named = c->given.engine == WEIR_ENGINE_MAPPED;
     int is_chosen = maps_for(c->driver, c->ordinal, &c->given);
@@ -678,9 +672,8 @@ static int has_live_blocks(const weir_allocator *a) {
                      : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* Returns 1 if no GPU work uses the allocator's memory any more.  Waits for the device if frees are pending, or if the
- * engine cannot be closed without a wait.  Returns 0 if the wait fails, or if a free stays pending, for example during
- * a stream capture.  The caller must then not destroy the allocator. */
+/* Returns 1 if no GPU work uses the allocator's memory.  May wait for the device.  After 0 the caller must not destroy
+ * the allocator. */
 static int is_free_of_work(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
     weir_status status;

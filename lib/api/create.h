@@ -10,11 +10,10 @@
 
 /* ---- each call --------------------------------------------------------------------------------- */
 
-/* Logs that the call `what` was invalid, with the message of `status`.  Sets the thread's last driver result to 0, and
- * returns `status`. */
+/* Logs that the call `what` was invalid, and returns `status`. */
 weir_status weir__misuse(const weir_allocator *a, weir_status status, const char *what);
 
-/* Returns E_FORKED in a child of fork(), E_DEVICE_LOST if a fault has made the context unusable, else OK. */
+/* Returns an error in a child of fork() or if the context is lost, else OK. */
 static inline __attribute__((always_inline)) weir_status weir__check_live(const weir_allocator *a) {
     if (weir__driver_forked())
         return weir__misuse(a, WEIR_E_FORKED, "a call");
@@ -23,22 +22,21 @@ static inline __attribute__((always_inline)) weir_status weir__check_live(const 
     return WEIR_OK;
 }
 
-/* Checks the start of a public call.  Returns OK, E_INVALID if `a` is NULL, E_FORKED or E_DEVICE_LOST. */
+/* Checks the start of a public call.  It is an error if `a` is NULL. */
 static inline __attribute__((always_inline)) weir_status
 weir__check_live_allocator(const weir_allocator *a) {
     return a ? weir__check_live(a) : weir__without_driver(WEIR_E_INVALID);
 }
 
-/* Ends a public call, and returns its status.  If the call succeeded, restores the thread's driver result from before
- * the call, because driver calls of weir may have changed the result. */
+/* Ends a public call.  After a success, restores the thread's driver result from before the call. */
 static inline weir_status weir__end_call(int result_before, weir_status status) {
     if (status == WEIR_OK)
         weir__driver_result = result_before;
     return status;
 }
 
-/* Makes the device's context current if the thread has no context, because a default stream needs a context.  Returns 1
- * if the function has changed the context, else 0.  The caller passes the result to weir__device_restore_context(). */
+/* Makes the device's context current if the thread has none.  The caller passes the result to
+ * weir__device_restore_context(). */
 static inline int weir__make_context_current(const weir_allocator *a) {
     return weir__device_lacks_context && weir__device_make_context_current(&a->device);
 }
@@ -60,14 +58,14 @@ struct weir_creation {
 /* Writes the reason of a failed creation to the caller's buffer, or to the log.  Returns `status`. */
 __attribute__((format(printf, 3, 4))) weir_status
 weir__create_cannot(const weir_allocator *a, weir_status status, const char *format, ...);
-/* Returns the reason of a failure in words for users.  May write the reason to `text` and return `text`. */
+/* Returns the reason of a failure in words for users.  The result may be `text`. */
 const char *weir__create_failure_reason(const weir_allocator *a, weir_status status, char *text,
                                         size_t bytes);
 weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory);
 
 /* Checks the settings of a new allocator against its device, and converts amounts such as "75%" to bytes. */
 weir_status weir__apply_settings(weir_allocator *a);
-/* Sets the preallocation for engines whose preallocation is fixed: the whole region for bfc-fixed, 0 for direct. */
+/* Sets the preallocation of engines bfc-fixed and direct. */
 void weir__size_fixed_region(weir_allocator *a);
 
 /* ---- preallocation and trims ------------------------------------------------------------------- */
@@ -79,14 +77,11 @@ const char *weir__unknown_reserve_reason(const weir_allocator *a);
 /* Returns why weir never releases idle memory by itself, or NULL if weir does so. */
 const char *weir__no_release_reason(const weir_allocator *a);
 
-/* Moves all idle memory of the per-stream caches and of the guard to the engine.  `allocator` is a weir_allocator *;
- * its type is void *, because lib/reserve calls this function through a pointer. */
+/* Moves all idle memory of the caches and the guard to the engine.  `allocator` is a weir_allocator *. */
 weir_status weir__flush(void *allocator);
-/* Releases up to `wanted` bytes of idle memory to the device, and sets *released to the number of released bytes.
- * Keeps memory that must stay reserved, such as preallocated memory.  May wait for the device. */
+/* Releases up to `wanted` idle bytes to the device, but keeps preallocated memory.  May wait for the device. */
 weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
-/* Makes lib/tensors free its unused blocks, and returns the bytes that the engine thereby releases to the device.
- * Engine direct releases all freed bytes.  Other engines keep the bytes reserved until the caller trims. */
+/* Frees unused blocks of lib/tensors, and returns the bytes that the engine thereby releases to the device. */
 uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending);
 
 /* Makes other allocators of the process release idle memory.  lib/reserve calls this function through a pointer. */
@@ -95,10 +90,9 @@ uint64_t weir__release_local_peers(void *allocator, uint64_t least, uint64_t mos
 void weir__join_process_peers(weir_allocator *a);
 void weir__leave_peers(weir_allocator *a);
 
-/* Returns the bytes of an engine's memory that a trim of `most` bytes cannot release, or 0 if they are not known.  A
- * trim releases only whole pieces of memory.  So a piece stays if it contains a live block or is larger than `most`.
- * `live` lists the live blocks of `of`, which is the caches, the guard, or NULL for no live block.  Takes the engine's
- * lock, and then the locks of `of`.  Needs about 10 ns for each block. */
+/* Returns the bytes of an engine's memory that a trim of `most` bytes cannot release, or 0 if they are not known.
+ * `live` lists the live blocks of `of`: the caches, the guard, or NULL.  Takes the engine's lock, and then the locks of
+ * `of`. */
 typedef void weir__live_walk_fn(void *of, weir__live_fn *see, void *context);
 uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live, void *of,
                             uint64_t most);

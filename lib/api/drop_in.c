@@ -125,8 +125,8 @@ static int releases_after_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_RELEASES_ASYNC);
 }
 
-/* Returns 1 if `stream` is the calling thread's own default stream, and the thread has never passed this stream to
- * weir; else 0.  A query would create the stream, so the caller omits the query. */
+/* Returns 1 if `stream` is this thread's default stream and was never used with weir, else 0.  A query would create the
+ * stream. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
@@ -175,13 +175,12 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_publish(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Finds out which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  Returns 0 at once
- * if another thread holds the engine's lock.  No capture may begin and no stream may end during the call. */
+/* Finds out which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  No capture may
+ * begin and no stream may end during the call. */
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* `marks` is set if a completed free lets other streams reuse the memory.  The program can forbid this reuse until
-     * the stream of the free has ended. */
+    /* set if other streams may reuse memory after a completed free */
     int marks = !releases_after_waits(a) &&
                 !atomic_load_explicit(&a->device.forbids_opportunistic, memory_order_relaxed);
     int is_idle;
@@ -218,7 +217,7 @@ int weir__drop_in_are_idle(weir_allocator *a, const weir_stream *streams, size_t
         (void)query_streams(a, streams, count);
     weir__driver_leave(driver, &scope);
     weir__set_driver_result(before);
-    /* Returns 0 if another thread has its own default stream, because the calling thread cannot query that stream. */
+    /* This thread cannot query the default streams of other threads. */
     return is_idle && atomic_load_explicit(&weir__device_per_thread_ids, memory_order_relaxed) <=
                           weir__device_has_per_thread_id;
 }
@@ -259,8 +258,7 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 
 enum { MOST_DEVICES = 64 };
 
-/* Adds this process to the device's shared registry at the first call.  The process stays in the registry, so that weir
- * remembers which other processes did not answer. */
+/* Adds this process to the device's shared registry at the first call. */
 static struct weir_process_peers *join_registry_once(const struct weir_driver *driver,
                                                      CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -372,8 +370,7 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
     return g;
 }
 
-/* Returns the shared registry for a request of `bytes` bytes, or NULL if the options switch the registry off, or if the
- * request is larger than the device's memory. */
+/* Returns the shared registry, or NULL if it is off or cannot help with this request. */
 static struct weir_process_peers *registry_for_request(CUdevice device, size_t bytes) {
     const struct weir_driver *driver = real_driver();
     weir_options options, complete;

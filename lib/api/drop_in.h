@@ -12,21 +12,16 @@
 #include "driver/driver.h"
 #include "ipc/process_peers.h"
 
-/* If this pointer is not NULL, weir_device_allocator() calls the function.  If the function returns an allocator,
- * weir_device_allocator() returns this allocator.  libweir-preload.so sets the pointer when it is loaded. */
+/* If not NULL, weir_device_allocator() calls this function first, and returns the function's allocator if there is
+ * one. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
 
-/* weir calls this function, unless it is NULL, after each failed weir_tensors_alloc of an allocator that replaces the
- * driver's pools.  Such an allocator writes no OOM report itself.  libweir-preload.so sets the pointer. */
+/* If not NULL, called after each failed weir_tensors_alloc of an allocator that replaces the driver's pools. */
 extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
-/* Makes the allocator a replacement of the driver's pools, before its first request.  A request on a stream that is
- * being captured then fails with WEIR_E_CAPTURE, because the driver must add the allocation to the graph.  The peak of
- * requested bytes is updated at each request that no per-stream cache can satisfy.
- *
- * `watches` returns 1 if weir__drop_in_stream_begins() was called for the stream, else 0.  `watches` may be NULL.  weir
- * does not query the capture of a watched stream that has a cache, nor of a thread's default streams.  So the caller
- * must not call weir with a captured stream.  `watches` must not call weir, since weir may hold locks. */
+/* Makes the allocator a replacement of the driver's pools, before its first request.  Then the caller must not call
+ * weir with a captured stream.  `watches` returns 1 if weir__drop_in_stream_begins() was called for the stream; it may
+ * be NULL, and must not call weir, since weir may hold locks. */
 void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
 /* Makes weir query the capture of each request's stream, because lib/adapters no longer sees every capture begin. */
 void weir__drop_in_query_all(weir_allocator *allocator);
@@ -35,12 +30,10 @@ void weir__drop_in_query_all(weir_allocator *allocator);
 void weir__drop_in_stop_logs(weir_allocator *allocator);
 
 /* Sets when a stream may reuse a block that another stream has freed.  If `on` is 0 (the default), the GPU work on the
- * block must have completed.  If `on` is set, the host must also have waited for the work, or the memory must have been
- * released to the device.  Blocks smaller than a page always return to the cache of their stream. */
+ * block must have completed.  If `on` is set, the host must also have waited for it. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *allocator, int on);
 
-/* Reads options as weir_options_from_env does, but variables of frameworks do not choose the engine.  A framework's
- * variable sets the preallocation only if the framework uses CUDA's memory pools.  `sources` may be NULL. */
+/* Reads options as weir_options_from_env does, for an unmodified program.  `sources` may be NULL. */
 struct weir_sources;
 weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
                                   char *message, size_t message_bytes);
@@ -58,8 +51,7 @@ int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
 /* Returns 0 if no block of the allocator has ever been at this address, else 1. */
 int weir__drop_in_may_contain(const weir_allocator *allocator, uint64_t address);
-/* Returns 1 if the address lies in the allocator's memory, else 0.  With engines pool and direct, searches all blocks
- * that the driver has not freed.  With other engines, searches all regions. */
+/* Returns 1 if the address lies in the allocator's memory, else 0. */
 int weir__drop_in_contains(const weir_allocator *allocator, uint64_t address);
 /* Returns 1 if all blocks lie in one range of addresses that stays reserved while the allocator lives; else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
@@ -71,29 +63,23 @@ int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_str
 /* Frees a block.  All streams must have completed their work on the block. */
 weir_status weir__drop_in_free_completed(weir_allocator *allocator, void *block);
 
-/* Frees a block after the work of `stream`, which belongs to another device or context.  Makes the stream `apart` wait
- * for `stream`, and frees the block on `apart`.  `apart` has no work and belongs to the block's device.  Returns
- * WEIR_E_STREAM if `apart` cannot wait. */
+/* Frees a block after the work of `stream`, which belongs to another device or context.  `apart` is a stream without
+ * work on the block's device. */
 weir_status weir__drop_in_free_after(weir_allocator *allocator, void *block, weir_stream stream,
                                      weir_stream apart);
 
 /* Tells weir that the program has created a stream, since an earlier stream may have had an equal handle. */
 void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
-/* Empties the cache of a stream that is about to end, and records an event on the stream, so that weir later needs no
- * wait for the device.  Does nothing if the stream is being captured or has no cache. */
+/* Empties the cache of a stream that is about to end.  Records an event, so that weir needs no device wait later. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
-/* Finds the completed frees on these streams and on the calling thread's default streams, but waits for none.
- * weir__drop_in_trim() can then release the memory.  Checks the legacy stream only if all other streams are idle,
- * because an event on the legacy stream would make blocking streams wait.  Returns 1 if all streams are idle.  Returns
- * 0 otherwise, if another thread has used its own default stream, or if another thread is in a request that uses the
- * engine.  No capture may begin and no stream may end during the call. */
+/* Finds out, without a wait, which frees on these streams have completed, so that weir__drop_in_trim() can release the
+ * memory.  Returns 1 only if all streams are idle.  No capture may begin and no stream may end during the call. */
 int weir__drop_in_are_idle(weir_allocator *allocator, const weir_stream *streams, size_t count);
 /* Returns 1 if the stream is idle and is not being captured, else 0.  The stream must not end during the call. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
 size_t weir__drop_in_reserve(const weir_allocator *allocator);
-/* Releases idle memory to the device if its GPU work has completed.  `is_idle` is 1 if the caller has found all streams
- * idle.  If `is_idle` is 0, engine bfc and the guard release nothing, because both would have to wait. */
+/* Releases idle memory whose GPU work has completed.  `is_idle` is 1 if the caller has found all streams idle. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
 /* Returns 1 if the allocator has a live block, else 0.  Must not be called if weir__drop_in_knows_peak() returns 0. */
@@ -101,31 +87,26 @@ int weir__drop_in_has_blocks(weir_allocator *allocator);
 
 /* Returns 1 if the allocator measures the peak of its requested bytes, else 0. */
 int weir__drop_in_knows_peak(const weir_allocator *allocator);
-/* Returns the peak of the requested bytes since the last reset.  The result is a lower bound.  If `restarts` is set,
- * resets the peak to the present requested bytes. */
+/* Returns a lower bound of the peak of the requested bytes.  If `restarts` is set, resets the peak. */
 uint64_t weir__drop_in_peak(weir_allocator *allocator, int restarts);
 
-/* Asks other processes to free memory for a context, after a driver call has run out of memory.  Returns 1 if the
- * caller shall repeat its driver call.  Otherwise logs once which processes use the memory, and returns 0.  Takes at
- * most one second.  Returns 0 at once if the option registry is off. */
+/* Asks other processes to free memory for a context.  Takes at most one second.  Returns 1 if the caller shall retry,
+ * else 0. */
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
 /* Does the work of weir__drop_in_ask_for_context() with any driver table and options. */
 int weir__drop_in_ask_for_context_on(const struct weir_driver *driver, CUdevice device,
                                      const weir_options *options, struct weir_admission *admission);
 
-/* Joins the group of processes with a common limit on the device, if the environment names one.  Returns the group, or
- * NULL if there is none.  If the process cannot join, logs an error once, returns NULL and sets *refused: the caller
- * must then allocate no memory. */
+/* Joins the process group that the environment names, and returns it, or NULL.  If *refused is set, the caller must
+ * allocate no memory. */
 struct weir_group;
 struct weir_group *weir__drop_in_group(CUdevice device, int *refused);
 /* Returns the group with a common limit that this process has joined, or NULL.  Makes no driver call. */
 struct weir_group *weir__drop_in_group_of(CUdevice device);
-/* Asks other processes for idle memory, because a driver call such as cuMemAlloc finds too little memory on the device
- * or below the group's limit.  `began` is the time when the program's request began (CLOCK_MONOTONIC).  Returns 1 if
+/* Asks other processes for idle memory.  `began` is the start of the program's request (CLOCK_MONOTONIC).  Returns 1 if
  * the memory may now be enough, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
-/* Logs the members of the process group and their memory, after the group's limit has made a driver call fail.  Logs
- * only the first few failures. */
+/* Logs the members of the process group and their memory, after the first few failures at the group's limit. */
 void weir__drop_in_log_group(struct weir_group *group, CUdevice device, const char *call,
                              size_t bytes);
 

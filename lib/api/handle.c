@@ -13,7 +13,7 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* Returns 1 if a live block begins at the address, or if the engine cannot find out; else 0. */
+/* Returns 1 if a live block may begin at the address, else 0. */
 static int begins_block(const weir_allocator *a, CUdeviceptr block) {
     struct weir_extent live;
     int found;
@@ -50,8 +50,7 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     return WEIR_OK;
 }
 
-/* Finds the live block that contains the address, and writes its start and its size.  Returns 1 on success, 0 if no
- * live block contains the address, -1 if the engine keeps no list of its blocks. */
+/* Finds the live block that contains the address.  Returns 1, 0 if there is none, or -1 if the engine cannot tell. */
 static int find_live_block(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block,
                            size_t *bytes) {
     struct weir_extent live = {0};

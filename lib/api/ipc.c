@@ -46,8 +46,7 @@ static weir_status write_handle_text(weir_allocator *a, const struct weir_memory
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Lists the physical allocations of the block at `address`, and of adjacent blocks up to `most` bytes from `address`
- * on.  A block of lib/tensors can lie in several adjacent blocks of the engine. */
+/* Lists the physical allocations of up to `most` bytes at `address`.  The bytes may lie in several adjacent blocks. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;

@@ -18,30 +18,27 @@
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
-/* If the device has no memory for a context, weir asks other processes to release CONTEXT_BYTES, and waits up to
- * CONTEXT_NS for answers.  A context needs 0.5 GiB on an H200. */
+/* weir asks other processes for CONTEXT_BYTES for a context, and waits up to CONTEXT_NS.  A context needs 0.5 GiB on an
+ * H200. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
 
 /* ---- pinned memory ------------------------------------------------------------------------------ */
 
-/* The largest number of 32 MiB units of a driver's pool in which weir searches for pinned memory.  In a larger pool
- * weir assumes that no memory is pinned. */
+/* Above this number of 32 MiB parts of a driver's pool, weir assumes that no memory is pinned. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces of an engine's memory.  The engine can release only whole pieces.  `bytes` is the total size of the pieces
- * that must stay.  The total is too small if another thread adds memory at the same time. */
+/* The pieces that an engine can only release whole.  `bytes` is the size of those that must stay. */
 struct pinned {
     struct weir_engine *engine;
-    /* All pieces, sorted by address.  The size of a piece becomes 0 when the size is added to `bytes`. */
+    /* sorted by address; a piece that is counted in `bytes` gets the size 0 */
     struct weir_extent *piece;
     size_t count;
     uint64_t bytes;
 };
 
-/* Adds the sizes of all pieces that overlap a live block to h->bytes.  If the driver can release only whole regions,
- * adds all pieces of the block's region. */
+/* Counts all pieces that overlap a live block, or their whole regions, in h->bytes. */
 static void pin_pieces(void *context, uint64_t base, size_t bytes) {
     struct pinned *h = context;
     size_t above = h->count, at;
@@ -69,8 +66,7 @@ static void pin_larger(struct pinned *h, uint64_t most) {
         }
 }
 
-/* Lists all units of the driver's pool between the lowest and the highest address of any block so far.  Some of these
- * units may have no memory.  Returns the number of units. */
+/* Lists the parts of the driver's pool that may have memory, and returns their number. */
 static size_t list_units(const struct weir_engine *engine, struct weir_extent **out) {
     uint64_t low = atomic_load_explicit(&engine->seen.low, memory_order_relaxed);
     uint64_t high = atomic_load_explicit(&engine->seen.high, memory_order_relaxed);
@@ -102,9 +98,8 @@ uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live
 
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
-/* Returns the idle bytes that the allocator could release.  Omits memory that must stay reserved, and physical
- * allocations with a live block.  Sets *above to the idle bytes in private tensor pools without users, or to 0 if
- * `may_wait` is 0.  Engine direct has idle bytes only in these pools. */
+/* Returns the idle bytes that the allocator could release.  *above gets the idle bytes of private tensor pools without
+ * users. */
 static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;
@@ -130,9 +125,7 @@ static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *abo
 }
 
 /* Releases idle memory for other allocators or processes.  Returns the number of released bytes, which may be more than
- * `wanted`.  If memory outside of private tensor pools is not enough, and `may_wait` is set, waits for the device, and
- * makes private pools without users free their memory.  Omits this wait if the trim has already waited and no pool has
- * idle memory. */
+ * `wanted`.  If `may_wait` is set, also frees private tensor pools without users. */
 static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
     int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_SUBALLOCATES) != 0;
     int has_waited = !may_wait;
@@ -167,8 +160,8 @@ static uint64_t release_idle(weir_allocator *a, uint64_t wanted, int cause, int 
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Returns the bytes that the allocator could release for another allocator of the process.  If `may_wait` is 0, and a
- * release would need a wait, returns 0. */
+/* Returns the bytes that the allocator could release for another one of the process, without a wait if `may_wait` is
+ * 0. */
 static uint64_t lendable_bytes(weir_allocator *a, int may_wait) {
     uint64_t above;
 
@@ -218,8 +211,8 @@ static uint64_t release_for_process(void *allocator, uint64_t wanted) {
     return release_idle(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
-/* Releases idle memory above the limit.  If a part cannot be released, for example beside live blocks, the function
- * tries again only after the program has allocated or freed a block. */
+/* Releases idle memory above the limit.  After an incomplete release, retries only when a block was allocated or
+ * freed. */
 static void release_above_limit(weir_allocator *a) {
     weir_statistics figures;
     uint64_t above, calls;
@@ -234,8 +227,7 @@ static void release_above_limit(weir_allocator *a) {
     a->retry_release_after = calls;
 }
 
-/* Adapts the limit to the number and the weights of the processes that use the device.  The thread that watches other
- * processes calls this function when a process has started or ended, and from time to time. */
+/* Adapts the limit to the other processes on the device.  The thread that watches processes calls this function. */
 static void adapt_limit(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     weir_statistics figures;

@@ -78,7 +78,7 @@ weir_status weir_allocators_create(const weir_options *options, const int *devic
             weir__log(log, WEIR_LOG_ERROR, "no allocator for %zu device%s: %s: %s", count,
                       weir__plural(count), text, weir_status_message(status));
             result = weir__driver_result;
-            /* Without live blocks, E_BUSY means that the wait for the device had no host memory, so try again. */
+            /* Without live blocks, E_BUSY means that the host had no memory for the wait, so try again. */
             while (i-- > 0)
                 for (int tries = 0; tries < 3 && weir_allocator_destroy(made[i]) == WEIR_E_BUSY;)
                     tries++;

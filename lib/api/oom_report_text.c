@@ -83,8 +83,7 @@ static void put_driver(struct weir_output *out, const weir_oom_report *v) {
         weir__put(out, ": no file descriptor is left");
 }
 
-/* Writes that weir's idle memory cannot be used for a graph, because the driver allocates the memory of graphs.
- * Returns advice for the user. */
+/* Writes that a graph cannot use weir's idle memory.  Returns advice for the user. */
 static const char *put_reserve(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
     if (v->status != WEIR_E_LIMIT)
@@ -200,8 +199,8 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes the most important part of the report: the request, the cause, the processes that use the memory, and the main
- * figures.  It comes first because a log may cut the end.  Returns the advice to print if no setting helps. */
+/* Writes the most important part, first because a log may cut the end.  Returns the advice to print if no setting
+ * helps. */
 static const char *put_head(struct weir_output *out, const weir_oom_report *v) {
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     char asked[WEIR_SPELL_BYTES];
@@ -305,8 +304,7 @@ static void put_advised_settings(struct weir_output *out, const weir_oom_report 
     weir__put(out, ").\n");
 }
 
-/* Writes the settings that would help, or the text `advice` if no setting helps.  If a process uses the memory and does
- * not answer weir, writes what to do with this process instead. */
+/* Writes what the user can do: settings, or else `advice`. */
 static void put_advice(struct weir_output *out, const weir_oom_report *v, const char *advice) {
     char limit[WEIR_SPELL_BYTES];
 

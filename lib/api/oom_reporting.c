@@ -82,8 +82,7 @@ static void count_block(void *context, const struct weir_extent *block) {
     group->total += bytes;
 }
 
-/* Returns 1 if group `a` comes before group `b` in the report, else 0.  Groups are sorted by their total, then by the
- * size of their blocks, from large to small, then by stream id. */
+/* Orders groups by total, then by block size, from large to small, then by stream. */
 static int comes_before(const weir_oom_report_group *a, const weir_oom_report_group *b) {
     if (a->total != b->total)
         return a->total > b->total;
@@ -272,14 +271,13 @@ static uint64_t lacking_bytes(const weir_allocator *a, const weir_oom_report *v)
                                v->idle + device_room(v) / unit_of(a) * unit_of(a));
 }
 
-/* Returns the cause of a failure if all figures show enough memory.  If the driver does not report the device's free
- * memory, the cause is other processes.  Otherwise the cause is the driver. */
+/* Returns the cause of a failure if all figures show enough memory. */
 static int cause_without_figures(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Returns the cause of a failure if the limit is not the cause.  `lacks` is the number of bytes that the device lacks,
- * or 0 if the device has enough memory. */
+/* Returns the cause of a failure if the limit is not the cause.  `lacks` is the number of bytes that the device
+ * lacks. */
 static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
@@ -295,8 +293,8 @@ static int cause_of_full_device(const weir_oom_report *v, uint64_t lacks) {
     return v->graphs > others ? WEIR_OOM_REPORT_GRAPHS : WEIR_OOM_REPORT_OTHERS;
 }
 
-/* Returns the cause of a failed request.  `then` is the largest size that would have succeeded at the time of the
- * failure.  `at_rest` is the size of the largest free range after all pending frees. */
+/* Returns the cause of a failed request.  `then` is the largest size that would have succeeded.  `at_rest` is the
+ * largest free range after all pending frees. */
 static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
@@ -304,7 +302,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     uint64_t left = weir__size_subtract(v->limit, v->reserved);
     /* Engine mapped reserves memory in whole 2 MiB pages. */
     uint64_t growth = uses_mapped(a) ? left / PAGE * PAGE : left;
-    /* A request above the limit cannot get new memory, so the request needs one idle range of `need` bytes. */
+    /* A request above the limit cannot get new memory, so it needs one idle range. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
@@ -318,7 +316,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
         return WEIR_OOM_REPORT_PENDING;
     if (had >= need && idle > 0)
         return WEIR_OOM_REPORT_FRAGMENTED;
-    /* If the device is full, keep-free makes the limit smaller.  Then the full device is the cause, not the limit. */
+    /* If keep-free lowers the limit on a full device, the full device is the cause. */
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 || v->idle + free_bytes >= need))
         return WEIR_OOM_REPORT_LIMIT;
@@ -333,8 +331,7 @@ static uint64_t lack_under_capture(const weir_oom_report *v) {
     return weir__size_subtract(v->asked, weir__size_smaller(device_room(v), growth));
 }
 
-/* Returns the cause of a failed request on a captured stream.  The driver allocates the memory of graphs, and cannot
- * use weir's idle memory for them.  So weir's idle memory can be the cause. */
+/* Returns the cause of a failed request on a captured stream.  The driver cannot use weir's idle memory for graphs. */
 static int cause_under_capture(const weir_oom_report *v) {
     uint64_t lacks = lack_under_capture(v);
 
@@ -370,8 +367,7 @@ static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setti
     return add_advice(v, setting, text);
 }
 
-/* Estimates the reserved memory with which the request would have succeeded.  If the device has enough free memory, a
- * new region is added to all reserved memory.  Otherwise the new region replaces the idle memory. */
+/* Estimates the reserved memory with which the request would have succeeded. */
 static uint64_t estimated_reserve(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_to(bytes_needed(a, v), unit);
@@ -427,8 +423,7 @@ static void advise_keep_free(const weir_allocator *a, weir_oom_report *v) {
         advise_limit(a, v, limit);
 }
 
-/* Advises twice the recovery-timeout in whole seconds, or one second if requests do not wait.  Does not advise
- * internal_dependencies, which can make a program hang. */
+/* Advises a longer recovery-timeout.  Never advises internal_dependencies, which can make a program hang. */
 static void advise_recovery_timeout(const weir_allocator *a, weir_oom_report *v) {
     uint32_t ms = a->options.recovery_timeout_ms;
     char text[16];
@@ -443,9 +438,8 @@ static void advise_mapped_engine(const weir_allocator *a, weir_oom_report *v) {
         add_advice(v, WEIR_SETTING_ENGINE, "mapped");
 }
 
-/* Lists the other processes that use memory of the device, and chooses one process to name in the report.  First choice
- * is a process that is stopped or does not answer weir, if its memory is at least `lacks` bytes.  Second choice is the
- * largest process, if it has more memory than this process's other allocators, or can free `lacks` bytes. */
+/* Lists the other processes that use memory of the device, and chooses the one to name in the report.  A process that
+ * does not answer weir comes before the largest process. */
 static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -473,8 +467,7 @@ static void find_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Advises a preallocation, which reserves memory before other processes use it.  Gives no advice if the allocator
- * already preallocates enough, or if the device had too little free memory at the allocator's creation. */
+/* Advises a preallocation, which reserves memory before other processes use it. */
 static void advise_prealloc(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_to(v->in_use + bytes_needed(a, v), unit_of(a));
 
@@ -483,8 +476,7 @@ static void advise_prealloc(const weir_allocator *a, weir_oom_report *v) {
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
-/* Returns the bytes that the allocator could reserve without a limit: its reserved memory, the device's free memory,
- * and the memory of all other processes, since weir does not know how much of their memory is idle. */
+/* Returns the bytes that the allocator could reserve if other processes released all their memory. */
 static uint64_t reservable_bytes(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = v->reserved + v->device_free, idle;
 
@@ -518,8 +510,7 @@ static void advise_registry(const weir_allocator *a, weir_oom_report *v) {
         advise_recovery_timeout(a, v);
 }
 
-/* Advises engine mapped, which joins idle pages.  If all idle pieces are smaller than a page, and only the limit
- * prevents growth, advises a higher limit instead. */
+/* Advises engine mapped, or a higher limit if the idle pieces are smaller than a page. */
 static void advise_for_fragmentation(const weir_allocator *a, weir_oom_report *v) {
     int is_short = bytes_needed(a, v) <= device_room(v) && estimated_reserve(a, v) > v->limit;
 
@@ -552,8 +543,7 @@ static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator 
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-/* Records an error of the driver.  After the error, the device's free memory is not a reliable figure, so v->largest
- * becomes at most the largest idle range. */
+/* Records an error of the driver, after which the device's free memory is not a reliable figure. */
 static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
     int saved_errno = errno, file = weir__file_open("/", O_PATH, 0);
 

@@ -9,16 +9,14 @@
 
 /* Returns 0 if `to`, the value of options.oom_report, is "off", else 1. */
 int weir__oom_report_is_wanted(const char *to);
-/* Writes an OOM report about this thread's last failed request to the destination in options.oom_report, but only once
- * for each cause.  Returns 1 and copies the report to *out if a report was written, else returns 0. */
+/* Writes an OOM report about this thread's last failed request, once for each cause.  Returns 1 if a report was
+ * written, else 0. */
 int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
-/* The name of the advised setting if the program's own code has set options.limit.  The text is "limit", but code
- * recognises this name by its address.  No flag or variable can change the program's limit. */
+/* The name of the advised setting if only the program's code can change the limit.  Compared by address. */
 extern const char weir__oom_report_own_limit[];
 /* Returns 0 if weir could write a report to the file `to` now, else an errno value.  Creates no file. */
 int weir__oom_report_problem(const char *to);
-/* Appends a report to the file `to`, as JSON if the name ends with ".json".  If `to` is "stderr", or the file cannot be
- * written, writes the report to standard error. */
+/* Appends a report to the file `to`, as JSON if the name ends with ".json", or writes it to standard error. */
 void weir__oom_report_write(const weir_oom_report *oom_report, const char *to);
 
 #endif

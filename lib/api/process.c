@@ -47,7 +47,7 @@ void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place; /* written before `made` becomes 1, and not changed afterwards */
 static weir_options settings;  /* written before `made` becomes 1, and not changed afterwards */
-/* the origin of each value in `settings`; guarded by `lock` */
+/* where each value in `settings` comes from; guarded by `lock` */
 static struct weir_sources sources;
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
 /* The allocator that was created first.  While `made` is 1, no other allocator exists. */
@@ -81,9 +81,7 @@ static void save_all(void *unused) {
             (void)weir__run_profile_save(find_profiled_allocator(device), NULL);
 }
 
-/* Saves the profiles at exit.  weir registers this function after it has opened the driver, so the driver is still
- * loaded.  The function has a time limit, because the driver may no longer answer, and another thread may never release
- * a lock. */
+/* Saves the profiles at exit, within a time limit, because the driver may no longer answer. */
 static void save_at_exit(void) {
     if (!weir__driver_forked() && !weir__thread_in_time(save_all, NULL, SAVE_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
@@ -92,8 +90,7 @@ static void save_at_exit(void) {
                   SAVE_S);
 }
 
-/* Logs why weir could not create an allocator, since the caller may be unable to report the reason.  Logs each reason
- * once, because programs may repeat the call. */
+/* Logs why weir could not create an allocator, but each reason only once. */
 static void log_reason_once(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -126,8 +123,7 @@ static void log_failed_creation(weir_status status, const weir_options *options,
     log_reason_once(status, options->log, text);
 }
 
-/* If libweir-preload.so is loaded, switches off options that reserve memory, since libweir-preload.so reserves memory
- * itself.  Applies only to engine pool, because libweir-preload.so intercepts the driver calls of engine pool. */
+/* Switches off options that reserve memory if libweir-preload.so is loaded, which reserves memory itself. */
 static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -177,8 +173,8 @@ static weir_status read_place(weir_options *options, struct place *place) {
     return WEIR_OK;
 }
 
-/* Publishes an allocator.  Other threads read `settings`, `the_place` and `the_first` without `lock`, but only after
- * they have read a `made` above 0.  The caller holds `lock`. */
+/* Publishes an allocator.  Other threads read `settings`, `the_place` and `the_first` only after a `made` above 0.  The
+ * caller holds `lock`. */
 static void publish_allocator(weir_allocator *a, const weir_options *options,
                               const struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
@@ -191,8 +187,8 @@ static void publish_allocator(weir_allocator *a, const weir_options *options,
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Writes the allocator of a device to *allocator, and creates it unless another thread has just done so.  If `device`
- * is -1, uses the device of the environment. */
+/* Creates the device's allocator, unless another thread has just done so.  If `device` is -1, uses the environment's
+ * device. */
 static __attribute__((noinline, cold)) weir_status
 create_device_allocator(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];

@@ -46,8 +46,7 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
     return CUDA_SUCCESS;
 }
 
-/* Sets run_profile->key and run_profile->path, which is absolute.  Without host memory, run_profile->path stays NULL.
- * Returns the driver's result. */
+/* Sets run_profile->key and the absolute run_profile->path, which stays NULL without host memory. */
 static CUresult locate(struct weir_run_profile *run_profile, const struct weir_driver *driver,
                        CUdevice device, const weir_options *options, const char *named) {
     char *folder = *named == '/' ? strdup("") : getcwd(NULL, 0), within[32] = "";

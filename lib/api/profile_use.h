@@ -23,14 +23,12 @@ static inline int weir__run_profile_is_possible(const weir_options *options) {
     return options->engine != WEIR_ENGINE_DIRECT && options->engine != WEIR_ENGINE_BFC_FIXED;
 }
 
-/* Reads the profile file that the options name.  Returns NULL if the options name no file.  If the file cannot be used,
- * logs the reason and returns NULL. */
+/* Reads the profile file that the options name.  Returns NULL if there is none or it cannot be used. */
 struct weir_run_profile *weir__run_profile_open(const struct weir_driver *driver, CUdevice device,
                                                 const weir_options *options);
 /* Frees the contents of a profile file.  `run_profile` may be NULL. */
 void weir__run_profile_close(struct weir_run_profile *run_profile);
-/* Returns the bytes to preallocate according to the profile, at most the limit and the device's free memory.  Returns 0
- * if the profile has no run. */
+/* Returns the bytes to preallocate according to the profile, or 0 if the profile has no run. */
 uint64_t weir__run_profile_target(weir_allocator *a);
 /* Saves the memory that this run has needed to the file `path`, or to options.profile if `path` is NULL.  Logs a
  * failure. */

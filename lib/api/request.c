@@ -31,8 +31,7 @@ static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
         (void)weir__oom_report_new(a, &oom_report);
 }
 
-/* Returns 1 if weir reports a failure only at the end of the request, else 0.  The guard's figures are correct only at
- * the end.  An OOM callback may make weir retry the request before. */
+/* Returns 1 if weir reports a failure only at the end of the request, else 0. */
 static int is_reported_last(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
@@ -66,8 +65,6 @@ uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_req
     return weir__harden_fit(&a->options, bytes);
 }
 
-/* Completes the figures of a failed request, and stores them for this thread.  Reports the failure, unless
- * is_reported_last() returns 1. */
 static __attribute__((noinline, cold)) void record_failure(weir_allocator *a,
                                                            const struct weir_request *r) {
     struct weir_failed_request *refused = r->refused;
@@ -91,8 +88,7 @@ static __attribute__((noinline, cold)) void record_failure(weir_allocator *a,
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-/* Preallocates memory at the first request, while other requests wait.  If weir gets less than prealloc_min, this
- * request fails, and the next request tries again.  Other failures are only logged and counted. */
+/* Preallocates memory at the first request, while other requests wait.  Fails if weir gets less than prealloc_min. */
 static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
     char why[160] = "";
@@ -124,9 +120,8 @@ static weir_status alloc_from_engine(weir_allocator *a, struct weir_request *r) 
     return status;
 }
 
-/* Allocates a block for a request that the caches could not satisfy.  `c` is the stream's cache, or NULL.  If `c` is
- * not NULL, the thread holds the lock of `c`, and `taken` is the result of weir__bias_take().  `id` is the stream's id,
- * or 0 if the id was not queried. */
+/* Allocates a block that the caches could not give.  If `c` is not NULL, the thread holds its lock.  `taken` is the
+ * result of weir__bias_take().  `id` may be 0. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -150,8 +145,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     return weir__end_call(result_before, status);
 }
 
-/* Allocates a block from the cache `c`, or in miss() if the cache no longer serves the stream `id`.  If `id` is 0, does
- * not compare ids, because the caller knows that the stream exists. */
+/* Allocates a block from the cache `c`, or else in miss().  If `id` is 0, the caller knows that the stream exists. */
 static inline __attribute__((always_inline)) weir_status
 alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t bytes,
                weir_stream stream, void **block) {
@@ -165,9 +159,7 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates a block on any stream.  `c` is the cache of the stream's handle, or NULL.  Queries the stream's id unless
- * is_vouched_for() returns 1, since a new stream may have the handle of a destroyed stream.  If the query fails, miss()
- * finds the reason. */
+/* Allocates a block on any stream.  Queries the stream's id, since a new stream may have an old handle. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {
@@ -218,9 +210,7 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     return status;
 }
 
-/* Calls the program's OOM callback for this thread's last failed request.  Returns 1 if the callback wants a retry,
- * else 0.  During a capture of the stream, returns 0 without a call.  Restores the thread's last failure and driver
- * result, since the callback may call weir. */
+/* Calls the program's OOM callback, except during a capture.  Returns 1 if the callback wants a retry, else 0. */
 static int call_oom_callback(weir_allocator *a, size_t bytes, weir_stream stream,
                              weir_status status, uint64_t attempt) {
     const weir_options *options = &a->options;
@@ -295,8 +285,7 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return weir__end_call(result_before, status);
 }
 
-/* Returns 1 if the call needs only the per-stream caches, else 0.  Ignores the bits in `ignored_bits` of the slow
- * path's word; every other bit forbids the fast path. */
+/* Returns 1 if the call needs only the per-stream caches, else 0. */
 static inline int needs_caches_only(const weir_allocator *a, unsigned ignored_bits) {
     return a &&
            (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~ignored_bits) ==
@@ -313,8 +302,8 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return c ? alloc_in_cache(a, c, id, bytes, stream, block) : weir_alloc(a, bytes, stream, block);
 }
 
-/* The fast path needs a cache whose lock is biased to this thread.  The stream must be bound, or watched by an adapter.
- * Calls other functions only as the last step, so that the compiler makes no stack frame. */
+/* The fast path needs a cache whose lock is biased to this thread.  It calls other functions last, so that the compiler
+ * makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_caches *f;
     struct weir_cache *c;
@@ -364,8 +353,8 @@ weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block,
     return status;
 }
 
-/* Returns 1 if a stream other than `stream` may have used the block, else 0.  A use with an id is a use of a default
- * stream, whose handle can stand for several streams. */
+/* Returns 1 if a stream other than `stream` may have used the block, else 0.  The handle of a default stream can stand
+ * for several streams. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)
@@ -416,8 +405,8 @@ weir_status weir__free_default(weir_allocator *a, void *block, weir_stream strea
     return weir__caches_free(a->caches, c, s, (uintptr_t)block, stream, NULL);
 }
 
-/* Frees a block.  `s` is the record for the block's address, or NULL if there is none.  Calls other functions only as
- * the last step, so that the fast path saves no registers. */
+/* Frees a block.  `s` is the record for its address, or NULL.  Calls other functions last, so that the fast path saves
+ * no registers. */
 static inline __attribute__((always_inline)) weir_status free_with_record(struct weir_caches *f,
                                                                           struct weir_slab *s,
                                                                           CUdeviceptr block,

@@ -153,8 +153,7 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     if (reason)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
     weir__goal_signal(&a->reserve.goal, bytes ? bytes : UINT64_MAX);
-    /* Each stream's cache compares this counter when a large block is freed.  After a change, the cache moves its large
-     * blocks to the engine.  The next large request then reaches the engine, which can release memory. */
+    /* Makes each stream's cache move its large blocks to the engine, which can release memory. */
     atomic_fetch_add_explicit(&a->reserve.engine->lacked, 1, memory_order_relaxed);
     return WEIR_OK;
 }

@@ -83,15 +83,13 @@ extern const struct weir_segment_kind weir__show_kind;
 /* Writes the name of the allocator's engine, such as "mapped" or "bfc-fixed".  The name never changes. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
-/* Fills *out with the figures of an allocator.  The caller fills the fields `device` and `serves`.  Returns 1 on
- * success, 0 if weir_stats fails. */
+/* Fills *out with an allocator's figures, except `device` and `serves`.  Returns 0 if weir_stats fails, else 1. */
 int weir__show_fill(struct weir_allocator *allocator, struct weir_show_allocator *out);
 
 /* Returns the nanoseconds since the allocator's creation, by the clock of its driver table. */
 uint64_t weir__show_age(struct weir_allocator *allocator);
 
-/* Corrects figures that another process has written: afterwards all texts end with a NUL, and all numbers of entries
- * are in range.  `now` is the present time of CLOCK_MONOTONIC. */
+/* Corrects figures that another process has written.  `now` is the present time of CLOCK_MONOTONIC. */
 void weir__show_check(struct weir_show *show, uint64_t now);
 
 #endif

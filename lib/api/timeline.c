@@ -101,7 +101,7 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
 
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
-    /* If the last point is a merged point, it lacks the latest values, and the point `now` follows. */
+    /* A merged last point lacks the latest values, so the point `now` follows. */
     size_t points = t->points + (t->of_last > 1);
     size_t each = (points + most - 1) / most, count = 0;
 
@@ -247,8 +247,7 @@ static int compare_slices(const void *one, const void *other) {
     return a->ns == b->ns ? 0 : a->ns > b->ns ? -1 : 1;
 }
 
-/* Returns the lane for a slice: -1 for an iteration, else the first free lane, or the last lane if none is free.  Marks
- * the lane as in use until the end of the slice. */
+/* Returns a free lane for a slice, and marks the lane as in use.  Lane -1 contains iterations. */
 static int lane_of(const struct slice *s, uint64_t ends[LANES]) {
     int lane = 0;
 
@@ -307,7 +306,7 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
     put_metadata(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
-    /* If the last point is a merged point, it lacks the latest values, and the point `now` follows. */
+    /* A merged last point lacks the latest values, so the point `now` follows. */
     if (t->of_last > 1)
         put_point(file, &t->now, process, name);
     put_slices(t, file, process, number, name);

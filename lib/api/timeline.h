@@ -39,20 +39,18 @@ void weir__timeline_close(struct weir_timeline *t);
 /* Records the values of the counters at `time_ns`.  The times of successive calls must not decrease. */
 void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
                           const uint64_t values[WEIR_TIMELINE_COUNTERS]);
-/* The least and the largest value of each counter in a section of time.  The section begins at `time_ns`, and ends
- * where the next section begins. */
+/* The least and the largest value of each counter from `time_ns` until the next extent. */
 struct weir_timeline_extent {
     uint64_t time_ns;
     uint64_t low[WEIR_TIMELINE_COUNTERS], high[WEIR_TIMELINE_COUNTERS];
 };
 
-/* Writes the recorded counters as at most `most` sections of time.  Returns the number of sections.  The least values
- * may be too large, because merged points contain only their largest values. */
+/* Writes the recorded counters as at most `most` sections of time, and returns their number.  The least values may be
+ * too large. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
-/* Records growths and releases of reserved memory.  `made_ns` is the creation time of the allocator, and `last` the
- * sequence number that the previous call returned.  Counts skipped sequence numbers as missing events.  Returns the
- * sequence number of the newest event. */
+/* Records growths and releases of reserved memory.  `made_ns` is the creation time of the allocator.  `last` is the
+ * result of the previous call. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
 /* Records a failed request of `bytes` bytes. */
@@ -64,13 +62,11 @@ void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_
 /* Returns the number of slices and marks that were not recorded, because there were too many. */
 uint64_t weir__timeline_missing(const struct weir_timeline *t);
 
-/* Writes a valid trace of less than 300 bytes that contains no events.  The file has these contents until the timeline
- * is written.  Returns the length of the text. */
+/* Writes a trace without events in less than 300 bytes, and returns its length.  The file has these contents until the
+ * timeline is written. */
 int weir__timeline_unfinished(char *text, size_t bytes, long process);
 
-/* These functions write a file.  Call begin once, write for each timeline, and end once, and then check ferror(3).
- * `process` and `process_name` are the id and the name of the process.  `number` and `name` identify the timeline in
- * the process. */
+/* Write a trace file: call begin once, write for each timeline, and end once.  Then check ferror(3). */
 void weir__timeline_begin_file(FILE *file);
 void weir__timeline_write(const struct weir_timeline *t, FILE *file, long process,
                           const char *process_name, int number, const char *name);

@@ -314,8 +314,8 @@ static int read_event(struct cursor *line, weir_trace_event *event) {
     return read_operation(line, event) && check_rest(line);
 }
 
-/* Checks that an event fits to earlier events, for example that a block is freed only once.  Updates the map of live
- * blocks and the time.  Returns 1 on success, 0 on an error. */
+/* Checks that an event fits to earlier events, for example that a block is freed only once.  Returns 1 on success, else
+ * 0. */
 static int check_order(weir_trace_reader *reader, const weir_trace_event *event) {
     uint64_t key = event->id + 1;
     uintptr_t bytes;
@@ -388,8 +388,7 @@ static void pass_comment(const struct cursor *line) {
     *end = behind;
 }
 
-/* Reads the next line with an event, and passes comments before it to the program.  Returns 1 on success, 0 at the end
- * of the trace or on an error. */
+/* Reads the next line with an event, and passes comments before it to the program.  Returns 1 on success, else 0. */
 static int read_event_line(weir_trace_reader *reader, struct cursor *line) {
     while (read_line(reader, line)) {
         if (line->at < line->end && *line->at == '#') {

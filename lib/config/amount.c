@@ -11,8 +11,7 @@
 #define MILLION UINT64_C(1000000)
 #define GRANULARITY UINT64_C(256)
 
-/* The default of the option cache_limit is IN_USE_SHARE millionths of the bytes in use.  The default is at least
- * IN_USE_LEAST bytes until the peak of the bytes in use exceeds IN_USE_MUCH. */
+/* The default of the option cache_limit: a share of the bytes in use, in millionths, with a minimum. */
 #define IN_USE_SHARE UINT64_C(20000)
 #define IN_USE_LEAST (UINT64_C(16) << 20)
 #define IN_USE_MUCH (UINT64_C(256) << 20)

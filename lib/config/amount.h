@@ -12,13 +12,11 @@ struct weir_device_memory {
     uint64_t free;
 };
 
-/* Converts an amount to bytes, at most SIZE_MAX.  Rounds a fraction of the device's memory down to a multiple of 256
- * bytes.  Returns `standard` if the amount is not set (WEIR_AMOUNT_DEFAULT), UINT64_MAX for "max". */
+/* Converts an amount to bytes.  Returns `standard` if the amount is not set, UINT64_MAX for "max". */
 uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
                             uint64_t standard);
 
-/* Converts an amount that may be a fraction of the bytes in use.  `peak` is the largest number of bytes in use so far.
- * If the amount is not set, returns 2% of the bytes in use, but at least 16 MiB while `peak` is at most 256 MiB. */
+/* Converts an amount that may be a fraction of the bytes in use.  `peak` is their peak so far. */
 uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use, uint64_t peak);
 
 #endif

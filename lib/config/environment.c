@@ -46,8 +46,8 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* prealloc.kind has two parts.  The lower VARIABLE_SHIFT bits are the kind of the amount, such as WEIR_AMOUNT_BYTES.
- * The upper bits are 0, or 1 plus the index in compat_names of the variable that has set the preallocation. */
+/* The upper bits of prealloc.kind tell which variable in compat_names has set the preallocation (index + 1), or are
+ * 0. */
 enum { VARIABLE_SHIFT = 8 };
 _Static_assert(WEIR_AMOUNT_KIND == (1 << VARIABLE_SHIFT) - 1, "both parts of the kind are apart");
 
@@ -57,8 +57,7 @@ const char *weir__framework_prealloc(const weir_options *options) {
     return number > 0 && number <= COMPAT_NAMES ? compat_names[number - 1] : NULL;
 }
 
-/* Stores in the options that this variable of TensorFlow, XLA or JAX has set the preallocation.  If `variable` is NULL
- * or has another name, does nothing. */
+/* Records which framework's variable has set the preallocation.  `variable` may be NULL. */
 static void set_prealloc_variable(weir_options *options, const char *variable) {
     for (size_t i = 0; variable && i < COMPAT_NAMES; i++)
         if (strcmp(compat_names[i], variable) == 0)
@@ -107,8 +106,7 @@ static weir_status refuse_value(const struct reading *reading, const char *varia
                             : " (weir leaves it alone under WEIR_COMPAT=0)");
 }
 
-/* Returns 1 if this process shall log the warning `text` now.  Returns 0 if the log level forbids warnings, or if this
- * process has logged the warning before. */
+/* Returns 1 if this process shall log the warning now, else 0. */
 static int first_warning(const struct reading *reading, const char *text) {
     int is_new = 0;
 
@@ -184,8 +182,7 @@ struct compat {
     int jax_asks_pools, tf_asks_pools;
 };
 
-/* Reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC, a decimal int64.  Returns an error for any other text, because
- * TensorFlow itself then aborts. */
+/* Reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC, a decimal int64.  TensorFlow itself aborts on any other text. */
 static weir_status read_tf_prealloc(struct reading *reading, struct compat *compat) {
     const char *value = getenv(TF_PREALLOC);
     struct weir_problem problem;
@@ -250,8 +247,8 @@ struct engine_word {
     int engine; /* weir's engine for this word; WEIR_ENGINE_DEFAULT if there is none */
 };
 
-/* Reads a variable that names a framework's allocator.  Chooses the most similar engine, unless a variable of higher
- * precedence has chosen one.  Sets *asks_pools if the variable makes the framework use CUDA's memory pools. */
+/* Reads a variable that names a framework's allocator, and chooses the most similar engine.  Sets *asks_pools if the
+ * framework will use CUDA's memory pools. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
                                const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
@@ -344,10 +341,8 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* Reads the variables by which TensorFlow, XLA and JAX request a preallocation, if they have an effect in this kind of
- * program.  A framework that does not use CUDA's memory pools preallocates by itself, and its variables may have values
- * that weir refuses, such as a fraction above 1.  If JAX uses CUDA's memory pools, it uses TensorFlow's allocator, so
- * TensorFlow's variable has an effect on JAX, too. */
+/* Reads the variables by which frameworks request a preallocation, if they have an effect in this kind of program.  JAX
+ * with CUDA's memory pools uses TensorFlow's allocator, and so TensorFlow's variable. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
@@ -360,8 +355,7 @@ static weir_status read_preallocations(struct reading *reading, struct compat *c
     return read_fraction(reading, compat);
 }
 
-/* Writes the preallocation that the variables of TensorFlow, XLA and JAX request to *amount, by the table at the top of
- * this file.  Returns the name of the variable that sets the preallocation, or NULL. */
+/* Writes the preallocation that the frameworks' variables request.  Returns the name of the variable, or NULL. */
 static const char *compat_prealloc(const struct compat *compat, weir_amount *amount) {
     weir_amount fraction = {compat->fraction ? compat->fraction : DEFAULT_FRACTION,
                             WEIR_AMOUNT_OF_TOTAL};
@@ -406,13 +400,12 @@ enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 struct likeness {
     const char *name; /* NULL before the first comparison */
     size_t distance;
-    /* The length of `name` if the unknown name begins with `name` and is longer, else 0. */
+    /* the length of `name` if the unknown name begins with it, else 0 */
     size_t prefix;
     int is_known; /* set if the compared name is itself known */
 };
 
-/* Compares the name of a variable with a known name, and keeps the most similar known name in *likeness.  Prefers the
- * longest known name with which `name` begins.  Otherwise prefers the smallest edit distance. */
+/* Keeps the known name that is most similar to the variable's name. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
@@ -432,9 +425,8 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  A misspelt name begins with a
- * known name that has at least a third of its letters, or differs from a known name in at most two letters and less
- * than half.  `start` is the length of a common prefix, whose letters are not counted. */
+/* Returns 1 if the name of a variable is probably a misspelt known name, else 0.  `start` is the length of a common
+ * prefix, whose letters are not counted. */
 static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -451,8 +443,8 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* Records that no program reads this variable, so that child processes do not warn about it again.  Returns 1 if this
- * process shall warn about it, else 0. */
+/* Records an unknown variable, so that child processes do not warn again.  Returns 1 if this process shall warn, else
+ * 0. */
 static int record_unknown_variable(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* growth_policy.c: computes how much memory to add when reserved memory grows.
- *
- * A growth policy chooses a number of bytes.  plain_step() changes this number to fit the request, the limit and the
- * device's memory, and rounds it to the unit.  Policy BFC computes the same numbers as TensorFlow's function Extend
- * (tsl/framework/bfc_allocator.cc).  Sums and products saturate at SIZE_MAX. */
+/* growth_policy.c: computes how much memory to add when reserved memory grows.  Policy BFC computes the same numbers as
+ * TensorFlow's function Extend (tsl/framework/bfc_allocator.cc).  Sums and products saturate at SIZE_MAX. */
 #include "config/growth_policy.h"
 
 #include "base/size.h"
@@ -56,8 +53,7 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     }
 }
 
-/* Returns the number of bytes to add, a multiple of `unit`.  Rounds up for policy STEP, because the user has chosen the
- * size, and down for other policies. */
+/* Returns the number of bytes to add, a multiple of `unit`.  Only policy STEP rounds up. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);
@@ -71,8 +67,8 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
     return weir__size_smaller(weir__size_larger(step, need), most);
 }
 
-/* Computes the number of bytes to add as TensorFlow's function Extend does.  The doubling cannot overflow, because it
- * stops at the request, which is within the limit. */
+/* Computes the number of bytes to add as TensorFlow's function Extend does.  The doubling stops at the request, so it
+ * cannot overflow. */
 static size_t bfc_step(const weir_growth_state *state, size_t unit,
                        struct weir_growth_cursor *cursor) {
     size_t need, step, available = weir__size_round_down(room(state), BFC_GRANULARITY);
@@ -113,8 +109,7 @@ size_t weir__growth_smaller(const weir_options *options, size_t step, size_t req
     size_t need, smaller;
 
     if (options->growth == WEIR_GROWTH_BFC) {
-        /* Rounds 0.9 times `step` up in single precision, as TensorFlow does.  If the result is not below `step`,
-         * subtracts a unit. */
+        /* computes 0.9 times `step` in single precision, as TensorFlow does */
         smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
         if (smaller >= step)
             smaller = step - weir__size_smaller(step, unit);

@@ -15,26 +15,19 @@ struct weir_growth_cursor {
     int doubled_ahead;  /* for policy BFC: set if the last step has doubled `next_region` */
 };
 
-/* Returns how many bytes to add to the reserved memory, and updates the cursor.  The result is a multiple of `unit`, a
- * power of two, at least the request, and within the limit.  A larger result is also within the free memory of
- * the device.  Policy BFC differs, as in TensorFlow: near the limit it rounds to 256 bytes, and it ignores the free
- * memory.
- *
- * `options` must be complete (weir__options_complete).  Returns 0 if the request is 0 or exceeds the limit.  If the
- * device refuses the memory, the caller calls weir__growth_smaller(). */
+/* Returns how many bytes to add to the reserved memory, and updates the cursor.  Returns 0 if the request is 0 or
+ * exceeds the limit.  `unit` is a power of two.  `options` must be complete (weir__options_complete).  If the device
+ * refuses the memory, the caller calls weir__growth_smaller(). */
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 
-/* Returns a smaller number of bytes after the device has refused `step` bytes.  For policy BFC this is 0.9 times
- * `step`; for other policies the mean of `step` and the request, rounded to `unit`.  Returns 0, and the growth fails,
- * if no smaller number is enough for the request. */
+/* Returns a smaller number of bytes after the device has refused `step` bytes, or 0 if none is enough. */
 size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit);
 
 /* Restores *cursor to its state before the last weir__growth_step().  Called after the device has refused all sizes. */
 void weir__growth_refused(struct weir_growth_cursor *cursor);
 
-/* Lowers the size of BFC's next region after a trim that has left `reserved` bytes.  BFC doubles the size each time, so
- * the next region would otherwise become as large as the device after some trims. */
+/* Lowers the size of BFC's next region after a trim to `reserved` bytes, since BFC only doubles it. */
 void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved);
 
 #endif

@@ -170,8 +170,7 @@ const struct weir_option_kind weir__option_priority = {
 
 /* ---- a list of words ---- */
 
-/* Checks a value with one bit for each word of a list such as "poison,guard".  The first word, such as "off", must not
- * occur together with others. */
+/* Checks a value with one bit for each word of a list.  The first word, such as "off", excludes all others. */
 static int bits_valid(const struct weir_option_row *row, uint64_t bits,
                       struct weir_problem *problem) {
     uint64_t none = (uint64_t)row->words[0].value, all = 0;
@@ -237,8 +236,7 @@ static const char *kept_text(const struct weir_option_row *row, const weir_optio
     return *(const char *const *)field(row, options);
 }
 
-/* Sets the field of an option to `kept`, a copy of the user's text that is never freed.  Reports an error if `kept` is
- * NULL, because the host had no memory for the copy. */
+/* Stores a text that is never freed.  `kept` is NULL if there was no host memory. */
 static int set_text(const struct weir_option_row *row, weir_options *options, const char *kept,
                     struct weir_problem *problem) {
     if (!kept)

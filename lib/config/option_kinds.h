@@ -48,8 +48,7 @@ struct weir_option_row {
     struct weir_setting_row text;
     const struct weir_option_kind *kind;
     size_t offset; /* of the option's first field in weir_options */
-    /* The accepted words; an entry with a NULL word ends the list.  The first word is the default, unless
-     * fill_defaults() in settings.c sets another one. */
+    /* The accepted words; an entry with a NULL word ends the list.  The first word is usually the default. */
     const struct weir_option_word *words;
 };
 

@@ -13,8 +13,7 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* Writes a message that an option does not accept a text, and returns the status.  `label` is the option as the user
- * typed it, or NULL for its name in the option table. */
+/* Writes a message that an option does not accept a text.  If `label` is NULL, uses the option's name in the table. */
 static weir_status refuse_option_text(const struct weir_option_row *row, const char *label,
                                       const char *text, const struct weir_problem *problem,
                                       const struct weir_message *message) {
@@ -42,8 +41,7 @@ static struct weir_message message_at(char *text, size_t bytes) {
 /* A larger size of a caller's weir_options is probably memory that was never initialised. */
 #define LARGEST_SIZE ((size_t)65536)
 
-/* Returns 1 if some version of weir_options has `bytes` bytes, else 0.  Each version adds fields at the end, so the
- * offset of a field is the size of an older version. */
+/* Returns 1 if some version of weir_options has `bytes` bytes, else 0. */
 static int is_size(size_t bytes) {
     _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
                    "a field behind peers, if it is no setting's, is named below");
@@ -254,8 +252,7 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 
 /* ---- completion ---- */
 
-/* Reports an error if prealloc is above limit.  Skips a framework's preallocation and values that depend on the
- * device's memory, since the creation of the allocator handles them. */
+/* Reports an error if prealloc is above limit.  Skips values that depend on the device's memory. */
 static weir_status check_prealloc_limit(const weir_options *filled,
                                         const struct weir_message *message) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
@@ -289,8 +286,7 @@ static weir_status check_min_of_kind(const weir_options *filled,
                         of_another ? of_another : "prealloc", prealloc);
 }
 
-/* Checks the option `peers`.  Returns E_NOT_SUPPORTED with a message if the option names other devices, but the engine
- * cannot allow other devices to use its memory. */
+/* Returns E_NOT_SUPPORTED if `peers` names other devices, but the engine cannot share memory with them. */
 static weir_status check_peers(const weir_options *filled, const struct weir_message *message) {
     uint64_t devices = 0;
     const char *driver;

@@ -58,30 +58,25 @@ struct weir_setting_row {
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
 
-/* Where the value of each option comes from, as `weir info` prints it: "flag --prealloc", "WEIR_PREALLOC", the variable
- * of a framework, or "the program". */
+/* Where the value of each option comes from, as `weir info` prints it. */
 struct weir_sources {
     const char *of[WEIR_SETTING_COUNT]; /* static texts; NULL if the option has its default */
     /* The variables that weir does not know and warns about, separated by commas. */
     char unknown[512];
 };
 
-/* The kind of program for which weir reads the options.  It decides which variables of TensorFlow, XLA and JAX have an
- * effect (weir-settings(7), COMPATIBILITY). */
+/* The kind of program, which decides which frameworks' variables have an effect (weir-settings(7), COMPATIBILITY). */
 enum weir_place {
     /* A program that calls weir to create its allocator.  All variables have an effect. */
     WEIR_PLACE_OWN,
-    /* An unmodified program under `weir run`.  Variables of frameworks do not choose the engine.  A framework's
-     * variable for preallocation has an effect only if another variable makes the framework use CUDA's memory pools.
-     * Otherwise the framework itself preallocates. */
+    /* An unmodified program under `weir run`.  Variables of frameworks do not choose the engine. */
     WEIR_PLACE_UNMODIFIED,
     /* The command `weir run` itself, which will make the framework use CUDA's memory pools. */
     WEIR_PLACE_RUN
 };
 
-/* Reads options from the environment, as weir_options_from_env does.  If `sources` is not NULL, records the origin of
- * each value.  If `warn` is set, prints the warnings that the log level allows on standard error.  An invalid value is
- * an error even if another value overrides it.  Ignores preallocation variables that the framework itself obeys. */
+/* Reads options from the environment, as weir_options_from_env does.  `sources` may be NULL.  If `warn` is set, prints
+ * warnings on standard error. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
@@ -92,29 +87,25 @@ const char *weir__framework_prealloc(const weir_options *options);
 #define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"
 /* Writes the name of the allocator in WEIR_JAX_OPTIONS, cut to `bytes` bytes.  Returns 0 if there is none, else 1. */
 int weir__jax_options_allocator(char *name, size_t bytes);
-/* Sets an option from a text, as weir_options_set does.  `label` is the option in an error message, as the user typed
- * it, or NULL for its name in the option table. */
+/* Sets an option from a text, as weir_options_set does.  If `label` is NULL, messages use the option's name in the
+ * table. */
 weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
                              const char *text, char *message, size_t message_bytes);
 /* Returns 1 if the program or the user has set the option, 0 if it has its default. */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
-/* Writes the value of an option, which may be its default, as a user types it ("8GiB", "75%", "step:64MiB", "pool").
- * Describes the default of cache-limit in words, because this default depends on the bytes in use. */
+/* Writes the value of an option as a user types it, such as "8GiB" or "step:64MiB". */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
-/* Copies a caller's struct to *out.  The struct may have the layout of another version of the library.  Omits fields
- * that this version does not know.  Returns E_INVALID with a message if `options` is NULL or has a wrong size. */
+/* Copies a caller's struct, which may be of another version, to *out.  Returns E_INVALID with a message if its size is
+ * wrong. */
 weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
                                   size_t message_bytes);
-/* Copies options to a caller's struct, which may have the layout of another version of the library.  Does not change
- * the caller's field `size` or fields that this version does not know. */
+/* Copies options to a caller's struct, which may be of another version.  Does not change its field `size`. */
 void weir__options_copy_out(const weir_options *from, weir_options *options);
 
 /* Checks a caller's options (NULL means all defaults), and writes the complete options to *out.  Replaces each default
- * by its value for the engine, except the default of cache_limit, which depends on the bytes in use.  Returns OK, or an
- * error with a message: E_INVALID, E_LIMIT if the preallocation is above the limit, or E_NOT_SUPPORTED if the engine
- * cannot allow the devices in `peers` to use its memory. */
+ * by its value, except the default of cache_limit.  Returns OK, or an error with a message. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
@@ -122,26 +113,23 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
  * invalid. */
 int weir__options_log(const weir_options *options);
 
-/* Checks a limit for weir_set_limit.  The limit may be 0, but must not be a share of the device.  Returns OK, or
- * E_INVALID with a message. */
+/* Checks a limit for weir_set_limit, which may be 0, but no share.  Returns OK, or E_INVALID with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
-/* Returns 1 if the engine of these options divides large regions into blocks (mapped, bfc, bfc-fixed); else 0. */
+/* Returns 1 if the engine divides large regions into blocks (mapped, bfc, bfc-fixed), else 0. */
 int weir__options_suballocate(const weir_options *options);
-/* Returns 1 if the engine of these options allows other devices (peers) to use its memory, else 0.  The options must be
- * completed (weir__options_complete). */
+/* Returns 1 if the engine allows other devices to use its memory, else 0.  The options must be completed
+ * (weir__options_complete). */
 int weir__options_allow_peer_access(const weir_options *options);
 #define WEIR_NO_PEER_ACCESS                                                                        \
     "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \
     "choose engine mapped or pool"
 
-/* Reads a device: "cuda", "cuda:N", "model" or "model:N"; NULL is "cuda".  Writes the driver's name to *driver and N to
- * *ordinal.  Returns OK, or E_PARSE with a message. */
+/* Reads a device such as "cuda:1" or "model"; NULL is "cuda".  Returns OK, or E_PARSE with a message. */
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
                                size_t message_bytes);
 
-/* Reads a list of peer devices such as "0,2" or "all", and sets one bit in *devices for each; the lowest bit is device
- * 0.  Returns OK, or E_PARSE with a message. */
+/* Reads a list of peer devices such as "0,2" or "all" into a bit mask; the lowest bit is device 0. */
 weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
                               size_t message_bytes);
 

@@ -47,7 +47,7 @@
 /* The largest number of bytes that weir copies to the host at once. */
 #define WEIR_GUARD_BUFFER ((size_t)1 << 20)
 
-/* The largest number of bytes on one stream's shelf of freed blocks.  A shelf with one block may have more. */
+/* The most bytes of freed blocks that one stream keeps for reuse.  A single block may be larger. */
 #define WEIR_SHELF_BYTES ((size_t)64 << 20)
 
 enum {
@@ -79,7 +79,7 @@ struct weir_harden {
 
     pthread_mutex_t lock; /* guards the fields below; no other layer is called under it */
     struct weir_map live; /* maps the program's address of a block to its struct weir_guarded * */
-    /* The freed blocks that the guard keeps: first those that weir does not reuse, then the shelves, oldest first. */
+    /* The freed blocks that the guard keeps.  Blocks that must not be reused come first. */
     struct weir_guarded *kept;
     uint64_t blocks, block_bytes; /* all blocks from the layer below, and their sizes with gaps */
     uint64_t live_bytes;          /* the sizes of live blocks with their gaps */
@@ -249,8 +249,8 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
     return WEIR_OK;
 }
 
-/* Checks, on `stream`, that no work has written to a freed block on a shelf.  The caller has ordered `stream` after all
- * work on the block.  Returns 1 if the block is unchanged.  Otherwise returns 0 and keeps the block out of use. */
+/* Returns 1 if no work has written to a freed block.  Otherwise keeps the block out of use and returns 0.  The caller
+ * has ordered `stream` after all work on the block. */
 static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     size_t same = b->total;
     CUresult result = guard_has(h, WEIR_HARDEN_POISON)
@@ -275,8 +275,6 @@ static int is_unchanged(struct weir_harden *h, struct weir_guarded *b, weir_stre
     return 0;
 }
 
-/* Frees a block in the layer below, after a verification if the block was on a shelf.  On failure keeps the block out
- * of use. */
 static void free_verified(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     if (b->id && !is_unchanged(h, b, stream))
         return;
@@ -284,8 +282,7 @@ static void free_verified(struct weir_harden *h, struct weir_guarded *b, weir_st
         add_kept_out(h, b);
 }
 
-/* Removes the oldest block of `total` bytes from the shelf of the stream with this id.  If `total` is 0, the block may
- * have any size.  Returns the block, or NULL if there is none. */
+/* Removes and returns the stream's oldest kept block of `total` bytes (0: of any size), or returns NULL. */
 static struct weir_guarded *remove_shelved(struct weir_harden *h, uint64_t id, size_t total) {
     struct weir_guarded **at = &h->kept, *b;
 
@@ -299,8 +296,7 @@ static struct weir_guarded *remove_shelved(struct weir_harden *h, uint64_t id, s
     return b;
 }
 
-/* Waits for the device, and then frees the kept blocks in the layer below on `stream`.  Frees blocks out of use only if
- * `all` is set.  Returns the status of the wait. */
+/* Waits for the device, and then frees the kept blocks.  Frees blocks out of use only if `all` is set. */
 static weir_status guard_empty(struct weir_harden *h, int all, weir_stream stream) {
     struct weir_guarded *taken = NULL, **end = &taken, **at, *b;
     weir_status status;
@@ -351,8 +347,7 @@ weir_status weir__harden_empty(struct weir_harden *h, int at_end) {
     return status;
 }
 
-/* Puts a freed block on the shelf of the stream with this id.  If the shelf is too full, frees its oldest blocks.  If
- * there are too many shelves, empties all shelves. */
+/* Keeps a freed block for reuse by the stream, and frees the oldest blocks if there are too many. */
 static void guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t id,
                          weir_stream stream) {
     struct weir_guarded **at, **end = NULL;
@@ -475,8 +470,7 @@ static struct weir_guarded *remove_live(struct weir_harden *h, CUdeviceptr addre
     return b;
 }
 
-/* Allocates a block without gaps as a memory node of a graph, and adds the block to the table of graphs' blocks.
- * Engine pool without caches would not add the block, because the engine does not notice the capture. */
+/* Allocates a block without gaps as a memory node of a graph, and records its address. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -546,9 +540,8 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 
 /* ---- frees ---- */
 
-/* Prepares a freed block for its shelf.  Makes the stream wait for the other streams that use the block, verifies the
- * gaps, and poisons the block.  On success returns OK, and sets *id to the stream's id.  If a stream is captured,
- * returns E_CAPTURE; the layer below must then free the block without verification. */
+/* Orders the stream after all uses of a freed block, then verifies the gaps and poisons the block.  After E_CAPTURE,
+ * the layer below must free the block without verification. */
 static weir_status finish_guarded(struct weir_harden *h, const struct weir_guarded *b,
                                   weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__uses_check(h->device, stream, uses);

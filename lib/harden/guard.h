@@ -35,21 +35,19 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
 
-/* Returns the size of the largest request that needs at most `bytes` bytes with the gaps around its block. */
+/* Returns the size of the largest request that fits into `bytes` bytes with its gaps. */
 size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
-/* Returns 1 if a live block, or a block that is a memory node of a graph, starts at the address `block`; else 0. */
+/* Returns 1 if a live block, or a block of a graph, starts at the address `block`; else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
-/* Finds the program's live block inside the block at `base` of the layer below.  Sets *block to the program's address
- * and *bytes to the requested bytes.  Returns 1 on success, 0 if there is no live block. */
+/* Finds the program's live block inside the block at `base` of the layer below.  Returns 0 if there is none, else 1. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
-/* Calls `visit` for each live block and for each block that is kept out of use.  `base` and `bytes` include the gaps.
- * Holds the guard's lock meanwhile.  Skips blocks on shelves, since a trim frees them. */
+/* Calls `visit` for each live block and for each block out of use, under the guard's lock.  Sizes include the gaps. */
 void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context);
 
-/* Waits for the device, verifies all freed blocks that the guard keeps for reuse, and frees them in the layer below.
- * If `at_end` is set, also frees the blocks out of use, but returns E_BUSY without a wait if there is a live block. */
+/* Waits for the device, and verifies and frees the freed blocks that the guard keeps.  If `at_end` is set, returns
+ * E_BUSY if a block is live. */
 weir_status weir__harden_empty(struct weir_harden *h, int at_end);
 
 /* Corrects *out, the statistics of the layers below, which count gaps and kept blocks as live memory. */
