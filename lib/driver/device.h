@@ -59,8 +59,7 @@ CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice dev
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns at most `most` bytes that cuMemAlloc can provide after the caller has freed `back` bytes.  Returns 0 on
- * failure. */
+/* Returns how many bytes, at most `most`, cuMemAlloc can provide after a free of `back` bytes; 0 on failure. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
 /* Set once a call on a default stream has failed because this thread has no current context. */
