@@ -44,9 +44,8 @@ typedef struct CUmemLocation_st {
     int id;
 } CUmemLocation;
 
-/* The properties of a new memory pool, in the layout of <cuda.h> (88 bytes).  A driver requires zero in fields that
- * are newer than the driver: `maxSize` is from version 12.2, `usage` from 12.8.  From version 13.4 on, reserved[0]
- * selects GPUDirect RDMA. */
+/* The properties of a new memory pool, as in <cuda.h>.  A driver requires zero in fields that are newer than the
+ * driver. */
 typedef struct CUmemPoolProps_st {
     CUmemAllocationType allocType;
     CUmemAllocationHandleType handleTypes;
@@ -79,8 +78,7 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
-/* Layouts of <cuda.h> for graph nodes that allocate memory.  struct weir_alloc_node is CUDA_MEM_ALLOC_NODE_PARAMS.
- * struct weir_any_node is the first part of CUgraphNodeParams. */
+/* The layouts of CUDA_MEM_ALLOC_NODE_PARAMS and of the first part of CUgraphNodeParams. */
 struct weir_alloc_node {
     CUmemPoolProps pool;
     const void *access;
@@ -95,8 +93,7 @@ struct weir_any_node {
 #define WEIR_NODE_ALLOC 10
 
 /* The driver calls that weir makes: X(group, name for cuGetProcAddress, exported symbol, first driver version,
- * (parameters), (arguments)).  Every call returns a CUresult.  Every driver must export all calls of the group BASE.  A
- * driver that exports all calls of another group GROUP has the capability WEIR_CAP_GROUP (driver.h). */
+ * (parameters), (arguments)).  Every driver must export the calls of the group BASE. */
 /* clang-format off */
 #define WEIR_DRIVER_ENTRIES(X)                                                                     \
     X(BASE, cuInit, "cuInit", 2000, (unsigned int flags), (flags))                                 \

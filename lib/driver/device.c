@@ -146,8 +146,7 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
     return most < pages ? (size_t)most : pages;
 }
 
-/* Returns WEIR_E_CAPTURE for the legacy stream, too, while a blocking stream is being captured.  cuStreamIsCapturing
- * then fails with error 906. */
+/* Returns WEIR_E_CAPTURE for the legacy stream, too, while a blocking stream is being captured. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));
@@ -169,8 +168,7 @@ uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream)
     return id;
 }
 
-/* Queries the id of a stream.  Checks first that the stream is not being captured, because a query of the id breaks a
- * capture in any mode (H200, driver 580). */
+/* Checks first for a capture, because a query of the id would break it (H200, driver 580). */
 static CUresult query_stream_id(const struct weir_driver *driver, weir_stream stream,
                                 unsigned long long *id) {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;

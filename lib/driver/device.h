@@ -39,37 +39,30 @@ struct weir_device {
     int decompresses; /* set if the memory must support hardware decompression */
     /* Set if weir replaces the driver's memory pools in an unmodified program (`weir run`). */
     int drop_in;
-    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Memory that stream A freed is
-     * then reused on stream B only after the host has waited for A.  The only exception is memory that weir has
-     * returned to the device. */
+    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC. */
     atomic_int forbids_opportunistic;
-    /* Returns 1 if weir has intercepted the creation of the stream, else 0.  weir then also intercepts the captures and
-     * the destruction of the stream.  The pointer is NULL if weir intercepts no driver calls. */
+    /* Returns 1 if weir has intercepted the creation of the stream, else 0.  NULL if weir intercepts no driver
+     * calls. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access;
     /* The small block that an earlier weir__device_wait() could not free, or 0.  The next wait frees it. */
     _Atomic CUdeviceptr wait_block;
-    /* `waits` is the number of waits for the device that have begun.  Work that was submitted before wait number
-     * `waited` began is completed. */
+    /* The number of waits that have begun.  Work submitted before wait number `waited` began is completed. */
     _Atomic uint64_t waits, waited;
 };
 
 /* Returns the status for a result of the driver, and stores the result as the thread's last driver result.  If the
  * result means that the context is unusable, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets *kind to the properties for cuMemCreate: with GPUDirect RDMA and with export as a file descriptor, each if the
- * device supports it.  Exportable memory makes no call slower (H200). */
+/* Sets *kind to the properties with which weir calls cuMemCreate on the device. */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns the maximum size for which cuMemAlloc is certain to succeed after the caller has freed `back` bytes.  The
- * size is a multiple of 2 MiB, and at most `most`.  Returns 0 if the driver fails to report the free memory. */
+/* Returns how many bytes, at most `most`, cuMemAlloc can provide after a free of `back` bytes; 0 on failure. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
-/* Set once a driver call on a default stream (handle 0, 1 or 2) has failed because this thread has no current context.
- * From then on, weir makes the device's context current before such a call, to save the microsecond of a failed
- * call. */
+/* Set once a call on a default stream has failed because this thread has no current context. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 /* Makes the context of the device current if the calling thread has no current context.  Returns 1 if it has done so,
  * else 0; the caller passes the result to weir__device_restore_context(). */
@@ -110,35 +103,29 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
 /* Returns WEIR_E_CAPTURE if the stream is being captured, or if another capture forbids the query.  Otherwise returns
  * WEIR_OK, or the error of the driver. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream);
-/* Returns the id of the capture in which the stream takes part; the driver never reuses these ids.  Returns 0 if the
- * stream is not being captured, or if the driver does not report the id. */
+/* Returns the id of the stream's capture, or 0 if there is none.  The driver never reuses these ids. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
-/* Sets *id to the driver's id of a stream (cuStreamGetId), or to 0 if the driver has no stream ids.  A default stream
- * is that of the current context or, if there is none, of the device's context.  Fails with
- * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if the stream is being captured, since a query would break the capture. */
+/* Sets *id to the driver's id of a stream, or to 0 if the driver has no stream ids.  Fails if the stream is being
+ * captured, since a query would break the capture. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
-/* Cached stream ids of the calling thread's two default streams (legacy and per-thread) on a device.  An id is valid as
- * long as the context exists.  A new allocator may use a new context, so each creation of an allocator invalidates the
- * cached ids. */
+/* The calling thread's cached ids of its two default streams.  Each creation of an allocator invalidates them. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
     CUcontext context; /* the context of both streams; NULL if the element is unused */
-    /* the value of weir__device_age when the ids were queried; if the value has changed, the ids are invalid */
+    /* the value of weir__device_age when the ids were queried */
     uint64_t age;
     unsigned long long id[2];
 };
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
 /* Incremented at the creation of each allocator, to invalidate the cached stream ids. */
 extern _Atomic uint64_t weir__device_age;
-/* The number of threads whose per-thread default stream has a cached id.  weir__device_has_per_thread_id is set in
- * these threads. */
+/* The number of threads whose per-thread default stream has a cached id. */
 extern _Atomic unsigned weir__device_per_thread_ids;
 extern _Thread_local unsigned weir__device_has_per_thread_id WEIR_FAST_TLS;
 
-/* Sets *id to the cached id of a default stream, without a driver call.  Returns 1 on success, 0 if the id is not
- * cached.  Does not check whether the stream is being captured, so the caller must intercept the start of every capture
- * (`weir run`). */
+/* Sets *id to the cached id of a default stream.  Returns 1 on success, else 0.  The caller must intercept the start of
+ * every capture (`weir run`). */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =
@@ -156,10 +143,9 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
 /* Caches the queried id of a default stream.  The caller must intercept the start of every capture (`weir run`). */
 void weir__device_store_default_id(const struct weir_device *device, weir_stream stream,
                                    unsigned long long id);
-/* Returns WEIR_E_STREAM if the stream belongs to another device, else WEIR_OK.  Returns WEIR_OK, too, if the driver
- * does not report the stream's device. */
+/* Returns WEIR_E_STREAM if the stream belongs to another device, else WEIR_OK. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
-/* Returns 1 if a call failed because the stream, or a stream that synchronises with it, is being captured; else 0. */
+/* Returns 1 if a call failed because of a stream capture, else 0. */
 static inline int weir__device_is_capture(CUresult result) {
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
            result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -171,20 +157,19 @@ CUresult weir__device_record(struct weir_device *device, CUevent event, weir_str
                              uint64_t id);
 /* Makes work that is submitted to the stream from now on wait for the event. */
 CUresult weir__device_wait_event(struct weir_device *device, weir_stream stream, CUevent event);
-/* Makes later work on the first stream wait for all work that was submitted to the second stream until now.  `id` is
- * the id of the second stream, or 0 if the caller does not know the id. */
+/* Makes later work on the first stream wait for all present work on the second.  `id` is the id of the second stream,
+ * or 0 if unknown. */
 CUresult weir__device_order_after(struct weir_device *device, weir_stream waits, weir_stream stream,
                                   uint64_t id);
 /* Returns 1 if all work on the stream is completed, else 0. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
-/* Waits, without a time limit, until the device has completed all submitted work.  Waits by the free of a small block,
- * since such a free breaks no stream capture.  Returns CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the block. */
+/* Waits, without a time limit, until the device has completed all submitted work.  Breaks no stream capture. */
 CUresult weir__device_wait(struct weir_device *device);
 /* Frees the small block that an earlier weir__device_wait() could not free, if there is one. */
 void weir__device_free_wait_block(struct weir_device *device);
 
 void weir__device_log_free(const struct weir_device *device, CUdeviceptr block, weir_status status);
-/* Logs a request that failed because its stream belongs to another device or is invalid. */
+/* Logs a request that failed because of its stream. */
 void weir__device_log_alloc(const struct weir_device *device, size_t bytes, weir_status status);
 /* Returns the nanoseconds since `ticks`, an earlier time of the driver's clock. */
 uint64_t weir__device_elapsed_ns(const struct weir_device *device, uint64_t ticks);

@@ -18,12 +18,10 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* The duration of the work with which weir checks whether a free waits.  A free that does not wait takes at most 280 us
- * (H200), so it returns before the end of the work. */
+/* The duration of the work for a check.  A free that does not wait takes at most 280 us (H200). */
 #define CHECK_NS 1000000L
 
-/* The maximum time from the end of the work to the end of the free.  A longer time proves nothing, since the thread may
- * have been preempted. */
+/* The maximum time from the end of the work to the end of the free. */
 #define SOON_NS 300000
 
 enum wait_call { BY_BLOCK, BY_HOST_BLOCK, WAIT_CALLS };
@@ -31,8 +29,7 @@ enum { UNKNOWN, WAITS, DOES_NOT };
 
 /* Whether cuMemFree and cuMemFreeHost wait for the device: UNKNOWN, WAITS or DOES_NOT for each device. */
 static _Atomic unsigned char call_waits[WEIR_MOST_PEERS][WAIT_CALLS];
-/* `is_checking` is set while a thread checks a call; only one thread does so at a time.  `ended_ns` is the time when
- * the work of the latest check ended. */
+/* Only one thread checks a call at a time.  `ended_ns` is when the work of the latest check ended. */
 static atomic_int is_checking;
 static _Atomic uint64_t ended_ns;
 
@@ -46,8 +43,8 @@ static void sleep_in_check(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* Submits work to a new stream, to check whether cuMemFree or cuMemFreeHost waits for this work.  Returns the stream,
- * or NULL if the call was already checked or the check is impossible now. */
+/* Submits work to a new stream, to check whether the call waits for it.  Returns NULL if no check is needed or
+ * possible. */
 static CUstream begin_wait_check(struct weir_device *device, enum wait_call call) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
@@ -65,8 +62,7 @@ static CUstream begin_wait_check(struct weir_device *device, enum wait_call call
     return NULL;
 }
 
-/* Ends a check.  `work_stream` is the result of begin_wait_check(), and `result` is the result of the checked call.  If
- * the checked call does not wait for the device, waits by cuCtxSynchronize. */
+/* Ends a check.  If the checked call does not wait for the device, waits by cuCtxSynchronize. */
 static CUresult end_wait_check(struct weir_device *device, enum wait_call call,
                                CUstream work_stream, CUresult result) {
     const struct weir_driver *driver = device->driver;

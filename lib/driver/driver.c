@@ -216,7 +216,6 @@ const struct weir_driver *weir__driver_counted(const struct weir_driver *inner) 
         return NULL;
     pthread_mutex_lock(&count_lock);
     if (!inner_table) {
-        /* the copy includes the clock, the capabilities and the entry points that are NULL */
         counted_table = *inner;
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     if (inner->entry)                                                                              \

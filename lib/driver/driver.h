@@ -63,8 +63,7 @@ enum weir_driver_entry {
 struct weir_driver_charge {
     /* the virtual time of all driver calls to the device model since the process began */
     uint64_t driver_ns;
-    /* The real time that threads have run inside the device model since the first call of charge().  The time does not
-     * include waits for a processor. */
+    /* The real time that threads have run inside the device model since the first call of charge(). */
     uint64_t host_ns;
 };
 
@@ -76,15 +75,12 @@ struct weir_driver {
     /* Returns the nanoseconds of a clock that never runs backwards.  The device model has a virtual clock. */
     uint64_t (*ticks)(void);
     void (*sleep_ns)(uint64_t ns);
-    /* Reads the time that calls to the device model have taken.  The first call begins the measurement of real time.
-     * NULL for real devices. */
+    /* Reads the time that calls to the device model have taken.  NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Begins (1) or ends (0) a background period: this thread does work that a real program would do in another thread.
-     * In the period, driver calls advance a clock of this thread, not the device model's clock.  The call with 0
-     * returns the nanoseconds of the period on this clock.  NULL for real devices. */
+    /* Begins (1) or ends (0) a period whose driver calls do not advance the model's clock.  The end returns the
+     * nanoseconds of the period.  NULL for real devices. */
     uint64_t (*set_background)(int begins);
-    /* Returns 1 if other processes may use the devices of the model, too, else 0.  NULL for real devices, which any
-     * process may use. */
+    /* Returns 1 if other processes may use the devices of the model, too, else 0.  NULL for real devices. */
     int (*is_shared)(void);
 
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult(*name) params;
@@ -96,9 +92,8 @@ struct weir_driver_failure {
     char text[256];
 };
 
-/* Opens the driver "cuda" or "model", calls cuInit, and returns the driver's table.  Later calls return the existing
- * table.  The first call loads the driver, which may take seconds.  On failure returns NULL and sets *failure; a later
- * call tries again.  In a child of fork() returns NULL without waiting for a lock.  Any thread may call it. */
+/* Opens the driver "cuda" or "model", and returns its table.  The first call may take seconds.  Returns NULL on
+ * failure, and in a child of fork() without waiting for a lock.  Any thread may call it. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
 /* Begin and end a period in which the caller may open a driver while it holds a lock.  A child of a fork() in this
@@ -113,22 +108,19 @@ const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure
 
 /* Returns the capabilities of a driver that exports all calls of this version. */
 unsigned weir__driver_capabilities(int version);
-/* Sets the capabilities of a driver table from its version and entry points.  If a call of an optional group is
- * missing, the table lacks the capability, and all calls of the group become NULL. */
+/* Sets the capabilities of a driver table.  If a call of an optional group is missing, all calls of the group become
+ * NULL. */
 void weir__driver_set_capabilities(struct weir_driver *table);
 
-/* Returns a driver table that counts each call and forwards it to `inner`.  A call that is NULL in `inner` is also NULL
- * in the new table.  A process has only one such table, so a later call with another `inner` returns NULL.  To count a
- * call takes one to three nanoseconds, with any number of threads. */
+/* Returns a driver table that counts each call and forwards it to `inner`.  A process has only one such table. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
 /* Reads how often each driver call was made; exact only while no call is running. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);
 /* Returns the exported symbol of a driver call, such as "cuMemAlloc_v2", or NULL if the number is out of range. */
 const char *weir__driver_entry_name(enum weir_driver_entry entry);
 
-/* A scope is a period in which a thread makes driver calls for weir.  weir__driver_enter makes `context` current and
- * the thread's capture mode relaxed, so the calls do not depend on the program's state.  weir__driver_leave restores
- * both.  Scopes may be nested.  If weir__driver_enter fails, it returns the driver's error and has changed nothing. */
+/* weir__driver_enter makes `context` current and the thread's capture mode relaxed; weir__driver_leave restores both.
+ * Scopes may be nested.  If weir__driver_enter fails, it has changed nothing. */
 struct weir_driver_scope {
     CUstreamCaptureMode mode;
 };
@@ -136,8 +128,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope);
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope);
 
-/* Make the thread's capture mode relaxed, and restore it, for driver calls that need no context.  If weir__driver_relax
- * fails, the mode is unchanged, and the caller must not call weir__driver_unrelax. */
+/* Make the thread's capture mode relaxed, and restore it.  If weir__driver_relax fails, the caller must not call
+ * weir__driver_unrelax. */
 static inline CUresult weir__driver_relax(const struct weir_driver *driver,
                                           struct weir_driver_scope *scope) {
     scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -182,15 +174,15 @@ enum { WEIR_UUID_BYTES = 41 };
 CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
                            char text[WEIR_UUID_BYTES]);
 
-/* Returns the name of a result, such as "CUDA_ERROR_OUT_OF_MEMORY"; never NULL.  If the driver has no name for the
- * result, returns "CUDA_ERROR_<number>", valid until the thread's next call of the function. */
+/* Returns the name of a result, such as "CUDA_ERROR_OUT_OF_MEMORY"; never NULL.  The name may be valid only until the
+ * thread's next call of the function. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
 
 /* Set by a fork handler in a child of fork() that must make no driver call. */
 extern atomic_int weir__driver_is_forked __attribute__((visibility("hidden")));
 
-/* Returns 1 in a child of fork() whose parent had opened a driver or was opening one, else 0.  Such a child must make
- * no driver call.  Does not detect a child that was made without fork handlers (_Fork, clone). */
+/* Returns 1 in a child of fork() that must make no driver call, else 0.  Does not detect a child that was made without
+ * fork handlers (_Fork, clone). */
 static inline int weir__driver_forked(void) {
     return atomic_load_explicit(&weir__driver_is_forked, memory_order_relaxed);
 }

@@ -44,14 +44,12 @@ typedef CUresult (*resolver_v1)(const char *name, void **entry, int version, uin
 
 struct library {
     void *handle;
-    /* the driver's function that finds entry points, in one of two versions; the other pointer is NULL */
+    /* cuGetProcAddress, in one of two versions; the other pointer is NULL */
     resolver_v2 resolve_v2;
     resolver_v1 resolve_v1;
 };
 
-/* All driver calls of weir.  `group` is the capability bit of the call, or 0 if every driver must export it.  `version`
- * is the first driver version with the call.  `name` is the name for cuGetProcAddress, `symbol` the exported symbol,
- * `offset` the place of the pointer in struct weir_driver. */
+/* All driver calls of weir.  `group` is the capability bit of the call, or 0 if every driver must export it. */
 static const struct entry {
     unsigned group;
     int version;
@@ -68,8 +66,7 @@ static const struct entry {
 /* Copies a data pointer into a function pointer, which POSIX allows but an ISO C cast does not. */
 #define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
 
-/* Finds cuGetProcAddress in the library.  Calls it with the name "" to detect the stub library of the CUDA toolkit, in
- * which every call returns CUDA_ERROR_STUB_LIBRARY.  Returns this error for the stub, else 0. */
+/* Finds cuGetProcAddress.  Returns CUDA_ERROR_STUB_LIBRARY for the stub library of the CUDA toolkit, else 0. */
 static CUresult find_resolver(struct library *library) {
     void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
     CUresult result = CUDA_SUCCESS;
@@ -84,8 +81,7 @@ static CUresult find_resolver(struct library *library) {
     return result == CUDA_ERROR_STUB_LIBRARY ? result : CUDA_SUCCESS;
 }
 
-/* Returns the address of a driver call, or NULL if the library does not export it.  Tries dlsym if cuGetProcAddress
- * returns an error (version too new) or a NULL address (unknown name). */
+/* Returns the address of a driver call, or NULL if the library does not export it. */
 static void *find_entry(const struct library *library, const struct entry *entry) {
     void *address = NULL;
     CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -135,8 +131,8 @@ static void fail_stub(struct weir_driver_failure *failure) {
               "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
 }
 
-/* Sets the calls, the version and the capabilities of the table.  Checks the version first, since the message about an
- * old driver is more helpful than one about missing calls.  Returns 1 on success, 0 with the reason in *failure. */
+/* Sets the calls, the version and the capabilities of the table.  Returns 1 on success, 0 with the reason in
+ * *failure. */
 static int fill_table(const struct library *library, struct weir_driver *table,
                       struct weir_driver_failure *failure) {
     const struct entry *missing = find_entries(library, table);

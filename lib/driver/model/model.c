@@ -37,8 +37,7 @@ static const struct slab_size {
 
 #define SLABS (sizeof slabs / sizeof slabs[0])
 
-/* Allocates the slots for one kind of object.  They are on the heap, so that a leak checker finds pointers in slots.
- * The kernel commits only pages that are used. */
+/* The slots are on the heap, so that a leak checker finds pointers in them. */
 static int slab_make(const struct slab_size *size) {
     size->slab->base = calloc(size->limit, size->stride);
     size->slab->stride = size->stride;
@@ -88,7 +87,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* Returns `state` with MODEL_INITIALISED as its only flag.  With this value, driver calls take the fast path. */
+/* Returns the state with which driver calls take the fast path. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }
@@ -117,8 +116,7 @@ static void retire_thread(void *pointer) {
     own_state = NULL;
 }
 
-/* Makes the calling thread's data at its first driver call, and initialises the data again after each reset.  Returns
- * NULL if there is no host memory. */
+/* Makes or resets the calling thread's data.  Returns NULL if there is no host memory. */
 static struct model_thread *renew_thread(struct model_thread *self) {
     int is_new = !self;
 
@@ -188,8 +186,7 @@ struct call {
     int is_recorded; /* set if the call must be added to the recorded driver calls */
 };
 
-/* Returns the error with which a driver call fails in a child of fork(), as on a real driver.  Returns CUDA_SUCCESS for
- * a call that can still allocate from a pool's idle memory (model_pool_alloc.c). */
+/* Returns CUDA_SUCCESS if the driver call may run in a child of fork(), else an error. */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -283,8 +280,7 @@ static inline CUresult finish(const struct call *call) {
     return call->result;
 }
 
-/* Returns the kind of an argument, for the recording of driver calls.  An unsigned long long is an address or a handle
- * of physical memory.  Addresses and handles differ between runs, so their kind is MODEL_OTHER. */
+/* Returns the kind of an argument.  Addresses and handles differ between runs, so their kind is MODEL_OTHER. */
 #define KIND(x)                                                                                    \
     _Generic((x),                                                                                  \
         int: MODEL_NUMBER,                                                                         \
@@ -298,8 +294,7 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* Expands to eleven arguments: first the arguments of a driver call, then NULL.  Ignores `first`, so that a driver call
- * without arguments leaves no comma at the start of the list. */
+/* Expands to the eleven arguments after `first`. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -328,8 +323,7 @@ static inline int lacks_group(unsigned group) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* Defines the driver calls that programs make, but weir never makes.  The counter, the virtual time and the planned
- * failures of such a call are those of `like`, a similar driver call. */
+/* Defines the driver calls that weir never makes.  `like` is a similar driver call. */
 #define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
     CUresult weir__program_##name params {                                                         \
         struct call call;                                                                          \
@@ -341,8 +335,7 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* Returns the overhead of measuring one driver call, in nanoseconds, that host_ns does not include.  Uses the minimum
- * of several rounds, since a round may be interrupted.  Sets host_ns to 0, so no other measurement may run. */
+/* Returns the overhead of measuring one driver call, in nanoseconds.  No other measurement may run. */
 static uint64_t measurement_overhead(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;
@@ -371,7 +364,7 @@ static uint64_t measurement_overhead(void) {
 static void charge(struct weir_driver_charge *out) {
     uint64_t now = weir__clock_ns();
 
-    /* Discards the time that this thread has waited for a processor, so that no later measurement subtracts it. */
+    /* Discards the waits before this measurement. */
     (void)weir__thread_waits_in(&own_waits, now - own_charged_ns);
     own_charged_ns = now;
     if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
@@ -386,13 +379,12 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a background period (driver.h).  The end adds the real time of the period to host_ns, so that callers
- * can subtract this time from the measured time of the program. */
+/* Begins or ends a background period (driver.h).  The end adds the period's real time to host_ns. */
 static uint64_t set_background(int begins) {
     struct model_background *a = &weir__model_background;
     uint64_t took, real, inside;
 
-    /* In a background period, adds the thread's pending time to the thread's own clock, else to the shared clock. */
+    /* adds the thread's pending time to a clock */
     (void)weir__model_now();
     took = a->ns;
     if (a->start_ns && !begins) {
@@ -499,8 +491,8 @@ static void mark_child(void) {
     atomic_fetch_or(&weir__model.state, MODEL_FORKED);
 }
 
-/* Allocates the slots for objects, and registers the handlers for fork and the end of threads; both stay until the
- * process ends.  Returns 0 on success, -1 with the reason in *failure. */
+/* Allocates the slots and registers the handlers, once per process.  Returns 0 on success, -1 with the reason in
+ * *failure. */
 static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;
@@ -519,8 +511,7 @@ static int prepare_process(struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Returns 1 if an environment variable of the model is set to "", with the reason in *failure; else 0.  Empty values
- * are an error for all variables of weir. */
+/* Returns 1 if an environment variable of the model is set to "", with the reason in *failure; else 0. */
 static int is_any_empty(struct weir_driver_failure *failure) {
     static const struct {
         const char *name, *expected;

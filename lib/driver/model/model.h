@@ -18,8 +18,7 @@
  * a field that is 0 or NULL. */
 struct weir_model_setup {
     int devices; /* from 1 to 16 */
-    /* The memory of each device in bytes.  If it is not 0, contexts use no device memory, so a test can allocate
-     * exactly this number of bytes. */
+    /* The memory of each device in bytes.  If it is not 0, contexts use no device memory. */
     uint64_t capacity;
     /* The path of a profile, a file of `key = value` lines.  Keys that the file lacks have the built-in values. */
     const char *profile;
@@ -50,25 +49,21 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
 const char *weir__model_fault(void);
 uint64_t weir__model_uses(void);
 
-/* Makes calls of one driver function fail.  The k-th call from now on (1 is the next call) does nothing and returns
- * `result`; if `for_good` is set, all later calls fail, too.  If k is 0, no call fails.  A second call for the same
- * driver function replaces the first one. */
+/* Makes the k-th call of a driver function from now on (1 is the next call) return `result` and do nothing.  With
+ * `for_good`, all later calls fail, too.  If k is 0, no call fails. */
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good);
-/* Makes calls of any driver function fail.  The k-th call from now on (1 is the next call) does nothing and returns
- * `result`.  If `then` is not 0, one more call fails, `then` calls later.  If `for_good` is set, all later calls fail.
- * If k is 0, no call fails.  A failure by weir__model_fail takes precedence. */
+/* Makes the k-th call of any driver function fail, as weir__model_fail does.  If `then` is not 0, one more call fails,
+ * `then` calls later. */
 void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good);
-/* Returns the number of calls that failed because of weir__model_fail or weir__model_fail_any, since the last reset or
- * weir__model_faults_clear().  If the number is not 0 and `last` is not NULL, sets *last to the driver function that
- * failed last. */
+/* Returns the number of planned failures that have happened.  Sets *last, which may be NULL, to the driver function
+ * that failed last. */
 uint64_t weir__model_faults_injected(enum weir_driver_entry *last);
 void weir__model_faults_clear(void);
 /* Returns how often the driver function was called since the last reset, including failed calls. */
 uint64_t weir__model_calls(enum weir_driver_entry entry);
 
-/* The number of driver calls since weir__model_sequence_start(), and a digest by which a test compares two runs.  The
- * digest covers the functions, the results, and arguments that are numbers, streams, events or pools, but no addresses
- * and no times. */
+/* The number of driver calls, and a digest by which a test compares two runs.  The digest covers no addresses and no
+ * times. */
 struct weir_model_sequence {
     uint64_t calls, digest;
 };

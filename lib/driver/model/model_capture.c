@@ -142,8 +142,7 @@ static int has_branch_in(const struct model_capture *capture, const struct model
     return 0;
 }
 
-/* Invalidates all captures in which a stream of the context takes part.  Returns `result` if there was such a capture,
- * else CUDA_SUCCESS.  With `blocking`, ignores non-blocking streams. */
+/* Invalidates all captures in which a stream of the context takes part.  Returns `result` if there were any. */
 static CUresult break_captures_of(const struct model_context *context, int blocking,
                                   CUresult result) {
     CUresult why = CUDA_SUCCESS;
@@ -191,8 +190,7 @@ CUresult weir__model_capture_check_context(const struct model_context *context) 
     return break_captures_of(context, 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-/* CUDA forbids some calls, such as cuMemAlloc, while a stream is being captured.  The modes of the capture and of the
- * thread (cuThreadExchangeStreamCaptureMode) decide whether the call fails and invalidates the capture. */
+/* The modes of the capture and of the thread decide whether the call fails and invalidates the capture. */
 CUresult weir__model_capture_check_unsafe(void) {
     const struct model_thread *self = weir__model_thread();
     CUresult result = CUDA_SUCCESS;
@@ -329,8 +327,8 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* Ends the capture that began on the stream, and makes the graph.  Ends the capture even if the graph cannot be made.
- * A call for a wrong stream only invalidates the capture, and a call from a wrong thread changes nothing. */
+/* Ends the capture that began on the stream, and makes the graph.  Ends the capture even if the graph cannot be
+ * made. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

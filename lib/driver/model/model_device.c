@@ -295,7 +295,7 @@ CUresult weir__model_cuCtxPopCurrent(CUcontext *handle) {
 
 /* ---- Results ---- */
 
-/* Finds the name of a result.  Ignores constants in the list that are no results, such as attributes. */
+/* Ignores constants in the list that are no results, such as attributes. */
 CUresult weir__model_cuGetErrorName(CUresult result, const char **name) {
     static const struct {
         const char *name;

@@ -25,8 +25,7 @@ struct model_plan {
 };
 
 struct model_graph_block {
-    /* Must be the first member.  While the memory is allocated, the node of `block` is in the tree of allocated
-     * blocks. */
+    /* Must be the first member. */
     struct model_block block;
     struct model_node all; /* the node in the tree of all memory of graphs; `key` is the address */
     struct model_device *device;
@@ -110,8 +109,8 @@ static void drop_holder(struct model_graph_block *block) {
         drop_block(block);
 }
 
-/* Changes the protection of a block's memory by a new mapping.  mprotect is slow under Valgrind, which then examines
- * each byte.  Returns 0 on success, else -1. */
+/* Changes the protection of a block's memory.  mprotect would be slow under Valgrind.  Returns 0 on success, else
+ * -1. */
 static int remap_graph_block(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED
@@ -149,8 +148,6 @@ void weir__model_graph_block_free(struct model_block *freed, const struct model_
     drop_holder(block);
 }
 
-/* Returns the unused memory of graphs to the device.  Freed memory is unused only after the work before the free is
- * completed. */
 CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     CUresult result = weir__model_device_check(number);
     struct model_device *device;
@@ -354,8 +351,7 @@ CUresult weir__model_cuGraphExecDestroy(CUgraphExec handle) {
 
 /* ---- Launches ---- */
 
-/* Frees memory that the last launch has allocated and that is not freed yet.  Without AUTO_FREE_ON_LAUNCH, returns an
- * error instead. */
+/* Frees memory that the last launch has allocated.  Without AUTO_FREE_ON_LAUNCH, returns an error instead. */
 static CUresult clear_allocations(const struct model_exec *exec,
                                   const struct model_stream *stream) {
     const struct model_plan *plan = exec->graph.plan;
@@ -415,8 +411,7 @@ static CUresult take_memory(const struct model_plan *plan) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Prepares a launch.  Fails if the launch would free an unallocated block of another graph.  Reserves and maps the
- * memory for the launch. */
+/* Reserves and maps the memory for a launch, and checks the frees of the launch. */
 static CUresult prepare(const struct model_plan *plan) {
     size_t i, mapped;
 

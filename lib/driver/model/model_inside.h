@@ -101,7 +101,7 @@ struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key,
 
 /* The first member of each object that has a handle (stream, event, pool and so on). */
 struct model_slot {
-    /* a unique number (for a stream, the id that cuStreamGetId returns); 0 while the slot is free */
+    /* a unique number; 0 while the slot is free */
     _Atomic uint64_t id;
     struct model_slot *spare; /* the next free slot, while this slot is free */
     uint64_t ordinal;         /* the object's number in a recording of driver calls, or 0 */
@@ -123,7 +123,7 @@ void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* An order: work with this order begins only after stream `id` has completed its operations up to number `seq`. */
+/* Work with this order begins only after stream `id` has completed its operations up to `seq`. */
 struct model_order {
     uint64_t id, seq;
 };
@@ -150,11 +150,10 @@ struct model_event {
     struct model_slot slot;
     struct model_context *context; /* `context` and `flags` never change while the event exists */
     unsigned flags;
-    /* The event's last record covers stream `stream_id` up to operation `seq`; both are 0 before any record. */
+    /* The stream and the last operation that the event covers; both are 0 before any record. */
     uint64_t stream_id, seq;
     uint64_t end_ns;
-    /* The id of the capture in which the event was recorded, or 0.  In a capture, the numbers in `after` identify
-     * captured steps, not operations. */
+    /* The id of the capture in which the event was recorded, or 0.  In a capture, `after` lists captured steps. */
     uint64_t capture_id;
     struct model_orders after;
     struct model_event *prev, *next; /* links in the context's list of events */
@@ -176,8 +175,7 @@ struct model_context {
 
 struct model_device {
     struct model_context context;
-    /* The device's green context, unused until the program makes one.  In CUDA, a green context covers a part of a
-     * device; in the model, the whole device. */
+    /* The device's green context, which in the model covers the whole device. */
     struct model_context green;
     uint64_t capacity;      /* bytes; never changes */
     uint64_t context_bytes; /* bytes for a context; never changes */
@@ -216,8 +214,7 @@ struct model_block {
 
 enum model_step_kind { STEP_KERNEL, STEP_USE, STEP_FILL, STEP_COPY, STEP_ALLOC, STEP_FREE };
 
-/* One operation on a stream.  If the stream is being captured, the operation becomes a step of a graph.  Otherwise the
- * model runs it at once. */
+/* One operation on a stream, or one step of a graph. */
 struct model_step {
     enum model_step_kind kind;
     uint32_t value; /* for a fill: the value of each four bytes */
@@ -242,7 +239,7 @@ struct model_thread {
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
     /* The thread's per-thread default stream on each device.  The stream is destroyed with the context. */
     struct model_stream *per_thread[MODEL_DEVICES];
-    /* The stream ids of `per_thread`.  If a stream now has another id, the thread's stream was destroyed. */
+    /* The stream ids of `per_thread`, to detect destroyed streams. */
     uint64_t per_thread_id[MODEL_DEVICES];
     /* How often this thread has called each driver function.  Only this thread writes the numbers. */
     _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
@@ -265,7 +262,7 @@ struct model {
     _Atomic uint64_t clock_ns;
     /* The real time that threads have spent in driver calls since the measurement began. */
     _Atomic uint64_t host_ns;
-    /* The overhead of measuring one call (measurement_overhead() in model.c), added to host_ns for each call. */
+    /* The overhead of measuring one call. */
     uint64_t measure_ns;
     struct model_profile profile; /* changes only at a reset */
     int device_count;             /* changes only at a reset */
@@ -282,7 +279,7 @@ struct model {
     /* All memory of graphs, allocated or not, sorted by address. */
     struct model_node *graph_blocks;
     uint64_t next_stream_id, next_object_id;
-    /* the value of `next_stream_id` at which weir__model_orders_collect() next shortens the lists of orders */
+    /* the stream id at which weir__model_orders_collect() next does its work */
     uint64_t collect_at_id;
     struct model_thread *threads;
     /* How often threads that have ended called each driver function. */
@@ -306,12 +303,10 @@ static inline CUresult weir__model_unlocked(CUresult result) {
     weir__model_unlock();
     return result;
 }
-/* Virtual time of this thread's calls that the shared clock does not include yet.  The thread adds this time when it
- * next reads the clock, since an atomic addition in each call would be slow. */
+/* Virtual time of this thread's calls that the shared clock does not include yet. */
 extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 
-/* A period in which this thread does work that a real program would do in another thread at the same time.  Its driver
- * calls do not advance the shared virtual clock. */
+/* A period in which this thread's driver calls do not advance the shared virtual clock. */
 struct model_background {
     int on;
     uint64_t ns; /* the virtual time of the thread's calls in the period */
@@ -340,8 +335,8 @@ void weir__model_wait_until(uint64_t ns);
 
 /* Returns the model's data of the calling thread; never NULL inside a driver call. */
 struct model_thread *weir__model_thread(void);
-/* Returns the model's data of the calling thread, and makes it if necessary, for functions that tests call directly.
- * Returns NULL if there is no host memory. */
+/* Returns the model's data of the calling thread, and makes it if necessary.  Returns NULL if there is no host
+ * memory. */
 struct model_thread *weir__model_ensure_thread(void);
 
 /* Returns the current context of the calling thread, or NULL with the error code in *why. */
@@ -381,12 +376,11 @@ void weir__model_orders_add_all(struct model_orders *orders, const struct model_
 void weir__model_orders_clear(struct model_orders *orders);
 /* Removes from the list all streams that are not in the list `named`. */
 void weir__model_orders_keep_streams(struct model_orders *orders, const struct model_orders *named);
-/* Shortens the lists of orders (model_orders.c), if many streams were created since the lists were last shortened. */
+/* Shortens the lists of orders if many streams were created since the last time. */
 void weir__model_orders_collect(void);
 
-/* Checks whether an operation on a stream is allowed.  If the stream is being captured, sets *branch to the stream's
- * part of the capture, and the caller must add the operation to *branch.  Else sets *branch to NULL, and the caller
- * must run the operation. */
+/* Checks whether an operation on a stream is allowed.  If *branch is not NULL then, the caller must add the operation
+ * to *branch. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
 /* Check whether the host may query or wait for a stream, an event or a context while streams are being captured. */
 CUresult weir__model_capture_check_stream(struct model_stream *stream);
@@ -423,17 +417,16 @@ int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
 const char *weir__model_graph_check(int device, uint64_t *physical);
-/* Returns the access to device memory that a fill or a copy needs: read, or read and write. */
+/* Returns the access to device memory that a fill or a copy needs. */
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
 /* Runs a fill or a copy now, as work of the stream. */
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
-/* The protection of host memory that stands for accessible device memory.  On Linux, memory with PROT_WRITE can also be
- * read.  Without PROT_READ, Valgrind does not search gigabytes of this memory for leaks. */
+/* The protection of accessible device memory.  Without PROT_READ, Valgrind does not search it for leaks. */
 enum { MODEL_ACCESSIBLE = PROT_WRITE };
 /* Maps host memory.  The address and `bytes` are multiples of the model's page size.  Returns NULL on failure. */
 char *weir__model_map_pages(size_t bytes, int protection);
 
-/* Frees blocks of cuMemAlloc that cuMemFreeAsync has freed, if all work before the free is completed now. */
+/* Frees the cuMemAlloc blocks in `pending_frees` if the work before their free is completed. */
 void weir__model_direct_free_completed(struct model_device *device);
 void weir__model_direct_drop(void);
 void weir__model_direct_drop_device(struct model_device *device);
@@ -441,16 +434,14 @@ void weir__model_direct_drop_device(struct model_device *device);
 void weir__model_host_drop(struct model_device *device);
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical);
 
-/* Records in all pools that the host has waited for the work of stream `id` up to operation `seq`, and for all
- * operations in the list `after`. */
+/* Records in all pools that the host has waited for operation `seq` of stream `id`, and for the operations in
+ * `after`. */
 void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
 /* Records in all pools that the host has waited for all work of a device. */
 void weir__model_pools_observe_device(int device);
-/* Returns free memory of the device's pools to the device, down to the release threshold of each pool.  A real driver
- * does so when the host synchronises. */
+/* Returns free memory of the device's pools to the device, as a real driver does when the host synchronises. */
 void weir__model_pools_synchronised(int device);
-/* Records in all pools that operation `seq` of stream `id` is a launch that begins at `begin_ns`.  Before this time,
- * other streams cannot reuse blocks that were freed on the stream before the launch. */
+/* Records in all pools that operation `seq` of stream `id` is a launch that begins at `begin_ns`. */
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns);
 /* Records in all pools that stream `id` was destroyed. */
 void weir__model_pools_end_stream(uint64_t id);
@@ -471,11 +462,10 @@ int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAcce
 
 /* Returns 1 if `device` can access the memory of `other`, else 0.  A device can access its own memory. */
 int weir__model_has_peer_access(int device, int other);
-/* Returns 1 if work on the device may access all of these bytes, else 0.  They must lie in one allocated block or in
- * adjacent mappings of physical allocations. */
+/* Returns 1 if work on the device may access all of these bytes, else 0. */
 int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access);
 
-/* Returns 1 if mappings without gaps contain all of these bytes, and allow `access` to the device; else 0. */
+/* Returns 1 if mappings allow this access to all of these bytes, else 0. */
 int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
                                CUmemAccess_flags access);
 /* Finds the mapping of a physical allocation at `address`, and the device of the memory.  Returns 1 on success, 0 if no
@@ -493,14 +483,13 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
 void weir__model_virtual_drop(void);
 const char *weir__model_virtual_check(int device, uint64_t *physical);
 
-/* Records that the last operation of the stream uses these bytes, which belong to `owner`.  Checks that this use is
- * ordered after the uses by other owners. */
+/* Records that the last operation of the stream uses these bytes.  Checks the order of this use and the uses by other
+ * owners. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
-/* Checks that the free of these bytes, an operation of `stream`, is ordered after all uses of the bytes.  If `stream`
- * is NULL, checks that the host has observed the completion of all uses. */
+/* Checks that the free of these bytes is ordered after all uses.  `stream` is NULL if the host frees them. */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
-/* Records that the last operation of the stream uses a whole mapping.  Such uses have no owner. */
+/* Records that the last operation of the stream uses a whole mapping. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
                                 uint64_t bytes);
 /* Checks that the host has observed the completion of all uses of these bytes, since cuMemUnmap takes effect at
@@ -509,13 +498,11 @@ void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
 /* Checks that the host has observed the completion of all uses of these bytes, since the device loses its access to the
  * bytes at once. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
-/* Records that the host has observed the completion of the work of stream `id` up to operation `seq`, and of all
- * operations in the list `after`. */
+/* Records that the host has observed operation `seq` of stream `id`, and the operations in `after`. */
 void weir__model_oracle_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
 /* Records that the host has observed the completion of all work of a device. */
 void weir__model_oracle_observe_device(int device);
-/* Removes all recorded uses whose completion the host has observed.  Adds the streams of the remaining uses to the list
- * `named`. */
+/* Removes the uses whose completion the host has observed.  Adds the streams of the other uses to `named`. */
 void weir__model_oracle_collect(struct model_orders *named);
 void weir__model_oracle_remove(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);
@@ -541,22 +528,19 @@ int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *d
                          struct model_identity *identity);
 /* Maps the memory of a pool of another process, and sets *device to its device.  Returns NULL on failure. */
 struct model_import *weir__model_import_open(int file, int *device);
-/* Unmaps the memory of an imported pool, and frees the structs of its blocks, which the caller has removed from the
- * tree of blocks. */
+/* Unmaps the memory of an imported pool.  The caller has removed its blocks from the tree of blocks. */
 void weir__model_import_close(struct model_import *import);
 
-/* Writes the export data for a pointer to *data.  The pointer lies `before` bytes behind the start of its block.  The
- * block lies `offset` bytes behind the start of its pool. */
+/* Writes the export data for a pointer to *data.  `offset` is the block's offset in its pool, `before` the pointer's
+ * offset in the block. */
 void weir__model_ipc_describe(const struct model_identity *identity, uint64_t offset,
                               uint64_t bytes, uint64_t before, CUmemPoolPtrExportData *data);
-/* Makes a struct for the block that the export data `data` describes; the caller adds it to the tree of blocks.
- * Returns NULL if the block belongs to another pool or was imported already, or if there is no host memory. */
+/* Makes a struct for an imported block, or returns NULL on failure.  The caller adds it to the tree of blocks. */
 struct model_block *weir__model_import_add(struct model_import *import,
                                            const CUmemPoolPtrExportData *data, uint64_t *before);
 void weir__model_import_drop(struct model_import *import, struct model_block *block);
 
-/* The functions that implement driver calls.  The driver table calls them through a wrapper.  The wrapper counts the
- * call, returns a planned failure, and advances the clock by the fixed time of the call. */
+/* The functions that implement driver calls.  The driver table calls them through a wrapper. */
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY

@@ -26,11 +26,10 @@ struct tail {
     int64_t device; /* 64 bits, so that the struct has no padding */
 };
 
-/* The model's contents of CUmemPoolPtrExportData: where a block lies in the file of its pool. */
+/* The model's contents of CUmemPoolPtrExportData. */
 struct place {
     struct model_identity identity;
-    /* `offset` is the offset of the block in the file, `before` the distance from the start of the block to the
-     * pointer. */
+    /* `offset` is the block's offset in the file, `before` the pointer's offset in the block. */
     uint64_t offset, bytes, before;
 };
 

@@ -19,8 +19,7 @@
 
 enum { GRAIN = 512, MOST_GRAINS = 8192, GRAIN_WORDS = MOST_GRAINS / 64 };
 
-/* A page of device memory that several small blocks share, divided into grains of 512 bytes.  A block has one or more
- * grains. */
+/* A page of device memory that several small blocks share, divided into grains of 512 bytes. */
 struct model_page {
     char *base;
     size_t live; /* the number of allocated blocks in the page */
@@ -35,9 +34,8 @@ struct model_direct {
     struct model_page *page; /* NULL if the block is large and has its own mapping */
     char *base;
     size_t mapped; /* the size of a large block's mapping */
-    /* For a block that cuMemFreeAsync has freed: the virtual time when the work before the free is completed. */
+    /* The virtual time when the work before cuMemFreeAsync of the block is completed. */
     uint64_t end_ns;
-    /* Links in the device's list of allocated blocks, or of blocks that cuMemFreeAsync has freed. */
     struct model_direct *prev, *next;
 };
 
@@ -138,8 +136,7 @@ static void drop_page(struct model_device *device, struct model_page *page) {
 
 /* ---- Blocks ---- */
 
-/* Finds a place for a small block of `count` grains (512 bytes each).  If it makes a new page, sets *fresh to 1, else
- * to 0.  Returns 0 on success, -1 if the device is full. */
+/* Finds a place for a small block of `count` grains.  Returns 0 on success, -1 if the device is full. */
 static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     struct model_device *device = direct->device;
     size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
@@ -350,8 +347,8 @@ static uint64_t free_cost(const struct model_direct *direct) {
     return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
 }
 
-/* Frees a block of cuMemAlloc when the present work of `stream` is completed.  If `stream` is NULL, waits for the
- * device and frees the block at once, as cuMemFree does. */
+/* Frees a block of cuMemAlloc after the present work of `stream`.  If `stream` is NULL, waits for the device, as
+ * cuMemFree does. */
 static void free_direct(struct model_direct *direct, struct model_stream *stream) {
     struct model_device *device = direct->device;
 
@@ -370,8 +367,7 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     release_direct(direct);
 }
 
-/* Frees a block of cuMemAlloc, a pool or a graph.  The free is an operation of `stream` or, if `stream` is NULL, of the
- * host (cuMemFree). */
+/* Frees a block.  If `stream` is NULL, the host frees it (cuMemFree). */
 static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
     struct model_block *block = find_block(address);
 
@@ -384,7 +380,7 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
         return CUDA_SUCCESS;
     }
     if (!block->pool && !stream)
-        /* The oracle need not check the order of uses, since cuMemFree waits for them. */
+        /* cuMemFree waits for all uses, so their order needs no check. */
         weir__model_oracle_remove(address, block->bytes);
     else
         weir__model_oracle_freed(address, block->bytes, stream);
@@ -496,8 +492,7 @@ void weir__model_step_run(const struct model_step *step, const struct model_stre
         memcpy(step->to, step->from, step->bytes);
 }
 
-/* Runs a fill or a copy, or adds it to a capture.  In a capture, the fill or copy may use memory that the graph
- * allocates only at the launch. */
+/* Runs a fill or a copy, or adds it to a capture. */
 static CUresult submit(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult result = weir__model_capture_enter(stream, &branch);

@@ -25,14 +25,13 @@ struct model_share {
     struct model_node node; /* `key` is the address of the first byte */
     uint64_t bytes;
     uint64_t owner;
-    /* The last operation of each stream that used this memory.  An operation may be missing if the host has observed
-     * its completion. */
+    /* The last operation of each stream that used this memory. */
     struct model_orders uses;
 };
 
 static struct {
     struct model_node *shares;
-    /* The ranges that fills and copies have used in mappings of physical memory.  The `owner` of these ranges is 0. */
+    /* The ranges that fills and copies have used in mappings of physical memory. */
     struct model_node *touched;
     /* The operations whose completion the host has observed, for streams with recorded uses. */
     struct model_orders observed;
@@ -67,8 +66,7 @@ static void append_fault_orders(size_t *length, const struct model_orders *order
         append_fault_text(length, "none");
 }
 
-/* Stores a text about a use that is not ordered after an earlier use.  `stream` is the stream of the new use, or NULL
- * for the host.  Does nothing if a list of orders is incomplete (`lost`), since the text might be wrong. */
+/* Stores a text about a use that is not ordered after an earlier use.  `stream` is NULL for the host. */
 static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
@@ -144,8 +142,7 @@ static void drop_share(struct model_share *share) {
     remove_share_from(&oracle.shares, share);
 }
 
-/* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault, but
- * reports no false fault. */
+/* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
@@ -175,8 +172,7 @@ static void split_share_at(uint64_t address) {
     left->bytes = address - left->node.key;
 }
 
-/* Returns 1 if the next operation of the stream is ordered after the use, else 0.  If `stream` is NULL, returns 1 if
- * the host has observed the completion of the use, else 0. */
+/* Returns 1 if the next operation of the stream is ordered after the use, else 0.  `stream` is NULL for the host. */
 static int is_ordered_after_use(const struct model_stream *stream, const struct model_order *use) {
     return has_observed_completion(use->id, use->seq) ||
            (stream && (weir__model_stream_id(stream) == use->id ||
@@ -193,8 +189,8 @@ static int is_ordered_after_all(const struct model_stream *stream,
     return 1;
 }
 
-/* Checks that a new use of these bytes is ordered after all uses by other owners, and removes the old uses.  The new
- * use is the next operation of `stream`, or of the host if `stream` is NULL. */
+/* Checks that a new use is ordered after all uses by other owners, and removes those.  `stream` is NULL for the
+ * host. */
 static void check_other_owners(uint64_t address, uint64_t bytes, const char *what,
                                const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
@@ -273,7 +269,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     check_other_owners(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* Only ranges of this owner are left in these bytes.  Adds ranges for the remaining bytes, and records the use. */
+    /* All ranges that are left in these bytes belong to this owner. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {
@@ -338,8 +334,7 @@ void weir__model_oracle_remove(uint64_t address, uint64_t bytes) {
 
 /* ---- removal of uses ---- */
 
-/* Removes from a tree all uses whose completion the host has observed, and all uses by streams of `device` (-1 for no
- * device).  Adds the streams of the remaining uses to the list `named`. */
+/* Removes the uses that the host has observed, and all uses by streams of `device` (-1 for no device). */
 static void drop_completed(struct model_node **tree, int device, struct model_orders *named) {
     struct model_share *share = first_from(*tree, 0), *next;
 
@@ -363,8 +358,6 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
     }
 }
 
-/* Removes from both trees all uses whose completion the host has observed.  Then clears the list of observed
- * operations, which no remaining use needs. */
 static void remove_completed_uses(int device, struct model_orders *named) {
     drop_completed(&oracle.shares, device, named);
     drop_completed(&oracle.touched, device, named);

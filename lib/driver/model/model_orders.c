@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The minimum number of new streams between two removals of orders, because a removal is slow. */
+/* Orders are removed only after this number of new streams, because that is slow. */
 enum { COLLECT_AFTER = 64 };
 
 /* Returns the index of the stream's element in the list, or the index at which it must be inserted. */
@@ -84,8 +84,7 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
     orders->count = kept;
 }
 
-/* Removes all streams that are not in `named` from the lists of a context's streams and events.  Keeps the list of an
- * event that was recorded in a capture, since the numbers in this list identify captured steps. */
+/* Removes the orders of streams that are not in `named` from a context's streams and events. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

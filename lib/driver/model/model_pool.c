@@ -10,8 +10,8 @@
 
 /* ---- life ---- */
 
-/* Returns 1 if the driver accepts this `usage` of memory, else 0.  0 is always valid.  Hardware decompression is valid
- * from version 12.8 on, even without such hardware (measured for pools, assumed for physical allocations). */
+/* Returns 1 if the driver accepts this `usage`, else 0.  Decompression is valid even without such hardware (measured
+ * for pools). */
 int weir__model_usage_is_known(unsigned usage) {
     _Static_assert(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS == CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
                    "one number");
@@ -19,16 +19,15 @@ int weir__model_usage_is_known(unsigned usage) {
                           weir__model.profile.driver_version >= 12080);
 }
 
-/* Returns 1 if the location is a locality domain that is a whole device, else 0.  In the model, devices with even
- * numbers have one domain, devices with odd numbers have two (assumed), so tests cover both kinds. */
+/* Returns 1 if the location is a locality domain that is a whole device, else 0.  Devices with odd numbers have two
+ * domains (assumed). */
 static int is_whole(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
            weir__model.profile.driver_version >= 13040 && location->id / 256 == 0 &&
            location->id % 2 == 0;
 }
 
-/* Returns the device whose memory the model uses for a location, or -1 if the location is invalid.  For the host or no
- * location, the model uses the first device. */
+/* Returns the device whose memory the model uses for a location, or -1 on failure. */
 static int device_at(const CUmemLocation *location, int is_managed) {
     uint64_t version = weir__model.profile.driver_version;
     int id = location->id;
@@ -54,8 +53,6 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     return weir__model_device_check(id) == CUDA_SUCCESS ? id : -1;
 }
 
-/* Checks the properties of a new pool.  All reserved bytes must be zero, except that reserved[0] may be 1 from 13.4
- * on. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
     int is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     size_t i = weir__model.profile.driver_version >= 13040 && properties->reserved[0] == 1;
@@ -147,9 +144,7 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
     return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Ends the process if a real driver would crash because the pool with this handle was destroyed.  A real driver returns
- * INVALID_VALUE until the pool's host memory is reused, and crashes after that (measured).  In the model, the next
- * physical allocation reuses this memory (assumed). */
+/* Ends the process where a real driver would crash: once the host memory of a destroyed pool is reused (measured). */
 static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
@@ -258,7 +253,6 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return weir__model_unlocked(result);
 }
 
-/* Checks the location of a default or current pool.  In the model, a locality domain of a device has no such pools. */
 static CUresult check_pool_location(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
@@ -317,8 +311,7 @@ static CUresult check_access(const struct model_pool *pool, const CUmemAccessDes
                : CUDA_SUCCESS;
 }
 
-/* Sets a device's access to the pool, and charges the time to map or unmap the pool's present memory for the device.
- * The access makes later growth no slower (assumed). */
+/* Sets a device's access to the pool, and charges the time to map or unmap the pool's memory. */
 static void set_access(struct model_pool *pool, int device, CUmemAccess_flags access) {
     if (pool->access[device] == access)
         return;
@@ -414,7 +407,7 @@ void weir__model_pools_observe_device(int device) {
     }
 }
 
-/* Returns free memory of the pool to the device until the pool has at most `keep` units, or no unit is free. */
+/* Returns free memory of the pool to the device until the pool has at most `keep` units. */
 static void shrink_to(struct model_pool *pool, uint64_t keep) {
     uint64_t released;
 

@@ -24,7 +24,6 @@ struct model_pool {
     /* the memory of another process's pool, if this pool was imported; else NULL */
     struct model_import *import;
     int destroyed;
-    /* The properties that were passed to cuMemPoolCreate.  In the model, the host cannot access managed memory. */
     CUmemPoolProps properties;
     uint64_t live; /* the number of allocated blocks */
     /* The requested bytes of all allocated blocks (USED_MEM_CURRENT), and their maximum (USED_MEM_HIGH). */
@@ -33,7 +32,7 @@ struct model_pool {
     uint64_t unused;
     uint64_t reserved_high;         /* RESERVED_MEM_HIGH */
     struct model_pool *prev, *next; /* links in the list of all pools */
-    /* 0 until the pool is freed; then 1 plus `handles_made` at that time, for crash_if_pool_destroyed(). */
+    /* 0 until the pool is freed; then 1 plus `handles_made` at that time. */
     uint64_t ended_after_allocations;
 };
 

@@ -18,8 +18,8 @@
 
 /* ---- allocation ---- */
 
-/* Makes memory that was freed on a stream usable by all streams, if the stream's work before the free is completed.
- * The driver does so when a request needs memory, but not for a trim. */
+/* Makes freed memory usable by all streams once the work before the free is completed.  The driver does so for a
+ * request, but not for a trim. */
 static void free_all_completed_spans(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
@@ -43,9 +43,8 @@ static struct model_span *select_own_or_backed(struct model_pool *pool, uint64_t
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Selects a span of at least `bytes` bytes from the queue.  Operation `seq` or an earlier one must have freed the span,
- * and the work before the free must be completed at `now_ns`.  Tries the best fit first, then the oldest span that
- * fits.  Returns NULL if there is none. */
+/* Selects a span that was freed up to operation `seq` and is completed at `now_ns`.  Tries the best fit first, then the
+ * oldest span that fits. */
 static struct model_span *select_from_queue(const struct model_queue *queue, uint64_t bytes,
                                             uint64_t seq, uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -103,8 +102,7 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
     weir__model.pools_grew = 1;
 }
 
-/* Returns how many units the pool could add to a block in this span: units that can move from other free spans, and new
- * units.  Returns 0 in a child of fork(). */
+/* Returns how many units the pool could move or add to a block in this span. */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child()
@@ -116,8 +114,7 @@ static int is_before(const struct model_span *a, const struct model_span *b) {
     return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
 }
 
-/* Allocates a block by growing the pool (rule R6 in model_span.h).  Returns its span, or NULL if there is too little
- * memory. */
+/* Allocates a block by growing the pool (rule R6 in model_span.h).  Returns NULL if there is too little memory. */
 static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_range *range = &pool->range;
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
@@ -148,9 +145,7 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     return block;
 }
 
-/* Allocates a block from memory that was freed on a stream whose work is not completed.  Makes later work on `stream`
- * wait for that work.  Selects the smallest span that is large enough and, among spans of equal size, the one whose
- * work ends first. */
+/* Allocates a block from memory whose last stream is still busy.  Makes `stream` wait for that work. */
 static struct model_span *cut_pending_span(struct model_pool *pool, struct model_stream *stream,
                                            uint64_t bytes) {
     const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
@@ -190,8 +185,7 @@ static uint64_t pair_ns(const struct model_pool *pool) {
     return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
 }
 
-/* Handles a request for which there is too little memory.  Like a real driver, adds units to the pool until maxSize or
- * until the device is full; the pool keeps them. */
+/* Grows the pool as far as possible before the request fails, like a real driver. */
 static void fail_pool_request(struct model_pool *pool, uint64_t bytes) {
     uint64_t units = units_left(pool), taken = units * pool->range.unit;
 
@@ -319,7 +313,7 @@ static void free_imported_block(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block.  Every stream may reuse the memory immediately: all uses must be completed before this free. */
+/* Frees a block that every stream may reuse immediately.  All uses must be completed. */
 void weir__model_pool_free_now(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -333,8 +327,7 @@ void weir__model_pool_free_now(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block after the present work of `stream`.  If there is no host memory for the record of this work, waits for
- * the work and frees the block at once. */
+/* Frees a block after the present work of `stream`. */
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
     struct model_pool *pool = block->pool;
     struct model_span *span;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_profile.c: reads a profile of `key = value` lines: first the built-in one, then the user's file, which replaces
- * single keys. */
+/* model_profile.c: reads the built-in profile, then the user's file, which replaces single keys. */
 #include "driver/model/model_profile.h"
 #include "base/file.h"
 #include "driver/model/h200_profile.h"

@@ -71,8 +71,8 @@ struct model_profile {
     uint64_t call_ns[WEIR_ENTRY_COUNT];
 };
 
-/* Reads the built-in profile and then the file `path`, which may be NULL; its keys replace the built-in ones.  Returns
- * 0 on success, -1 with the file, the line and the value in *failure.  Only one thread may call it at a time. */
+/* Reads the built-in profile and then the file `path`, which may be NULL.  Returns 0 on success, -1 with the reason in
+ * *failure.  Only one thread may call it at a time. */
 int weir__model_profile_load(struct model_profile *profile, const char *path,
                              struct weir_driver_failure *failure);
 

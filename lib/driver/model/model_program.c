@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model_program.c: the driver calls by which programs query pointers.  The README here lists the driver's rules.
- *
- * A legacy IPC handle (cuIpcGetMemHandle) names a process and its block.  The model cannot open such a handle.
- */
+/* model_program.c: the driver calls by which programs query pointers.  The model cannot open legacy IPC handles. */
 #include "driver/model/model_pool.h"
 
 #include <string.h>
@@ -41,8 +38,7 @@ static int find_pointer(uint64_t address, struct pointer *out) {
     return out->is_host;
 }
 
-/* The value of an attribute of a pointer, in the C type of the attribute.  answer() sets it and returns its size, or 0
- * if the model lacks the attribute. */
+/* The value of an attribute of a pointer, in the C type of the attribute. */
 union value {
     int ordinal;
     unsigned int word;

@@ -38,8 +38,7 @@ enum {
 #endif
 
 /* The driver calls that weir never makes: X(base name, similar call of the driver table, exported symbol, first
- * version, (parameters), (arguments)).  The counter, the virtual time and the planned failures of such a call are those
- * of the similar call. */
+ * version, (parameters), (arguments)). */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \

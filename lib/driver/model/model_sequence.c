@@ -15,7 +15,7 @@
 static struct {
     struct weir_model_sequence so_far;
     uint64_t named[MODEL_OTHER]; /* for each kind, the number of objects that have a number */
-    /* A digest of each driver call's name.  The digest does not change if the list of driver calls grows. */
+    /* A digest of each driver call's name. */
     uint64_t entries[WEIR_ENTRY_COUNT];
     FILE *lines;
 } sequence; /* guarded by the lock of the model */
@@ -57,9 +57,8 @@ void weir__model_sequence(struct weir_model_sequence *out) {
     weir__model_unlock();
 }
 
-/* Returns the number that identifies a stream, event or pool in the recording.  A new object gets the next number.  A
- * destroyed object keeps its number.  The number of a default stream is its handle.  Returns UINT64_MAX if no object
- * has the handle. */
+/* Returns the number that identifies a stream, event or pool in the recording, or UINT64_MAX on failure.  A destroyed
+ * object keeps its number. */
 static uint64_t ordinal(const struct model_slab *slab, const struct model_argument *argument) {
     uintptr_t offset = argument->value - (uintptr_t)slab->base;
     struct model_slot *slot = (struct model_slot *)argument->value;

@@ -25,7 +25,7 @@
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
-/* The value of `owner` while a process clears the slot of an ended process.  Other processes ignore the slot. */
+/* The value of `owner` while a process clears the slot of an ended process. */
 #define NOBODY UINT64_C(1)
 /* The minimum time between two checks whether the owners of slots still run.  The checks are slow. */
 #define OWNER_CHECK_NS UINT64_C(5000000)
@@ -93,8 +93,7 @@ static void clear_ended_slots(void) {
     }
 }
 
-/* Checks that the file begins with the mark of a shared file, and writes the mark if the file is empty.  Does not
- * change other files.  Several processes may write the mark at once.  Returns 0 on success, -1 with errno. */
+/* Checks the mark of the file, and writes it if the file is empty.  Returns 0 on success, -1 with errno. */
 static int check_file_mark(int file) {
     char begins[sizeof mark];
     ssize_t length = pread(file, begins, sizeof begins, 0);
@@ -170,8 +169,8 @@ uint64_t weir__model_shared_key(void) {
     return shared.own ? shared.key : 0;
 }
 
-/* Returns the bytes of the device that all processes have allocated, except the process of the slot `without`.  If
- * `wanted` is set, adds the bytes that these processes are about to allocate. */
+/* Returns the bytes that all processes but the one of slot `without` have allocated.  With `wanted`, adds planned
+ * allocations. */
 static uint64_t sum_allocated(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 

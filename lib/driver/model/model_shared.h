@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* model_shared.h: lets several processes share the memory of the modelled devices, for tests.
- *
- * Processes share the devices' memory if their variables WEIR_MODEL_SHARED name one file.  Each process has its own
- * streams, pools and clock.  When a process ends, in any way, its memory becomes free.
- */
+/* model_shared.h: lets several processes share the memory of the modelled devices, for tests.  Their variables
+ * WEIR_MODEL_SHARED name one file.  When a process ends, in any way, its memory becomes free. */
 #ifndef WEIR_MODEL_SHARED_H
 #define WEIR_MODEL_SHARED_H
 
 #include <stdint.h>
 
-/* Makes this process share the memory of the modelled devices, if the variable WEIR_MODEL_SHARED is set.  A second call
- * frees the memory that the process had.  Returns 0 on success.  On failure returns -1 with errno; EEXIST means that
- * the file has other contents. */
+/* Makes this process share the memory of the modelled devices, if WEIR_MODEL_SHARED is set.  Returns 0 on success.  On
+ * failure returns -1 with errno; EEXIST means that the file has other contents. */
 int weir__model_shared_join(void);
 /* Returns 1 if this process shares the memory of the modelled devices, else 0. */
 int weir__model_shared_is(void);
-/* Returns the seed of the devices' UUIDs.  All processes that share the devices have an equal seed.  Returns 0 if this
- * process does not share memory. */
+/* Returns the seed of the devices' UUIDs, which all processes that share memory have in common; else 0. */
 uint64_t weir__model_shared_key(void);
 /* Returns the bytes of the modelled device that other processes have allocated. */
 uint64_t weir__model_shared_others(int device);

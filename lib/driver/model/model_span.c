@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* model_span.c: the spans and units of a pool's address range; model_span.h has the rules R1 to R7 of placement.
- *
- * An operation first maps memory.  No later step can fail, since weir__model_range_allocate_spares has allocated all
- * structs before.  So no operation fails halfway.
- */
+/* model_span.c: the spans and units of a pool's address range; model_span.h has the rules of placement.  An operation
+ * first maps memory, and no later step can fail. */
 #include "driver/model/model_span.h"
 
 #include <fcntl.h>
@@ -106,8 +103,7 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
-/* Changes the protection of memory by a new mapping.  mprotect is slow under Valgrind, which then examines each byte.
- * Returns 0 on success, else -1. */
+/* Changes the protection of memory.  mprotect would be slow under Valgrind.  Returns 0 on success, else -1. */
 static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
     int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     off_t place = range->file >= 0 ? (off_t)(base - range->mapping) : 0;
@@ -140,7 +136,6 @@ static struct model_node **tree_of(struct model_range *range, const struct model
     return span->backed ? &range->backed : &range->partial;
 }
 
-/* Adds a span to the tree of its kind, with a new number by which the pool selects among spans of equal size. */
 static void add_to_span_tree(struct model_range *range, struct model_span *span) {
     span->block.node.key = span->size;
     span->block.node.tie = ++range->turn;
@@ -308,8 +303,7 @@ struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes
     return (struct model_span *)(void *)weir__model_tree_ceiling(tree, bytes, 0);
 }
 
-/* Shortens a span to `bytes` bytes, and adds the rest to a tree as a new span.  The caller must have removed `span`
- * from its tree before. */
+/* Shortens a span to `bytes` bytes, and adds the rest to a tree.  `span` must be in no tree. */
 static void split_off_rest(struct model_range *range, struct model_span *span, uint64_t bytes) {
     struct model_span *rest;
 
@@ -374,8 +368,7 @@ uint64_t weir__model_range_movable_units(const struct model_range *range,
            count_memory(range, span->offset + bytes, span->offset + span->size);
 }
 
-/* Discards the physical memory of up to `units` units in one free span, highest address first.  Returns the number of
- * these units. */
+/* Discards the memory of up to `units` units of a free span, highest address first.  Returns their number. */
 static uint64_t unmap_loose_units(struct model_range *range, struct model_span *span,
                                   uint64_t units) {
     uint64_t first = first_unit_inside(range, span->offset);
@@ -439,8 +432,7 @@ static void set_units_have_memory(struct model_range *range, uint64_t from, uint
         range->top = end;
 }
 
-/* First maps memory for the block, because only this step can fail.  Then discards the memory that moves to the block:
- * memory of the rest of the span, and of other free units. */
+/* Maps memory for the block first, because only this step can fail. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved) {
     uint64_t lacks = weir__model_range_missing_units(range, span, bytes),
@@ -463,7 +455,7 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
     return span;
 }
 
-/* The span still lacks memory for a block of `bytes` bytes, so it stays in the tree `partial`. */
+/* The span stays in the tree `partial`, because it still has too little memory. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units) {
     struct model_span *span = weir__model_range_fit(range->partial, bytes);
     uint64_t end, left = units;
@@ -500,8 +492,7 @@ static void merge_span(struct model_range *range, struct model_span *span,
     free_span_struct(range, from);
 }
 
-/* Merges a span whose kind has changed with adjacent spans of the new kind, and adds the result to the tree of this
- * kind. */
+/* Merges a span with adjacent spans of its new kind, and adds the result to a tree. */
 static void merge_and_add(struct model_range *range, struct model_span *span) {
     if (span->next && must_merge(span, span->next))
         merge_span(range, span, span->next);
@@ -548,7 +539,7 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
         queue->begun = seq;
 }
 
-/* Makes `span` and all older spans of a stream's queue free for every stream, newest first, as a real driver does. */
+/* Makes `span` and all older spans of a queue free for every stream. */
 static void free_pending_from(struct model_range *range, struct model_queue *queue,
                               struct model_span *span) {
     while (span) {

@@ -38,14 +38,14 @@
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 
 struct model_span {
-    /* Must be the first member.  If the span is used, its node is in the tree of allocated blocks.  Otherwise the node
-     * is in a tree of spans of one kind, sorted by size and then by `turn`, a rising number. */
+    /* Must be the first member.  A span that is not used is in a tree of spans of one kind, sorted by size and then by
+     * `turn`. */
     struct model_block block;
     struct model_span *prev, *next; /* links in the list of all spans, sorted by address */
     uint64_t offset, size;
     enum model_span_kind kind;
     int backed;
-    /* The members below are for pending spans: the stream that freed such a span may still run earlier work. */
+    /* The members below are for freed spans whose stream may still run earlier work. */
     struct model_queue *queue;
     /* Links in the stream's queue of freed spans; the oldest was freed first. */
     struct model_span *older, *newer;
@@ -74,7 +74,7 @@ struct model_range {
     unsigned char *has_memory; /* for each unit: 1 if the unit has physical memory, else 0 */
     uint64_t units;            /* the number of units with physical memory */
     uint64_t top;              /* the number of units up to the last one with physical memory */
-    /* The number of units with physical memory that lie completely in free spans, so that their memory can move. */
+    /* The number of units with physical memory that lie completely in free spans. */
     uint64_t movable_units;
     /* The number that was last given to a span.  Among spans of equal size, the one with the lowest number is used
      * first. */
@@ -88,8 +88,8 @@ struct model_range {
     struct model_queue *spare_queues;
 };
 
-/* Reserves `bytes` bytes of host addresses for a pool, or fewer if the process has a limit for its address space.  With
- * `is_shared`, the memory is in a file that other processes can map.  Returns 0 on success, else -1. */
+/* Reserves up to `bytes` bytes of host addresses for a pool.  With `is_shared`, other processes can map the memory.
+ * Returns 0 on success, else -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
 /* Allocates the structs for the next operation on the range, so that the operation cannot fail halfway.  Returns 0 on
@@ -98,8 +98,8 @@ int weir__model_range_allocate_spares(struct model_range *range);
 
 /* Returns the smallest span of a tree that has at least `bytes` bytes, or NULL. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block from the start of `span`.  If `span` is too small, the block continues in the adjacent spans behind it.
- * The block's units must have physical memory already.  Returns the span of the block. */
+/* Cuts a block from the start of `span` and, if necessary, from the spans behind it.  The block's units must have
+ * physical memory already. */
 struct model_span *weir__model_range_cut(struct model_range *range, struct model_span *span,
                                          uint64_t bytes);
 /* Returns the number of units without physical memory in a block of `bytes` bytes at the start of `span`. */
@@ -108,37 +108,32 @@ uint64_t weir__model_range_missing_units(const struct model_range *range,
 /* Returns the number of units in free spans whose physical memory could move into a block at the start of `span`. */
 uint64_t weir__model_range_movable_units(const struct model_range *range,
                                          const struct model_span *span, uint64_t bytes);
-/* Cuts a block from a free span that lacks physical memory.  Moves memory of other free units to the block, and adds
- * new memory for the rest.  Sets *moved to the number of moved units.  If the process cannot map the memory, returns
- * NULL and changes nothing. */
+/* Cuts a block from a free span, and maps the missing memory.  Sets *moved to the number of moved units.  Returns NULL
+ * on failure. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds physical memory to `units` units at the place of the next block of `bytes` bytes (rule R6), but makes no block.
- * A real driver does so before a request fails.  Returns 0 on success.  On failure returns -1 and changes nothing. */
+/* Adds physical memory at the place of the next block (rule R6), but makes no block.  Returns 0 on success, else -1. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
 /* Frees the span of a block.  Every stream may reuse the span immediately. */
 void weir__model_range_free(struct model_range *range, struct model_span *span);
-/* Frees the span of a block on a stream.  Other streams cannot use the span before the stream's work is completed.  The
- * free is operation `seq` of the stream.  The work before the free is completed at the time `end_ns`. */
+/* Frees the span of a block on a stream, as operation `seq`.  The work before the free is completed at `end_ns`. */
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
-/* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`.  Before this time, other
- * streams cannot use spans that were freed on the stream since its last launch. */
+/* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
-/* Makes spans of a stream's queue free for all streams: the newest span whose work is completed at `now_ns`, and all
- * older spans.  Removes the queue of a destroyed stream once the queue is empty. */
+/* Makes the spans of a queue whose work is completed at `now_ns` free for all streams.  Removes the queue of a
+ * destroyed stream once it is empty. */
 void weir__model_range_free_completed(struct model_range *range, struct model_queue *queue,
                                       uint64_t now_ns);
-/* Makes spans of a stream's queue free for all streams: the spans that were freed up to operation `seq`.  Removes the
- * queue of a destroyed stream once the queue is empty. */
+/* Makes the spans that were freed up to operation `seq` free for all streams.  Removes the queue of a destroyed stream
+ * once it is empty. */
 void weir__model_range_free_up_to(struct model_range *range, struct model_queue *queue,
                                   uint64_t seq);
-/* Records a stream at its first request.  Requests try the memory of other streams in the order of these calls. */
+/* Records a stream at its first request. */
 void weir__model_range_add_stream(struct model_range *range, uint64_t stream_id, int device);
-/* Handles the destruction of a stream: makes its completed spans free for all streams.  The stream's queue of spans is
- * removed once it is empty. */
+/* Handles the destruction of a stream.  Its queue of spans is removed once it is empty. */
 void weir__model_range_end_stream(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
 /* Unmaps the memory of up to `units` free units, highest address first.  Returns the number of unmapped units. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);

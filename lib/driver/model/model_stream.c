@@ -172,8 +172,8 @@ static CUresult check_host_wait(struct model_stream *stream) {
     return why == CUDA_SUCCESS ? weir__model_capture_check_unsafe() : why;
 }
 
-/* Records that the host has waited for the work of stream `id` up to operation `seq`, so that pools may reuse memory.
- * A query of the stream has no such effect (measured). */
+/* Records that the host has waited for the stream's work up to `seq`.  A query of the stream has no such effect
+ * (measured). */
 static void record_host_wait(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_observe(id, seq, after);
@@ -236,8 +236,7 @@ CUresult weir__model_cuCtxSynchronize(void) {
     return weir__model_unlocked(why);
 }
 
-/* Finds the stream for a query that stores its result in *out.  If the stream is being captured, the query fails and
- * invalidates the capture in any mode (measured, driver 580). */
+/* Finds the stream for a query, which invalidates a running capture of the stream (measured, driver 580). */
 static CUresult find_queried(CUstream handle, const void *out, struct model_stream **stream) {
     CUresult why = CUDA_SUCCESS;
 
@@ -350,8 +349,7 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
                                                .owner = owner});
 }
 
-/* The virtual time of a host function.  weir uses such functions only to keep a stream busy for a millisecond.  The
- * model calls the function at once, and supports no host function in a capture. */
+/* The virtual time of a host function.  The model calls the function at once. */
 #define HOST_FUNCTION_NS UINT64_C(1000000)
 
 CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
@@ -534,9 +532,8 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
 
 /* ---- modules and kernels ---- */
 
-/* The model cannot run device code.  Every module, whatever its image contains, has one kernel, weir_delay.  Its only
- * parameter, of type uint64_t, is the time in nanoseconds for which the launch keeps the stream busy.  So one module
- * handle and one function handle are enough: the addresses of these variables. */
+/* Every module has one kernel, weir_delay.  Its only parameter is the time for which it keeps the stream busy, in
+ * nanoseconds. */
 static char delay_module, delay_kernel;
 
 static int is_module(CUmodule handle) {

@@ -187,8 +187,6 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* Frees a physical allocation once its handle was released and its last mapping was removed.  If the host fails to free
- * its pages, they stay until the reset of the model. */
 static void drop_unused_memory(struct model_memory *memory) {
     if (memory->references > 0 || memory->mappings > 0)
         return;
@@ -314,8 +312,8 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* Maps the memory of a physical allocation at an address, also to change the protection.  mprotect would be slow under
- * Valgrind, which then examines each byte.  Returns 0 on success, else -1. */
+/* Maps memory at an address, also to change the protection.  mprotect would be slow under Valgrind.  Returns 0 on
+ * success, else -1. */
 static int map_file_part(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
@@ -353,8 +351,7 @@ static void drop_mapping(struct model_mapping *mapping) {
     drop_unused_memory(memory);
 }
 
-/* Removes all mappings in a range.  Also succeeds if the range has no mapping.  Fails if the range contains a part of a
- * mapping, or both mappings and gaps. */
+/* Removes all mappings in a range.  Fails if the range contains a part of a mapping, or both mappings and gaps. */
 static CUresult unmap(uint64_t address, uint64_t bytes) {
     uint64_t count = count_mappings(address, bytes);
 
@@ -402,8 +399,7 @@ static CUresult check_mapping_access(uint64_t address, uint64_t bytes, CUdevice 
     return CUDA_SUCCESS;
 }
 
-/* Sets the protection of the host memory of a mapping.  The host does the work of all devices, so the memory allows
- * each access that any device has. */
+/* Sets the protection of a mapping's host memory to any access that some device has. */
 static CUresult protect(const struct model_mapping *mapping) {
     CUmemAccess_flags any = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 
@@ -414,8 +410,6 @@ static CUresult protect(const struct model_mapping *mapping) {
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Sets the access of a device to all mappings in a range.  If a mapping already has this access, the call takes no time
- * for the mapping, as on a real device. */
 static CUresult set_mapping_access(uint64_t address, uint64_t bytes, CUdevice device,
                                    CUmemAccess_flags access) {
     const struct model_profile *profile = &weir__model.profile;
