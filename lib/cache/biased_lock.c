@@ -162,8 +162,7 @@ static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     return 0;
 }
 
-/* Takes the bias from another thread, and waits until that thread does not hold the lock.  Returns 1, or 0 if a HASTY
- * caller gives up. */
+/* Takes the bias from another thread, and waits for its lock.  Returns 0 if a HASTY caller gives up, else 1. */
 static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
                        enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};

@@ -112,7 +112,7 @@ static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t le
     c->epoch += (uint32_t)unused;
 }
 
-/* Detaches partly used slabs from the cache, which no longer serves the stream that freed their slots. */
+/* Detaches partly used slabs from the cache, whose stream has changed. */
 static void detach_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->open[i]) {
@@ -134,9 +134,8 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Sets the cap of one cache to an equal part of the bytes that all caches may keep idle, but at most to the release
- * threshold.  Lowers larger caps of other caches to this cap.  With a limit from the user, the cap is at most the bytes
- * that other caches leave, since they flush only in calls on their streams.  The caller holds f->lock. */
+/* Sets the cap of one cache to its share of the bytes that all caches may keep idle.  Lowers larger caps of other
+ * caches to this cap.  The caller holds f->lock. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -491,7 +490,7 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     return c;
 }
 
-/* Sets the stream that the cache serves.  The caller holds f->lock. */
+/* Sets the cache's stream.  The caller holds f->lock. */
 static void attach_stream(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     int is_first = atomic_load_explicit(&c->id, memory_order_relaxed) == 0;
     int taken = weir__bias_take(&c->lock);

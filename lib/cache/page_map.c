@@ -137,7 +137,7 @@ static int add_chunk(struct weir_records *r, size_t size) {
     return 1;
 }
 
-/* Returns a record with room for `slots` slots, or NULL if there is no host memory. */
+/* Returns an unused record for `slots` slots, or NULL if there is no host memory. */
 static struct weir_slab *new_record(struct weir_records *r, uint32_t slots) {
     unsigned order = order_of(slots);
     size_t bytes = bytes_of(order);
@@ -262,7 +262,7 @@ uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s) {
     return base;
 }
 
-/* Skips dropped records, to which no word leads, and the unused end of a chunk, where all bytes are zero. */
+/* Skips dropped records and the unused end of a chunk. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context) {
     weir__lock_take(&r->lock);

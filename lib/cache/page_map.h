@@ -108,8 +108,7 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the slot that starts at `address`, or SLOT_NONE (Granlund, Montgomery: "Division by invariant integers",
- * section 9). */
+/* Returns the slot at `address`, or SLOT_NONE (Granlund, Montgomery: "Division by invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
     uint64_t slot = product >> s->shift | product
@@ -125,7 +124,7 @@ static inline uint32_t weir__slab_slot_asked(const struct weir_slab *s, uint32_t
     return state & WEIR_SLOT_IDLE ? 0 : state;
 }
 
-/* Returns the bytes that were requested for the live block at `address`, or 0 if no live block starts there. */
+/* Returns the bytes that were requested for the live block at `address`, or 0 if there is none. */
 static inline uint64_t weir__slab_asked(const struct weir_slab *s, uint64_t address) {
     uint32_t slot;
 

@@ -121,7 +121,7 @@ struct weir_cache {
     _Atomic size_t idle; /* the bytes in slabs of which every slot is free */
     /* The bytes that the stream allocated minus the bytes that it freed.  May be negative. */
     struct weir_peak_sum requested, in_use;
-    /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
+    /* Lists of slabs with free slots.  The first slab of a list may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
     /* The inbox: freed whole blocks, linked by next. */
@@ -155,7 +155,7 @@ static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint
                           memory_order_release);
 }
 
-/* Computes `is_ready` again, after a change of `serves`, `capturing` or `due`. */
+/* Computes `is_ready` again, after a change of a field that it depends on. */
 static inline void weir__cache_update_ready(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
 
@@ -296,12 +296,11 @@ weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t addres
 enum { WEIR_CACHE_BUCKETS = 512 };
 
 struct weir_caches {
-    /* Each request that a cache serves reads the fields up to `bucket`, so these fields must change seldom. */
+    /* Each request reads the fields up to `bucket`, so these fields must change seldom. */
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* hits read only the first field */
-    /* A hash table of caches by key, linked by `after`.  Changes need `lock`, reads need no lock.  A failed search for
-     * a default stream is repeated under `lock`. */
+    /* A hash table of caches by key, linked by `after`.  Changes need `lock`, reads need no lock. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
@@ -374,7 +373,7 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns 1 if the handle surely means the cache's stream, else 0. */
+/* Returns 1 if weir trusts the handle and need not query the stream's id, else 0. */
 static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
@@ -409,8 +408,7 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, *id | WEIR_CACHE_BY_ID);
 }
 
-/* Returns 1 if the cache's stream has this id, or if `id` is 0 (not queried).  Callers check again under the cache's
- * lock. */
+/* Returns 1 if the cache's stream has this id, or `id` is 0.  Callers check again under the cache's lock. */
 static inline int is_its(const struct weir_cache *c, uint64_t id) {
     return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -465,18 +463,15 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 
 /* ---- cache_requests.c ---- */
 
-/* Serves a request that missed in the cache `c`, which may be NULL.  Releases the cache's lock, whose state is
- * `taken`. */
+/* Allocates a block after a miss in `c`, which may be NULL.  Releases the cache's lock, whose state is `taken`. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
 /* Frees a block as weir_free does, without checks of the arguments.  `c`, `s` and `uses` may be NULL. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
-/* Frees slabs and whole blocks to the engine as freed on the stream `id`.  A call on the stream passes the stream's
- * cache and handle, and updates the cache's room.  The caller holds no cache's lock.  Returns 1 if an event is due on
- * the stream, else 0.  With driver_orders, the caller holds `lock`, which is released meanwhile; a block is stranded if
- * the driver refuses to free it, or if `c` is NULL and `id` is not OBSERVED. */
+/* Frees blocks to the engine, as freed on the stream `id`.  Returns 1 if the stream needs an event, else 0.  The
+ * caller holds no cache's lock; with driver_orders, it holds `lock`, which is released meanwhile. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 

@@ -54,7 +54,7 @@ static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t 
     return 1;
 }
 
-/* Adds a record to a table with room, and returns its number.  The caller fills the record and sets its kind. */
+/* Adds a record to a table that is not full, and returns its number.  The caller fills the record. */
 static uint32_t record_add(struct chunk_table *t, uint64_t address) {
     uint64_t hash = address * CHUNK_FACTOR;
     size_t bucket = (size_t)(hash >> t->shift);
@@ -372,7 +372,7 @@ static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner
         list_insert(p, owner, id);
 }
 
-/* Cuts the chunk `id` at `address`.  Returns the record of the second part.  The table must have room for it. */
+/* Cuts the chunk `id` at `address`.  Returns the record of the second part, which the caller has reserved. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -405,7 +405,7 @@ static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first
     return id;
 }
 
-/* Joins the free chunks in [first, end) into one chunk that is in no set.  The table must have room for two records. */
+/* Joins the free chunks in [first, end) into one chunk that is in no set.  The caller has reserved two records. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -467,7 +467,7 @@ static int table_grow(struct weir_placement *p, size_t room) {
     return 1;
 }
 
-/* Makes room for `room` more records.  Returns 1 on success, 0 if there is no host memory. */
+/* Reserves `room` more records.  Returns 1 on success, 0 if there is no host memory. */
 static int records_reserve(struct weir_placement *p, size_t room) {
     return p->all.room >= room || table_grow(p, room);
 }
@@ -519,9 +519,8 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes from the clean set the chunks that the first stream has freed, and whose frees are not observed.  Returns
- * these chunks as a list, linked by `newer`.  Sets the sequence of all other free chunks to 0.  Cuts a chunk at `used`:
- * no block was above `used`, and memory there has a sequence only because it coalesced with a freed block. */
+/* Removes the chunks of the first stream, unless their frees are observed, from the clean set.  Returns them as a
+ * list, linked by `newer`.  Cuts a chunk at `used`, above which there was no block. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -612,7 +611,7 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return first;
 }
 
-/* Raises the highest used address of a region to `end`, the end of a new block or of newly mapped memory. */
+/* Raises the highest used address of a region to `end`. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
     struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
@@ -624,7 +623,7 @@ static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
         r->used = end;
 }
 
-/* Makes room for one more region.  Returns 1 on success, 0 if there is no host memory. */
+/* Reserves the memory for one more region.  Returns 1 on success, 0 if there is no host memory. */
 static int region_reserve(struct weir_placement *p) {
     size_t want = 2 * p->region_length + 1;
     struct weir_placement_region *more;
@@ -672,8 +671,7 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, which must be in no set, for all streams if `sequence` is 0.  Returns 1, or 0 without host
- * memory. */
+/* Frees the chunk `id`, for all streams if `sequence` is 0.  Returns 1, or 0 without host memory. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
     struct weir_placement_owner *owner = &p->clean;
@@ -862,7 +860,7 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- placing blocks ---- */
 
-/* Makes room for one more record, and sets *want to the granules for `bytes`. */
+/* Reserves one more record, and sets *want to the granules for `bytes`. */
 static int alloc_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                        uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
@@ -1011,7 +1009,7 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     }
 }
 
-/* Makes the stream wait for other streams' frees in the first `want` granules of the run that starts with `id`. */
+/* Makes the stream wait for other streams' frees in the first `want` granules of a run. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {

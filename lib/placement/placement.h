@@ -127,9 +127,8 @@ void weir__placement_destroy(struct weir_placement *p);
 
 /* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Returns OK if every chunk of the region at `base` is free for the stream `stream`, or for all streams if `stream`
- * is 0.  Returns FREE if some chunks are free only for other streams, BUSY if the region has a block or an unmapped
- * range, FOREIGN if no region starts there.  Takes linear time in the number of free chunks before the first block. */
+/* Returns OK if the whole region at `base` is free for this stream, or for all streams if `stream` is 0.  Else
+ * returns FREE, BUSY or FOREIGN. */
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
 /* Finds the first region that ends above `address`.  Returns 1 on success, 0 if there is none. */
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
@@ -143,8 +142,7 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
  * unmapped range.  If `sequence` is 0, all streams may use the chunk. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
-/* Makes free chunks an unmapped range, before the caller unmaps the memory.  `within` is the start of the first
- * chunk. */
+/* Makes free chunks, of which the first starts at `within`, an unmapped range.  The caller then unmaps the memory. */
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
@@ -156,18 +154,14 @@ int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_pl
 /* Places a block at `address`.  Returns NO_FIT unless a large enough free chunk starts there. */
 int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
                              struct weir_placement_stream *s, struct weir_placement_block *out);
-/* Places a block in adjacent free chunks, for a request that fits no single chunk.  The stream may use each chunk at
- * once, or after a wait for another stream's free.  Chooses the smallest run of chunks that fits, and makes the
- * stream wait for the chunks in the block.  Takes linear time in the number of chunks.  Returns OK, NO_MEMORY,
- * INVALID, or NO_FIT if no run fits or a wait fails. */
+/* Places a block in adjacent free chunks, which the stream may use now or after a wait for other streams.  Takes
+ * linear time in the number of chunks. */
 int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
                                struct weir_placement_stream *s,
                                const struct weir_placement_waits *waits,
                                struct weir_placement_block *out);
-/* Frees the live block at `address` on the stream `s` with this sequence.  If `sequence` is 0, the memory is free for
- * all streams, and `s` may be NULL.  Returns OK, and writes the block to *out unless `out` is NULL.  On an error,
- * changes nothing and returns FOREIGN, INTERIOR, FREE, or NO_MEMORY (never if `sequence` is 0 or `s` is the
- * fallback). */
+/* Frees the live block at `address` on the stream `s`, or for all streams if `sequence` is 0; then `s` may be NULL.
+ * On an error, changes nothing. */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
@@ -175,8 +169,7 @@ int weir__placement_free(struct weir_placement *p, uint64_t address,
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Turns a deferred block into a live one, which the caller then frees. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
-/* Keeps memory that the stream freed up to this sequence apart from its later frees.  Other streams can then use it
- * sooner. */
+/* Sets a sequence: memory that the stream freed up to it does not join memory that the stream frees later. */
 void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
                                      uint64_t sequence);
 /* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */
@@ -190,8 +183,7 @@ void weir__placement_remove_stream(struct weir_placement *p, struct weir_placeme
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
 /* Finds the unmapped range at the end of the last region.  Returns 1 on success, 0 if there is none. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Finds the chunk after *span by address, or the first one if *span is zero.  Returns 1, or 0 after the last chunk.
- * The placement must not change during the walk. */
+/* Finds the chunk after *span by address, or the first one if *span is zero.  Returns 0 after the last chunk. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
 /* Marks a live block as old.  Returns 1 if it was not old before, else 0. */
 int weir__placement_age(struct weir_placement *p, const struct weir_placement_span *live);

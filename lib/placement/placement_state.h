@@ -48,8 +48,7 @@ struct chunk {
     uint32_t next;
     union {
         uint64_t requested; /* the bytes that the caller requested for a live block */
-        /* For a free chunk, its two subtrees in the treap of its size class.  The first chunk of a class is outside the
-         * treap: its child[1] is the root. */
+        /* For a free chunk, its subtrees in the treap of its size class.  In a class's first chunk, child[1] is the root. */
         uint32_t child[2];
     };
 };
@@ -68,8 +67,7 @@ struct chunk_table {
     struct chunk_tag *tag;
     uint8_t *kind;
     uint8_t *print; /* 0x80 plus seven bits of the hash, or 0 if the record is unused */
-    /* For each bucket, how many records lie in later buckets because it was full.  A number of 255 no longer
-     * changes. */
+    /* The number of records in later buckets because this bucket was full.  A number of 255 no longer changes. */
     uint8_t *passed;
     unsigned shift; /* the bucket of a hash is hash >> shift */
     size_t buckets; /* a power of two */
@@ -159,8 +157,7 @@ static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket)
     return word;
 }
 
-/* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0.  `same` may have a wrong bit,
- * so compares addresses, too. */
+/* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0. */
 static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
     const struct chunk_table *t = &p->all;
     uint64_t granule = address >> p->shift, hash = granule * CHUNK_FACTOR;

@@ -85,8 +85,7 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates the ratio of reserved to used memory at the end of a window.  `peak' is the window's maximum of bytes in
- * use. */
+/* Updates the ratio of reserved to used memory after a window, in which at most `peak' bytes were in use. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -183,10 +182,8 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
-/* Sets the time of the next check whether to release memory, and the bytes that are still to be released.  The last
- * check was due at `due', took place at `now' and released `got' bytes.  The pause doubles.  It becomes short again
- * after a call of weir_low_memory, and with a finite release threshold also after growth or a release.  With a finite
- * threshold, the first check releases all idle memory, and so ends a call of weir_low_memory. */
+/* Sets the time of the next check whether to release memory, and the bytes still to be released.  The last check was
+ * due at `due', took place at `now' and released `got' bytes. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -299,8 +296,7 @@ static void refresh_target(struct weir_reserve *v) {
     p->target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Takes a lock, so that only one process of a user at a time preallocates on a device.  Gives up after
- * LONGEST_WAIT_NS. */
+/* Takes a lock, so that only one process of a user preallocates on a device.  Gives up after LONGEST_WAIT_NS. */
 static void lock_preallocation(struct weir_reserve *v) {
     struct weir_process_lock *lock = &v->goal.preallocation.lock;
     uint64_t began = weir__clock_ns(), waited;
@@ -637,7 +633,7 @@ void weir__goal_run_due_steps(struct weir_reserve *v) {
 
 /* ---- grow-ahead: other callers ----------------------------------------------------------------- */
 
-/* Requests call this function often, so it calls no driver function and takes no lock that is held during a step. */
+/* Takes no lock that is held during a step, and calls no driver function. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);

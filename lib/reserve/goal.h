@@ -51,8 +51,7 @@ struct weir_pressure {
     uint64_t pause; /* the time between two checks, which doubles */
 };
 
-/* The preallocation: memory that is reserved when the allocator is created.  Only one thread at a time uses this
- * struct. */
+/* The preallocation, made when the allocator is created.  Only one thread at a time uses this struct. */
 struct weir_preallocation {
     /* weir tries to reserve `target' bytes.  The preallocation fails if fewer than `least' bytes can be reserved. */
     uint64_t target, least;
@@ -87,8 +86,7 @@ struct weir_goal {
     int in_requests;   /* 1 if requests release memory, since the engine can do so without a wait */
     int has_threshold; /* 1 if the release threshold is finite */
     uint64_t idle;     /* the number of idle bytes up to which grow-ahead grows */
-    /* The reserved bytes below which weir releases no memory.  Accesses are sequentially consistent, like those of the
-     * limit. */
+    /* The reserved bytes below which weir releases no memory.  Sequentially consistent, as is the limit. */
     _Atomic uint64_t floor;
     struct weir_decay decay;
     struct weir_pressure pressure;
@@ -103,8 +101,7 @@ void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor,
 /* Returns the reserved bytes to keep if weir should release `wanted' bytes. */
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
-/* Flushes the caches and the guard, and releases idle memory until at most `keep` bytes are reserved.  May wait for the
- * device. */
+/* Flushes the caches, and releases idle memory until at most `keep` bytes are reserved.  May wait for the device. */
 weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, size_t *released);
 /* Releases idle memory, without a wait, if decay, weir_low_memory or the release threshold requires this. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r);
@@ -114,8 +111,7 @@ size_t weir__goal_release_surplus(struct weir_reserve *v);
 
 /* Records the bytes in use after a request at the time `now'.  Returns 1 if the current window is over, else 0. */
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
-/* Ends the windows of decay that are over, and returns the reserved bytes to keep.  `pause' is the time between the
- * last two requests, or 0 for a call of weir_decay. */
+/* Ends the windows of decay that are over, and returns the reserved bytes to keep.  `pause' is 0 for weir_decay. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 
@@ -126,14 +122,13 @@ void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest
 
 /* ---- raising ---- */
 
-/* Reserves the preallocated memory, or a part if the device lacks memory.  On an error, writes the reason to `text'. */
+/* Reserves the preallocated memory, or a part of it.  On an error, writes the reason to `text'. */
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
 /* Logs that the preallocation has reserved only `reserved' of `asked' bytes.  Any thread may call this function. */
 void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
                                   uint64_t share_margin);
 
-/* Grows the reserved memory until `low' bytes are idle, and starts the thread of grow-ahead.  The engine must be
- * open. */
+/* Grows until `low' bytes are idle, and starts the thread of grow-ahead.  The engine must be open. */
 weir_status weir__goal_start_ahead(struct weir_reserve *v, uint64_t low);
 /* Ends the thread of grow-ahead after its current step, and closes the lock of the preallocation. */
 void weir__goal_close(struct weir_reserve *v);

@@ -54,8 +54,7 @@ uint64_t weir__limit_own(const struct weir_limit *limit);
 void weir__limit_begin(struct weir_reserve *v, uint64_t bytes);
 /* Computes the limit again, but not below `in_use'.  Returns 1 if it has risen, else 0.  The caller holds no lock. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use);
-/* Computes the limit again if it depends on other processes.  Returns 1 if it has risen, else 0.  The caller holds no
- * lock. */
+/* Computes the limit again.  Returns 1 if it has risen, else 0.  The caller holds no lock. */
 int weir__limit_refresh(struct weir_reserve *v);
 /* Sets a limit of `bytes' for the program.  It replaces a limit that was a share of the device. */
 void weir__limit_set(struct weir_reserve *v, uint64_t bytes);

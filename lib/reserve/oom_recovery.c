@@ -18,7 +18,7 @@
 #define ENDING_PAUSE_NS UINT64_C(10000000)
 /* The bytes by which an engine may have to grow for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* If no process is ending, weir waits for other processes for a tenth of the time. */
+/* While no process is ending, weir waits for a tenth of the time for OOM recovery. */
 #define PROCESS_PEERS_PART 10
 /* The time to wait for the driver to free the memory of ended processes. */
 #define ALONE_NS UINT64_C(10000000)
@@ -202,10 +202,8 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_subtract(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir should stop asking other processes for memory: none has released or will release memory, and the
- * missing memory has not become free in another way.  Else returns 0.  `before' has the figures from before this round,
- * which began at `began'.  Sets *alone to 0 while another process exists, else to the time until which weir waits for
- * the memory of ended processes. */
+/* Returns 1 if weir should stop asking other processes for memory, else 0.  `before' has the figures from before
+ * this round, which began at `began'.  Sets *alone to the time until which weir waits for ended processes, or to 0. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -230,12 +228,12 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
     return lacks == 0 || missing_bytes(v, &now, bytes) > 0;
 }
 
-/* Returns the bytes that the group must release before its common limit allows the request. */
+/* Returns the bytes that the group must release before its limit allows the request. */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_subtract(bytes + UNIT, weir__group_room(g));
 }
 
-/* Asks the processes of the group for memory until the group's common limit allows the request. */
+/* Asks the processes of the group for memory until the group's limit allows the request. */
 static void ask_group(struct recovery *c, struct weir_group *g) {
     struct weir_reserve *v = c->v;
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
@@ -270,7 +268,7 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
     }
 }
 
-/* Asks other processes for memory, first the processes of the group with a common limit. */
+/* Asks other processes for memory, first the processes of the group. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -312,7 +310,7 @@ static void ask_processes(struct recovery *c) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        /* The released memory did not suffice, or another process took it, so the next round asks for twice as much. */
+        /* The released memory did not suffice, so the next round asks for twice as much. */
         if (answers.freed > 0)
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)

@@ -30,7 +30,7 @@ uint64_t weir__profile_hash(const void *bytes, size_t count) {
 
 /* ---- the target ------------------------------------------------------------------------------ */
 
-/* Returns the run with the largest need of reserved memory, or a run of zeros if the profile has none. */
+/* Returns the run with the largest need of reserved memory, or a run of zeros. */
 static const struct weir_profile_run *largest_run(const struct weir_profile *profile) {
     const struct weir_profile_run *largest = profile->last;
 

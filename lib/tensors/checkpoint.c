@@ -184,8 +184,7 @@ struct freed_blocks {
     size_t count;
 };
 
-/* Lists the pool's live blocks in *freed, and allocates all host memory, so that later steps cannot fail.  Returns 1 on
- * success, else 0. */
+/* Lists the pool's live blocks, and allocates all host memory, so that later steps cannot fail. */
 static int prepare_restore(weir_tensors *t, const struct weir_tensor_pool *pool,
                            const weir_tensors_state *state, struct freed_blocks *freed) {
     freed->block = calloc(t->map.count + 1, sizeof *freed->block);

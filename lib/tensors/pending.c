@@ -138,8 +138,7 @@ static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Delays the free of a block until the stream has finished its present work.  During a capture, records the event
- * later. */
+/* Delays the free of a block until the stream has finished its present work, or its capture has ended. */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = t->queues, *queue;
@@ -208,8 +207,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
         weir__driver_leave(device->driver, &scope);
 }
 
-/* Removes the oldest entry of the queue, and frees its block if it waits for nothing else.  The caller frees an empty
- * queue. */
+/* Removes the oldest entry of the queue, and perhaps frees its block.  The caller frees an empty queue. */
 static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     struct weir_tensor_wait *wait = queue->first;
     struct weir_tensor *tensor = wait->tensor;

@@ -508,7 +508,7 @@ static weir_status free_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-/* Adds a segment to the statistics, or subtracts it if `sign` is -1, and reports the change by an event. */
+/* Adds a segment to the statistics, or subtracts it if `sign` is -1.  Reports the change by an event. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
                           int sign, weir_stream stream, void *note) {
@@ -542,8 +542,7 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the last segment of this part, or the first segment.  May return OK without a
- * segment; the caller then repeats the request. */
+/* Allocates a segment directly after the last one.  May return OK without a segment; the caller then tries again. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -724,8 +723,7 @@ static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part 
     weir__placement_observe(part->placement, &pool->unknown_streams);
 }
 
-/* Unlocks `t` and waits for the device.  Then all streams may reuse the memory of the pool that was freed before the
- * wait. */
+/* Unlocks `t` and waits for the device.  Then all streams may reuse memory that was freed before the wait. */
 static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_user **link = &pool->streams, *user;
     uint64_t waited = t->sequence;
@@ -755,8 +753,7 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
 }
 
-/* Frees a block of the pool.  Before a wait for the device, only `reuser` may reuse the memory; NULL means no
- * stream. */
+/* Frees a block of the pool.  Only `reuser`, or no stream, may reuse the memory before a wait for the device. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
                          struct weir_tensor_user *reuser) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
@@ -864,10 +861,8 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if a trim may free the pool's unused segments, else 0.  A graph may contain the addresses of a pool with
- * users.  If the pool was closed after the sequence number `waited`, the last launch of its graphs may still run.
- * weir's own threads must not call the program's functions: such a function may need a lock, such as Python's, which
- * a thread of the program may hold while it waits for weir. */
+/* Returns 1 if a trim may free the pool's unused segments, else 0.  weir's own threads must not call the program's
+ * functions, which may need a lock that a waiting thread holds. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->accepts && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&

@@ -91,8 +91,7 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     t->free_records = tensor;
 }
 
-/* Adds a stream to the streams that use the block, at most once.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Adds a stream to the streams that use the block, at most once.  Returns 1, or 0 without host memory. */
 static int add_tensor_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     struct weir_tensor_use *moved;
     size_t count = tensor->use_count;
@@ -431,8 +430,7 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Completes frees, and allocates the block in the private memory pool of the stream, if any.  Returns 1 if so, else
- * 0. */
+/* Allocates a block in the private memory pool of the stream.  Returns 0 if the stream has no pool. */
 static __attribute__((noinline)) int
 alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;
@@ -495,8 +493,7 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
-/* Returns the record of the block at `address` and keeps `t` locked, or returns NULL without the lock.  If `removes` is
- * set, removes the record from the map. */
+/* Returns the record of the block at `address` and keeps `t` locked, or returns NULL without the lock. */
 static inline __attribute__((always_inline)) struct weir_tensor *
 find_in(weir_tensors *t, uint64_t address, int removes, weir_tensors **owner) {
     uintptr_t value;
@@ -510,8 +507,7 @@ find_in(weir_tensors *t, uint64_t address, int removes, weir_tensors **owner) {
     return NULL;
 }
 
-/* Finds the record of a block if several devices are in use.  Tries all locks before it waits for one, to prevent
- * deadlocks. */
+/* Finds the record of a block if there are several devices.  Tries all locks before it waits, against deadlocks. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int removes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;

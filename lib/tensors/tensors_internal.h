@@ -46,7 +46,7 @@ struct weir_tensor_request {
     uint64_t address;
 };
 
-/* The record of a block that is live, or that the program has freed while other streams still use the block. */
+/* The record of a block that is live, or that other streams still use. */
 struct weir_tensor {
     uint64_t address;
     size_t bytes, requested;
@@ -86,8 +86,7 @@ struct weir_tensor_user {
     struct weir_tensor_user *next;
 };
 
-/* The reserved bytes of a private memory pool: [0] all blocks, [1] small blocks, [2] large blocks.  Kept after the end
- * of the pool. */
+/* The reserved bytes of a pool, kept after its end: [0] all blocks, [1] small blocks, [2] large blocks. */
 struct weir_tensor_reserved {
     weir_tensors_id id;
     weir_tensors_figure bytes[3];
@@ -153,7 +152,7 @@ struct weir_tensors {
     /* The number of frees in private memory pools so far. */
     uint64_t sequence;
     struct weir_map permanent_streams; /* the streams that are never destroyed, by name */
-    /* The driver's id of the legacy default stream, or 0 if weir has not called weir_bind for this stream yet. */
+    /* The id of the legacy default stream, or 0 before weir_bind. */
     _Atomic uint64_t legacy_id;
     atomic_int is_watched;  /* set if weir calls the hook `event` */
     atomic_int route_count; /* the number of pools that receive requests */
@@ -221,11 +220,10 @@ int weir__tensors_reserve_records(weir_tensors *t, size_t count);
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
 /* Frees a block's record.  First passes the block's note to the program's hook `drop`. */
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
-/* Records a new live block, and adds it to the statistics.  `capture` is the id of its stream capture, or 0.  Returns
- * 1, or 0 without host memory. */
+/* Records a new live block.  `capture` is the id of its stream capture, or 0.  Returns 1, or 0 without host memory. */
 int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *request,
                         struct weir_tensor_pool *pool, uint64_t capture);
-/* Add a live block to the statistics, or subtract a block that the program frees, and report the change by an event. */
+/* Add a block to the statistics, or subtract it, and report the change by an event. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
 /* Adds the stream of the allocation to the block's streams, if necessary.  Returns 1, or 0 without host memory. */
@@ -237,8 +235,7 @@ void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *t
 /* Describes a live block for the program.  `segment` is the contiguous device memory that contains the block. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
                                       struct weir_tensor_segment segment);
-/* Returns the number that identifies a stream.  If `lasts` is 1 (the stream is never destroyed), does not call the
- * driver. */
+/* Returns the number that identifies a stream.  If `lasts` is 1 (never destroyed), does not call the driver. */
 uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts);
 /* Adds `amount` to a statistic and updates the peak.  If `sign` is negative, subtracts `amount`. */
 static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_figure *figure,
@@ -256,12 +253,10 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* The weir_tensors of the only device in use; NULL if no device or several are in use.  With several devices, no lock
- * is biased to a thread. */
+/* The weir_tensors of the only device in use; NULL if no device or several are in use. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
-/* Locks the weir_tensors.  A thread that holds this lock may also lock the allocator's caches, but not in the other
- * order. */
+/* Locks the weir_tensors.  Lock order: this lock, then the locks of the allocator's caches. */
 static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensors *t) {
     int is_only = atomic_load_explicit(&weir__tensors_only, memory_order_relaxed) != NULL;
     int taken =
@@ -296,8 +291,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
 int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *request);
 /* Frees a block of a private memory pool.  No other stream may still use the block.  The caller holds the lock. */
 void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
-/* Frees the unused segments of the pool `id`, or of all pools without users if `id` is {0, 0}.  The caller does not
- * hold the lock. */
+/* Frees unused segments of the pool `id`, or of all unused pools for {0, 0}.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
 /* Destroys the placement of one part of the pool, if there is one. */
 void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part);
@@ -331,8 +325,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 void weir__pending_complete(weir_tensors *t, int waits);
 /* Returns 1 if a freed block waits for a recorded event, else 0.  The caller holds the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
-/* Frees a block outside private memory pools, now or later.  The caller has removed its record and does not hold the
- * lock. */
+/* Frees a block outside private memory pools, whose record was removed.  The caller does not hold the lock. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
                                struct weir_tensor_use home);
 
