@@ -162,7 +162,7 @@ static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     return 0;
 }
 
-/* Takes the bias from another thread, and waits for its lock.  Returns 0 if a HASTY caller gives up, else 1. */
+/* Takes the bias from another thread, which first releases the lock.  Returns 0 if a HASTY caller gives up, else 1. */
 static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
                        enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};

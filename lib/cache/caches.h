@@ -32,7 +32,8 @@ int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 /* Binds a stream if `more` is set, else unbinds it.  weir does not query the id of a bound created stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* Flushes the cache of a stream, and detaches the stream if `ends` is set.  A created stream must not be captured. */
+/* Flushes the cache of a stream, and detaches the stream if `ends` is set.  A created stream must exist,
+ * and must not be captured. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);

@@ -48,7 +48,7 @@ struct chunk {
     uint32_t next;
     union {
         uint64_t requested; /* the bytes that the caller requested for a live block */
-        /* For a free chunk, its subtrees in the treap of its size class.  In a class's first chunk, child[1] is the root. */
+        /* For a free chunk, its subtrees in the treap of its class.  In a class's first chunk, child[1] is the root. */
         uint32_t child[2];
     };
 };
