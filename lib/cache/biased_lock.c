@@ -41,7 +41,7 @@ enum { SPINS = 100, YIELDS = 20 };
 static struct weir_bias_mark nobody; /* the mark of threads that never had a bias */
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS = &nobody;
 
-/* The list of marks that no thread uses.  The destructor of `key` adds the mark of each thread that ends. */
+/* The marks that no thread uses. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -92,7 +92,7 @@ static __attribute__((constructor)) void prepare_before_threads(void) {
 }
 #endif
 
-/* Puts the mark of an ending thread into the list.  If the thread later takes a lock, the thread may get a new mark. */
+/* Puts the mark of an ending thread into the list. */
 static void release_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 
@@ -162,8 +162,7 @@ static int leaves_soon(const struct weir_bias_mark *owner, int level) {
     return 0;
 }
 
-/* Revokes the bias of another thread, and waits until the thread does not hold the lock.  A HASTY caller waits at most
- * some microseconds, and then restores the bias.  Returns 1 on success, 0 if the thread keeps the bias. */
+/* Takes the bias from another thread, which first releases the lock.  Returns 0 if a HASTY caller gives up, else 1. */
 static int revoke_bias(struct weir_bias *bias, struct weir_bias_mark *owner,
                        enum weir_bias_manner manner) {
     struct timespec pause = {0, FIRST_PAUSE_NS};
@@ -208,7 +207,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
     }
     if (manner != WEIR_BIAS_USER)
         return 1;
-    /* The thread already holds `lock` for this call, and uses the bias from the next call on. */
+    /* The bias takes effect from the next call on. */
     if (++bias->run >= bias->patience && can_revoke() && ensure_mark()) {
         bias->since = clock_now();
         atomic_store_explicit(&bias->owner, weir__bias_mark, memory_order_relaxed);

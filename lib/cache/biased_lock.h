@@ -38,7 +38,7 @@ struct weir_bias {
 
 /* The mark of one thread, to which locks can be biased.  After the thread's end, another thread can get the mark. */
 struct weir_bias_mark {
-    /* For each level, nonzero while the thread holds, or tries to take, a lock that is biased to the thread. */
+    /* Nonzero while the thread holds or tries to take a biased lock of this level. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
     struct weir_bias_mark *next; /* links marks that no thread uses */
 };

@@ -11,7 +11,7 @@
 enum {
     /* The slabs of a class double in size, from SLAB_FIRST up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* The limit of has_many_idle() is the larger of IDLE_LEAST and 1 / IDLE_PART of the bytes in use. */
+    /* The limit of has_many_idle() is this part of the bytes in use, but at least IDLE_LEAST. */
     IDLE_PART = 4,
     SLABS_EXAMINED = 4096, /* has_many_idle() examines at most this number of slabs */
     RESULT_PART = 16 /* has_many_idle() repeats a result from n slabs in n / RESULT_PART calls */
@@ -21,13 +21,12 @@ enum {
 #define SLAB_LEAST ((size_t)32 << 10)
 #define IDLE_LEAST ((uint64_t)1 << 20)
 
-/* The value of `lacked` in struct weir_freed before the engine has written a result. */
 #define NO_RESULT UINT64_MAX
 
 /* A request examines at most this number of the inbox's newest blocks. */
 enum { REUSED_NEWEST = 8 };
 
-/* If the program uses several streams, requests reuse no inbox block above this size, to limit fragmentation. */
+/* With several streams, requests reuse no larger block of the inbox, to limit fragmentation. */
 #define REUSED_MOST ((size_t)2 << 20)
 
 /* ---- a stream's cache ---- */
@@ -115,8 +114,7 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Updates c->room, the maximum number of bytes in the inbox, after a call of the engine.  A release threshold, decay or
- * low memory makes the room 0.  The caller holds the cache's lock. */
+/* Updates the maximum number of bytes in the inbox.  The caller holds the cache's lock. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -131,12 +129,11 @@ static void update_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
-/* Subtracts a freed block from the engine's bytes in use.  With driver_orders, the engine does not know block sizes. */
 static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Makes the driver free blocks in the order of `stream`, or at once if `id` is OBSERVED.  Unlocks f->lock meanwhile. */
+/* Makes the driver free blocks.  Unlocks f->lock meanwhile. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -234,7 +231,7 @@ static int has_many_idle(struct weir_cache *c) {
     return c->had_many_idle;
 }
 
-/* Returns the number of slots for the next slab of a class.  The more slabs the class has, the larger the next. */
+/* Returns the number of slots for the next slab of a class. */
 static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     size_t slot = weir__slab_slot_bytes(size_class), bytes;
     int taken = weir__bias_take(&c->lock);
@@ -246,7 +243,7 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
-/* Serves a request from a new slab.  If the engine lacks memory, the slab has fewer slots, but at least one. */
+/* Serves a request from a new slab, with fewer slots if the engine lacks memory. */
 static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__slab_class(r->asked);
     size_t slot = weir__slab_slot_bytes(size_class);
@@ -293,7 +290,7 @@ static weir_status add_slot(struct weir_caches *f, struct weir_cache *c, struct 
     return r->block ? WEIR_OK : add_slab(f, c, r);
 }
 
-/* Allocates a whole block.  A stream without a cache uses whole blocks for small requests, too. */
+/* Allocates a whole block. */
 static weir_status add_whole(struct weir_caches *f, struct weir_request *r) {
     struct weir_slab *s;
     weir_status status;
@@ -329,8 +326,7 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request from the engine.  The same call of the engine frees the inbox's blocks, except with driver_orders.
- * `c` is the cache of the stream r->id, or NULL. */
+/* Serves a request from the engine.  `c` is the cache of the request's stream, or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -371,7 +367,7 @@ static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
     return status;
 }
 
-/* Queries the id of the request's stream, does the deferred work of the stream's cache, and serves the request. */
+/* Does the deferred work of the stream's cache, and serves the request. */
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
     struct weir_cache *c;
@@ -393,7 +389,6 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     return r->block ? WEIR_OK : alloc_fresh(f, c, r);
 }
 
-/* Queries the driver only if `c` is NULL, has deferred work or serves another stream. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r) {
     int plain;
@@ -421,8 +416,7 @@ static void count_free(struct weir_cache *c, uint64_t requested, size_t in_use) 
     weir__cache_raise(&c->frees, 1);
 }
 
-/* Counts a free in `c`, or in f->uncached if the lock of `c` is biased to another thread.  Returns 1 if the counting
- * cache has deferred work, else 0.  Locks as a guest, since a thread that only frees must not get the bias. */
+/* Counts a free.  Returns 1 if the cache has deferred work, else 0.  A thread that only frees must not get the bias. */
 static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint64_t requested,
                                size_t in_use) {
     int taken, has_work;
@@ -436,7 +430,7 @@ static int count_uncached_free(struct weir_caches *f, struct weir_cache *c, uint
     return has_work;
 }
 
-/* Does the deferred work of the stream's cache during a free on the stream, if the driver can be queried. */
+/* Does the deferred work of the stream's cache during a free. */
 static void do_deferred_in_free(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c;
     uint64_t id;
@@ -461,7 +455,7 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Makes weir return a freed slot to its slab after all uses, or after a device wait if `captured` is set. */
+/* Makes weir return a freed slot to its slab after the last use. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -502,7 +496,7 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, uint64
     return status;
 }
 
-/* Frees a block that no cache can keep.  Adds the free to the counters of the cache `counts`, or of f->uncached. */
+/* Frees a block that no cache can keep. */
 static weir_status free_uncached(struct weir_caches *f, struct weir_cache *counts,
                                  struct weir_slab *s, CUdeviceptr block, weir_stream stream,
                                  struct weir_use_list *uses, int captured) {
@@ -575,8 +569,7 @@ static void defer_maintenance(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks to the engine, as freed on the stream `freed_on`.  Records an event if the engine needs one.  If
- * `stream` is now the handle of another stream, the frees complete only at a device wait. */
+/* Frees whole blocks to the engine, as freed on the stream `freed_on`. */
 static void release_whole_blocks(struct weir_caches *f, const struct cached_free *p,
                                  struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
     unsigned long long id = p->id;
@@ -620,8 +613,7 @@ static int post_remote(const struct cached_free *p) {
     return result;
 }
 
-/* Frees a whole block into the inbox.  If the inbox is full, moves the block and the inbox's blocks to *out.  With
- * driver_orders, accepts a block only during a capture, when the driver frees nothing. */
+/* Puts a whole block into the inbox.  If the inbox is full, moves all to *out. */
 static int put_whole(const struct weir_caches *f, const struct cached_free *p,
                      struct weir_slab **out) {
     struct weir_cache *c = p->c;
@@ -650,8 +642,7 @@ static int put_whole(const struct weir_caches *f, const struct cached_free *p,
     return KEPT;
 }
 
-/* Creates or enlarges the list of remote frees of a class.  If the list was full, makes the stream's next request move
- * the slots to their slabs.  Returns the list, or NULL if there is no host memory. */
+/* Creates or enlarges the list of remote frees of a class.  Returns NULL if there is no host memory. */
 static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned size_class) {
     struct weir_remote_slots *remotes = c->remotes[size_class];
     uint32_t room = remotes ? remotes->room * 2 : WEIR_CACHE_REMOTES;
@@ -668,7 +659,7 @@ static struct weir_remote_slots *grow_remotes(struct weir_cache *c, unsigned siz
     return remotes;
 }
 
-/* Keeps a freed slot in this cache, as a remote free, because the slab belongs to another cache. */
+/* Keeps a freed slot of another cache's slab, as a remote free. */
 static int put_remote(const struct cached_free *p) {
     struct weir_remote_slots *remotes = p->c->remotes[p->s->size_class];
     uint32_t slot = weir__slab_slot(p->s, p->block);
@@ -686,7 +677,7 @@ static int put_remote(const struct cached_free *p) {
     return KEPT;
 }
 
-/* Puts a freed block into the cache.  Returns FULL if the cache has no room or no longer serves the stream. */
+/* Puts a freed block into the cache.  Returns FULL if the cache does not accept it. */
 static int free_into_cache(struct weir_caches *f, struct cached_free *p, weir_stream stream) {
     struct weir_cache *c = p->c;
     int taken = weir__bias_take_at(&c->lock, WEIR_BIAS_INNER, WEIR_BIAS_GUEST), result = FULL;
@@ -719,7 +710,7 @@ static int free_into_cache(struct weir_caches *f, struct cached_free *p, weir_st
     return result;
 }
 
-/* Queries the stream's id, and frees a block into the stream's cache, or without a cache if none keeps the block. */
+/* Queries the stream's id, and frees a block into the stream's cache if possible. */
 static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, struct weir_slab *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
@@ -744,7 +735,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return WEIR_OK;
 }
 
-/* Frees a block into its stream's cache, or into the remote-free queue if the lock is biased to another thread. */
+/* Frees a block into its stream's cache or into the remote-free queue. */
 static weir_status free_by_cache(struct weir_caches *f, struct cached_free *p, weir_stream stream) {
     int own = atomic_load_explicit(&p->s->cache, memory_order_relaxed) == p->c;
     int result = own && weir__bias_is_anothers(&p->c->lock) ? post_remote(p) : FULL;
@@ -760,7 +751,6 @@ static weir_status free_by_cache(struct weir_caches *f, struct cached_free *p, w
     return WEIR_OK;
 }
 
-/* Makes the driver free a whole block.  During a capture, or if p->c never served a stream, calls free_slow(). */
 static weir_status free_by_driver(struct weir_caches *f, const struct cached_free *p,
                                   weir_stream stream) {
     struct weir_slab *s = p->s;

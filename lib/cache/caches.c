@@ -17,22 +17,22 @@
 #include "base/size.h"
 #include "config/amount.h"
 
-/* The smallest default cap of a cache.  The default cap falls as the number of caches grows. */
+/* The smallest default cap of a cache. */
 #define CACHE_LEAST ((uint64_t)1 << 20)
 
 enum {
     EARLY_CALLS = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
-    /* The maximum number of caches for unbound default streams.  Each thread can add a default stream. */
+    /* The maximum number of caches for unbound default streams. */
     DEFAULT_STREAMS = 256
 };
 
-/* If more bytes than this wait for the device, a stream with a reused handle may get no cache. */
+/* If more bytes than this wait for the device, some streams get no cache. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
 /* The time after which a cache returns memory that its stream does not use. */
 #define IDLE_NS UINT64_C(1000000000)
 
-/* A miss adds up the counts of all caches if the bytes in use have grown by 1 / GROWN_PART, at least by GROWN_LEAST. */
+/* The growth of the bytes in use after which a miss adds up all counts. */
 #define GROWN_LEAST ((uint64_t)16 << 20)
 #define GROWN_PART 32
 
@@ -77,8 +77,7 @@ static void add_span(struct weir_flushed *out, struct weir_slab *s) {
     out->spans = s;
 }
 
-/* Moves memory out of the cache: the inbox, empty slabs until at most `keep` bytes are idle, and lists with at least
- * `least` (> 0) remote frees.  If `unused` is set, also moves slabs that were empty since the last such call. */
+/* Moves idle memory out of the cache: the inbox, empty slabs above `keep` bytes, and remote frees. */
 static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t least,
                       struct weir_flushed *out) {
     struct weir_slab *next;
@@ -113,7 +112,7 @@ static void take_idle(struct weir_cache *c, size_t keep, int unused, uint32_t le
     c->epoch += (uint32_t)unused;
 }
 
-/* Detaches partly used slabs from the cache, which no longer serves the stream that freed their slots. */
+/* Detaches partly used slabs from the cache, whose stream has changed. */
 static void detach_slabs(struct weir_cache *c) {
     for (int i = 0; i < WEIR_SLAB_CLASSES; i++) {
         while (c->open[i]) {
@@ -135,9 +134,8 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
     return now > then && now - then >= f->idle_ns;
 }
 
-/* Sets the cap of one cache to an equal part of the bytes that all caches may keep idle, but at most to the release
- * threshold.  Lowers larger caps of other caches to this cap.  With a limit from the user, the cap is at most the bytes
- * that other caches leave, since they flush only in calls on their streams.  The caller holds f->lock. */
+/* Sets the cap of one cache to its share of the bytes that all caches may keep idle.  Lowers larger caps of other
+ * caches to this cap.  The caller holds f->lock. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -237,9 +235,7 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Flushes the memory that take_idle() moves out.  The call is on the cache's stream, whose id is `id`.  The caller
- * holds f->lock, so that OOM recovery in another thread finds the memory in the cache or in the engine.  With
- * driver_orders, unlocks f->lock while the driver frees blocks. */
+/* Flushes idle memory to the engine.  The caller holds f->lock, which may be released meanwhile. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -256,7 +252,7 @@ static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream
     weir__caches_give(f, h.spans, id, c, stream);
 }
 
-/* Sets the cap of a cache and flushes the cache.  The call is on the cache's stream, whose id `id` was just queried. */
+/* Sets the cap of a cache and flushes the cache, in a call on the cache's stream. */
 static void maintain_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                            uint64_t id) {
     uint64_t now = f->device->driver->ticks();
@@ -322,8 +318,7 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the stream id for blocks that weir frees after a device wait.  A single stream needs no events, so its id is
- * returned if there is only one stream, else OBSERVED. */
+/* Returns the stream id for memory that weir flushes after a device wait. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -338,8 +333,8 @@ static uint64_t flushed_id(const struct weir_caches *f) {
                                 : WEIR_ENGINE_OBSERVED;
 }
 
-/* Flushes all caches, with a device wait.  Sets *more to 1 if the wait may have emptied slabs, else to 0.  The caller
- * holds f->lock, which is released during the wait. */
+/* Flushes all caches with a device wait.  Sets *more if a second flush may help.  The caller holds f->lock, which is
+ * released during the wait. */
 static CUresult flush_all(struct weir_caches *f, int *more) {
     struct weir_flushed h = f->stranded;
     CUresult result = CUDA_SUCCESS;
@@ -370,8 +365,7 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     return CUDA_SUCCESS;
 }
 
-/* Only one thread flushes at a time, since a second thread would find no memory during the first thread's wait.  Slabs
- * that become empty after the wait need a second wait, since any stream may have freed their slots. */
+/* Only one thread flushes at a time, since a second thread would find nothing to flush. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     CUresult result;
@@ -401,8 +395,7 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
     return weir__device_check_stream(f->device, stream);
 }
 
-/* Returns 1 if weir missed the end of a stream with this handle, and more than STRANDED_MOST bytes wait for the device;
- * else 0.  A stream with a new handle still gets a cache. */
+/* Returns 1 if the cache's handle was reused and too much memory waits for the device, else 0. */
 static int strands_too_much(const struct weir_caches *f, const struct weir_cache *c) {
     return c->missed_end &&
            atomic_load_explicit(&f->stranded_bytes, memory_order_relaxed) +
@@ -439,8 +432,7 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Flushes the newest unused cache of an unbound default stream, and removes the cache from its bucket.  A cache is
- * unused if it had no call since the previous evict_unused().  Returns NULL if no cache is unused. */
+/* Flushes the newest unused cache of an unbound default stream.  Returns the cache, or NULL if none is unused. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
@@ -460,8 +452,7 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees the blocks of an inbox that was filled during captures.  If an earlier stream with the handle freed the blocks,
- * the blocks wait for the device.  The caller holds f->lock, which is released during the frees. */
+/* Frees an inbox that was filled during captures.  The caller holds f->lock, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -471,9 +462,7 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
     weir__caches_give(f, blocks, id, c->early_id == id ? c : NULL, stream);
 }
 
-/* Finds or makes the cache of a stream whose id was just queried.  First detaches an earlier stream with the same
- * handle.  Returns NULL without host memory, or if unbound default streams have too many caches.  The caller holds
- * f->lock, which may be released meanwhile. */
+/* Finds or makes the cache of a stream, or returns NULL.  The caller holds f->lock, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
@@ -501,7 +490,7 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     return c;
 }
 
-/* Makes the cache serve the stream, in a call on the stream.  The caller holds f->lock. */
+/* Sets the cache's stream.  The caller holds f->lock. */
 static void attach_stream(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     int is_first = atomic_load_explicit(&c->id, memory_order_relaxed) == 0;
     int taken = weir__bias_take(&c->lock);
@@ -718,8 +707,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
                                         : weir__graphs_has(&f->v->graphs, block);
 }
 
-/* Returns the record of the slab or whole block that contains the address, or NULL.  Only the first page of a whole
- * block leads to the record, so searches backwards page by page, up to the size of the largest block. */
+/* Returns the record of the slab or whole block that contains the address, or NULL. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -800,8 +788,7 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the requested bytes and the bytes in use of all caches, and updates the peaks.  The peaks are exact only if a
- * single cache is used.  The caller holds f->lock. */
+/* Adds up the counts of all caches, and updates the peaks.  The caller holds f->lock. */
 static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
@@ -836,8 +823,7 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets f->add_up_above, the bytes in use above which a miss adds up the counts of all caches.  If weir replaces a pool
- * of the driver, any growth is enough, since programs read and reset the pool's peak. */
+/* Sets the bytes in use above which a miss adds up the counts of all caches. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);

@@ -58,7 +58,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_records *r, uint64_t page)
     return leaf;
 }
 
-/* Makes the kernel map the words of the pages `page` to `last`.  Adds newly mapped memory to host_bytes. */
+/* Makes the kernel map the words of the pages `page` to `last`. */
 static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *leaf, uint64_t page,
                            uint64_t last) {
     const size_t mask = WEIR__PAGEMAP_LEAF_SLOTS - 1;
@@ -79,8 +79,7 @@ static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *le
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Makes the leaves for [address, address + bytes).  If `large` is 0, also makes the kernel map the words of the pages.
- * Returns 0 without host memory, or if the address is above 2^57 or not a multiple of a page; else 1. */
+/* Makes the leaves for [address, address + bytes).  Returns 1 on success, else 0. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -138,7 +137,7 @@ static int add_chunk(struct weir_records *r, size_t size) {
     return 1;
 }
 
-/* Returns a record with room for `slots` slots, or NULL if there is no host memory. */
+/* Returns an unused record for `slots` slots, or NULL if there is no host memory. */
 static struct weir_slab *new_record(struct weir_records *r, uint32_t slots) {
     unsigned order = order_of(slots);
     size_t bytes = bytes_of(order);
@@ -162,8 +161,7 @@ static void recycle_record(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Returns 1 if a block uses a word for 512 KiB, 0 if it uses words of pages.  A slab that crosses the end of a leaf
- * uses words of pages, since a look-up reads two adjacent words of one leaf. */
+/* Returns 1 if a block uses a word for 512 KiB, 0 if it uses words of pages. */
 static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 
@@ -172,8 +170,7 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value`, a record or NULL, in the words of a slab's pages, or in the word of a whole block's first page.  If a
- * word contains the record of an earlier whole block, drops this record. */
+/* Stores `value` in the words of a block, and drops records of earlier blocks there. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);
@@ -197,7 +194,7 @@ static void set_words(struct weir_records *r, const struct weir_slab *s, struct 
     }
 }
 
-/* Returns 1 if the words of all pages of a slab, or of the first page of a whole block, lead to the record, else 0. */
+/* Returns 1 if the words of a block lead to its record, else 0. */
 static WEIR_ASSERT_ONLY int lead_words_to(const struct weir_records *r, const struct weir_slab *s) {
     size_t bytes = s->slot_units == 0 ? WEIR_PAGE : weir__slab_bytes(s);
 
@@ -265,7 +262,7 @@ uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s) {
     return base;
 }
 
-/* Skips dropped records, to which no word leads, and the unused end of a chunk, where all bytes are zero. */
+/* Skips dropped records and the unused end of a chunk. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context) {
     weir__lock_take(&r->lock);

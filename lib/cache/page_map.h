@@ -46,7 +46,7 @@ _Static_assert(WEIR_SLAB_SMALL <= WEIR_SLOT_NONE && WEIR_SLOT_NONE < WEIR_SLOT_I
 
 struct weir_cache;
 
-/* Three parts on separate cache lines.  A free into the remote-free queue reads part one and writes part three. */
+/* Three parts on separate cache lines. */
 struct weir_slab {
     _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
     _Atomic size_t bytes;               /* 0 for a whole block that has gone back to the engine */
@@ -68,7 +68,7 @@ struct weir_slab {
     uint32_t head;  /* the first slot in the free list, or SLOT_NONE */
     uint32_t epoch; /* the cache's epoch when the slab became empty */
 
-    /* The queue's lock guards the next four fields: the slab's slots in the remote-free queue of its cache. */
+    /* The queue's lock guards the next four fields. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
     uint32_t posted, posted_first, posted_last; /* number, first and last slot in the queue */
     _Atomic uint32_t slot[];
@@ -108,8 +108,7 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the slot that starts at `address`, or SLOT_NONE.  If the offset is not a multiple of the slot's bytes, `slot`
- * is larger than any slot number (Granlund, Montgomery: "Division by invariant integers", section 9). */
+/* Returns the slot at `address`, or SLOT_NONE (Granlund, Montgomery: "Division by invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
     uint64_t slot = product >> s->shift | product
@@ -125,7 +124,7 @@ static inline uint32_t weir__slab_slot_asked(const struct weir_slab *s, uint32_t
     return state & WEIR_SLOT_IDLE ? 0 : state;
 }
 
-/* Returns the bytes that were requested for the live block at `address`, or 0 if no live block starts there. */
+/* Returns the bytes that were requested for the live block at `address`, or 0 if there is none. */
 static inline uint64_t weir__slab_asked(const struct weir_slab *s, uint64_t address) {
     uint32_t slot;
 
@@ -314,15 +313,14 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* Another thread may reuse the record of a large whole block at any time.  Reads s->bytes first: if the value
-         * is not 0, the base read next is that of this block or of a later block. */
+        /* Another thread may reuse the record at any time, so reads s->bytes before the base. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
             return s;
     }
     page = weir__records_tag(address);
-    /* `ours` is 1 if the slab of `word` begins at or before this page.  Without a tag, 0 - 1 makes `ours` 0. */
+    /* `ours` is 1 if the slab of `word` begins at or before this page, and 0 without a tag. */
     ours = (word & WEIR__RECORDS_TAG) - 1 < page;
     lasts = (last & WEIR__RECORDS_TAG) > page; /* 1 if the slab of `last` reaches this page */
     if (__builtin_expect(!(ours | lasts), 0))
@@ -338,16 +336,15 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
 int weir__records_open(struct weir_records *r);
 void weir__records_close(struct weir_records *r);
 
-/* Makes the record of a slab of 1 to WEIR_RECORDS_SLOTS free slots, or of a whole block if `slots` is 0.  Returns NULL
- * without host memory, or if the address is above 2^57 or not a multiple of a page. */
+/* Makes the record of a slab of free slots, or of a whole block if `slots` is 0.  Returns NULL on failure. */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
 /* Finds the record that an earlier whole block left, or makes a record.  Returns NULL if there is no host memory. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Ends a block's record before the block returns to the engine, which may reuse it at once.  Returns the address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
-/* Visits the records of all blocks, live or not, under the lock.  For a whole block `visit` may read only atomic fields
- * and `slot_units`, since another thread may write the other fields. */
+/* Visits the records of all blocks, live or not, under the lock.  For a whole block, `visit` may read only atomic
+ * fields and `slot_units`. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);
 

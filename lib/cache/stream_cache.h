@@ -64,7 +64,7 @@ enum {
         4096 /* the hits between two searches for unused memory: a power of two */
 };
 
-/* The maximum number of bytes in a remote-free queue, since a stream without requests never empties its queue. */
+/* The maximum number of bytes in a remote-free queue. */
 #define WEIR_CACHE_QUEUE_MOST ((uint64_t)32 << 20)
 
 struct weir_remote_slot {
@@ -92,7 +92,7 @@ struct weir_remote_queue {
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
-    /* The caches' lock guards these fields.  A hit writes neither to this cache line nor to its neighbour. */
+    /* The caches' lock guards these fields. */
     _Alignas(128) uint64_t early_id; /* the id of the stream whose calls `early_calls` counts */
     uint32_t early_calls;            /* calls on a stream that has no cache yet */
     int missed_end;                  /* set if weir missed the end of a stream of this cache */
@@ -109,12 +109,11 @@ struct weir_cache {
     _Atomic uint32_t trusted;
     _Atomic(struct weir_cache *) after; /* the next cache in its bucket */
 
-    /* The lock's `owner` lies on the cache line above, and its state on the cache line below. */
+    /* Keeps the lock's `owner` and state on two cache lines. */
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Hits write these fields under the lock; other threads read the atomic fields.  `is_ready` is 0 if hits must not
-     * use the cache, since the cache has deferred work. */
+    /* Hits write these fields under the lock.  If `is_ready` is 0, hits must not use the cache. */
     int is_ready;
     _Atomic uint64_t hits;   /* the requests that the cache served */
     _Atomic uint64_t misses; /* the requests that weir served in another way */
@@ -122,10 +121,10 @@ struct weir_cache {
     _Atomic size_t idle; /* the bytes in slabs of which every slot is free */
     /* The bytes that the stream allocated minus the bytes that it freed.  May be negative. */
     struct weir_peak_sum requested, in_use;
-    /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
+    /* Lists of slabs with free slots.  The first slab of a list may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* The inbox, linked by next.  weir computes `room` again if the engine's `lacked` differs from this copy. */
+    /* The inbox: freed whole blocks, linked by next. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
@@ -156,7 +155,7 @@ static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint
                           memory_order_release);
 }
 
-/* Computes `is_ready` again, after a change of `serves`, `capturing` or `due`. */
+/* Computes `is_ready` again, after a change of a field that it depends on. */
 static inline void weir__cache_update_ready(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
 
@@ -215,7 +214,7 @@ static inline int weir__cache_should_collect(const struct weir_cache *c, size_t 
 /* Moves the slots of the remote-free queue to their slabs. */
 void weir__cache_collect(struct weir_cache *c);
 
-/* Allocates a small block: from the first slab of its class, from the next slab, or from the class's remote frees. */
+/* Allocates a small block from the cache's slabs or remote frees. */
 uint64_t weir__cache_alloc_next(struct weir_cache *c, size_t bytes);
 
 /* Removes all blocks from the inbox, and returns them, linked by next. */
@@ -228,8 +227,7 @@ static inline struct weir_slab *weir__cache_empty_inbox(struct weir_cache *c) {
     return blocks;
 }
 
-/* Allocates a whole block from the newest blocks of the inbox, or returns 0.  If there are several streams, uses no
- * large block, so that the block can merge with adjacent free memory for other streams. */
+/* Allocates a whole block from the newest blocks of the inbox, or returns 0. */
 uint64_t weir__cache_alloc_whole(struct weir_cache *c, size_t bytes);
 
 /* ---- inlined hits ----------------------------------------------- */
@@ -298,13 +296,11 @@ weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t addres
 enum { WEIR_CACHE_BUCKETS = 512 };
 
 struct weir_caches {
-    /* Each request that a cache serves reads the fields up to `bucket`, so these fields must change seldom. */
+    /* Each request reads the fields up to `bucket`, so these fields must change seldom. */
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* hits read only the first field */
-    /* A hash table of caches by key.  `after` links the caches of a bucket.  Changes need `lock`, reads need no lock.
-     * A reader that finds no cache for a default stream searches again under `lock`, since an eviction may have led the
-     * reader into another bucket. */
+    /* A hash table of caches by key, linked by `after`.  Changes need `lock`, reads need no lock. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
@@ -325,13 +321,13 @@ struct weir_caches {
     size_t default_streams;    /* the number of caches of default streams that are not bound */
     size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
-    /* Memory that is reused only after a device wait: remote frees, and with driver_orders also freed blocks. */
+    /* Memory that is reused only after a device wait. */
     struct weir_flushed stranded;
     _Atomic size_t stranded_bytes;
     size_t host_bytes;
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak that weir__caches_peak_lately() returns */
-    /* The peaks of bytes in the engine's blocks: [0] in the present period (idle_ns), [1] in the period before. */
+    /* The peaks of bytes in the engine's blocks, in the present period and the one before. */
     uint64_t recent_peak[2];
     uint64_t span_ticks; /* the time at which the present period began */
     /* If the engine's blocks have more bytes than this, a miss adds up the counts of all caches. */
@@ -364,7 +360,7 @@ weir__cache_find(struct weir_caches *f, uint64_t key) {
 
 /* ---- one stream's cache --------------------------------------------------------------------------- */
 
-/* Returns the key of a cache: for a created stream its handle; for a default stream BY_ID | id, or 0 if `id` is 0. */
+/* Returns the key of a stream's cache, or 0 for a default stream without an id. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
     uint64_t handle = (uintptr_t)stream;
 
@@ -377,14 +373,14 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns 1 if weir trusts the handle to mean the cache's stream, and need not query the driver; else 0. */
+/* Returns 1 if weir trusts the handle and need not query the stream's id, else 0. */
 static inline int is_vouched_for(const struct weir_caches *f, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
            (!f->checks && !is_default(stream));
 }
 
-/* Queries the driver for the stream's id.  Returns 1 on success, 0 if the stream is being captured or a query fails. */
+/* Queries the driver for the stream's id.  Returns 1 on success, else 0. */
 static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned long long *id) {
     const struct weir_driver *driver = f->device->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -394,8 +390,8 @@ static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned l
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* Returns the cache of a stream, or NULL.  For a default stream, also writes the id to *id.  May make the device's
- * context current: the caller must pass *lent to weir__device_restore_context(). */
+/* Returns the cache of a stream, or NULL.  Writes a default stream's id to *id.  The caller must pass *lent to
+ * weir__device_restore_context(). */
 static inline __attribute__((always_inline)) struct weir_cache *
 find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, int *lent) {
     uint64_t handle = (uintptr_t)stream;
@@ -412,8 +408,7 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, *id | WEIR_CACHE_BY_ID);
 }
 
-/* Returns 1 if the cache's stream has this id, or if the id was not queried (0); else 0.  Callers check again under the
- * cache's lock, since another thread may have given the cache to another stream. */
+/* Returns 1 if the cache's stream has this id, or `id` is 0.  Callers check again under the cache's lock. */
 static inline int is_its(const struct weir_cache *c, uint64_t id) {
     return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -426,8 +421,7 @@ static inline void count_hit(struct weir_cache *c) {
         weir__cache_set_due(c);
 }
 
-/* Allocates a block from the cache, its remote-free queue or its inbox.  The caller holds the cache's lock.  Returns 0
- * if there is no block, or if the cache has deferred work or now serves another stream. */
+/* Allocates a block from the cache, or returns 0.  The caller holds the cache's lock. */
 static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir_cache *c,
                                                                      uint64_t id, size_t bytes) {
     CUdeviceptr block = 0;
@@ -455,8 +449,7 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir
     }
 }
 
-/* Frees a slot into the cache of the stream `id`.  Returns 1 on success.  Returns 0 and changes nothing if the lock is
- * not biased to this thread, or if the cache cannot accept the slot. */
+/* Frees a slot into the cache of the stream `id`.  Returns 1, or 0 if nothing has changed. */
 static inline __attribute__((always_inline)) int
 free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
     int done;
@@ -470,36 +463,31 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 
 /* ---- cache_requests.c ---- */
 
-/* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if it was not queried. `taken` is
- * the state of the cache's lock, which this function releases.  `c` may be NULL. */
+/* Allocates a block after a miss in `c`, which may be NULL.  Releases the cache's lock, whose state is `taken`. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block as weir_free does, but does not check the arguments.  `c` is the handle's cache, `s` the block's
- * record, `uses` lists other streams' uses; each may be NULL.  Success restores the thread's last driver result. */
+/* Frees a block as weir_free does, without checks of the arguments.  `c`, `s` and `uses` may be NULL. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
-/* Frees slabs and whole blocks to the engine as freed on the stream `id`.  A call on the stream passes the stream's
- * cache and handle, and updates the cache's room.  The caller holds no cache's lock.  Returns 1 if an event is due on
- * the stream, else 0.  With driver_orders, the caller holds `lock`, which is released meanwhile; a block is stranded if
- * the driver refuses to free it, or if `c` is NULL and `id` is not OBSERVED. */
+/* Frees blocks to the engine, as freed on the stream `id`.  Returns 1 if the stream needs an event, else 0.  The
+ * caller holds no cache's lock; with driver_orders, it holds `lock`, which is released meanwhile. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 
 /* ---- caches.c ---- */
 
-/* Queries a stream's id.  Checks that the stream belongs to this device, unless a cache has this id already. */
+/* Queries a stream's id.  Checks that the stream belongs to this device. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Queries the capture status and the id of a stream in a call on the stream, and finds its cache.  Sets *c to NULL if
- * no cache serves the stream.  During a capture returns E_CAPTURE, and finds the cache by the handle alone. */
+/* Queries a stream's id and finds its cache, or NULL, in a call on the stream.  During a capture returns E_CAPTURE. */
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
                                       struct weir_cache **c);
-/* Does the deferred work of the cache in a call on the stream, whose id is `id`. */
+/* Does the deferred work of the cache in a call on the stream. */
 void weir__caches_do_deferred(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                               uint64_t id);
 /* Puts a slot into the free list of its slab, after its last use on every stream.  The caller holds `lock`. */
 void weir__caches_return_slot(struct weir_caches *f, const struct weir_remote_slot *remote);
-/* Keeps memory that has no event.  weir reuses the memory after the next device wait.  The caller holds `lock`. */
+/* Keeps memory until the next device wait.  The caller holds `lock`. */
 void weir__caches_strand(struct weir_caches *f, struct weir_slab *spans,
                          struct weir_remote_slots *remotes);
 /* Queries only a few of the deferred batches, so that each call takes little time.  The caller holds `lock`. */

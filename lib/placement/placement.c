@@ -24,8 +24,7 @@
 
 /* ---- records ---- */
 
-/* Creates an empty table with room for `records` records, in one piece of host memory.  Record 0 is marked as used,
- * so that 0 can mean "no record".  Returns 1 on success, 0 if there is no host memory. */
+/* Creates an empty table.  Record 0 is marked as used, so that 0 can mean "no record". */
 static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t records) {
     const size_t record_bytes = sizeof *t->chunk + sizeof *t->tag + 2;
     size_t buckets = LEAST_BUCKETS, slots;
@@ -55,7 +54,7 @@ static int table_make(struct chunk_table *t, struct weir__hostmem *host, size_t 
     return 1;
 }
 
-/* Adds a record to a table with room, and returns its number.  The caller fills the record and sets its kind. */
+/* Adds a record to a table that is not full, and returns its number.  The caller fills the record. */
 static uint32_t record_add(struct chunk_table *t, uint64_t address) {
     uint64_t hash = address * CHUNK_FACTOR;
     size_t bucket = (size_t)(hash >> t->shift);
@@ -252,7 +251,7 @@ void weir__placement_destroy(struct weir_placement *p) {
 
 /* ---- streams ---- */
 
-/* Returns the struct with the stream's free chunks.  Makes a struct if necessary.  Returns NULL without host memory. */
+/* Returns the stream's struct of free chunks, or NULL without host memory. */
 static struct weir_placement_owner *owner_make(struct weir_placement *p,
                                                struct weir_placement_stream *s) {
     struct weir_placement_owner *owner = s->owner[p->index];
@@ -292,8 +291,7 @@ void weir__placement_remove_stream(struct weir_placement *p, struct weir_placeme
 
 /* ---- lists of tagged chunks ---- */
 
-/* Inserts a tagged chunk into its stream's list, which is sorted by sequence.  Starts at the end, since only the rest
- * of a chunk that was cut can have an earlier sequence. */
+/* Inserts a tagged chunk into its stream's list, which is sorted by sequence. */
 static void list_insert(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t id) {
     uint32_t older = owner->newest;
     uint32_t newer = 0;
@@ -316,7 +314,7 @@ static void list_remove(struct weir_placement *p, struct weir_placement_owner *o
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &owner->newest) = t->older;
 }
 
-/* Replaces the chunk `old` in its stream's list by `id`, a part of `old`.  `id` gets the tag of `old`. */
+/* Replaces the chunk `old` in its stream's list by `id`, a part of `old`. */
 static void list_replace(struct weir_placement *p, struct weir_placement_owner *owner, uint32_t old,
                          uint32_t id) {
     struct chunk_tag *t = &p->all.tag[id];
@@ -353,7 +351,7 @@ static void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     record_remove(&p->all, right);
 }
 
-/* Makes the chunk `id`, which is in no set and has a sequence, a free chunk of `owner`, and coalesces the chunk. */
+/* Makes `id`, which is in no set, a free chunk of `owner`, and coalesces it. */
 static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner *owner,
                            uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
@@ -374,8 +372,7 @@ static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner
         list_insert(p, owner, id);
 }
 
-/* Cuts the chunk `id`, which must be in no set, at `address`.  Returns the record of the second part, which gets the
- * kind `kind`.  The table must have room for this record. */
+/* Cuts the chunk `id` at `address`.  Returns the record of the second part, which the caller has reserved. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -390,7 +387,7 @@ static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t addres
     return rest;
 }
 
-/* Removes the part of the free chunk `id` in [first, end) from its set, and returns the record of this part. */
+/* Takes the part [first, end) of the free chunk `id` out of its set.  Returns its record. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct chunk *c = &p->all.chunk[id];
     struct weir_placement_owner *owner = chunk_owner(p, id);
@@ -408,8 +405,7 @@ static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first
     return id;
 }
 
-/* Joins [first, end) into one chunk that is in no set, and returns its record.  The range lies in adjacent free chunks,
- * of which `id` is the first.  Their rest stays free, so the table must have room for two records. */
+/* Joins the free chunks in [first, end) into one chunk that is in no set.  The caller has reserved two records. */
 static uint32_t claim_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     id = claim_part(p, id, first, end);
     while (p->all.chunk[id].address + p->all.chunk[id].size < end)
@@ -447,7 +443,7 @@ static void renumber_records(struct weir_placement *p, const struct chunk_table 
 #undef MOVED
 }
 
-/* Moves all records to a table with room for `room` more, and changes their numbers.  Returns 0 without host memory. */
+/* Moves all records to a larger table, and changes their numbers.  Returns 0 without host memory. */
 static int table_grow(struct weir_placement *p, size_t room) {
     struct chunk_table old = p->all;
 
@@ -471,7 +467,7 @@ static int table_grow(struct weir_placement *p, size_t room) {
     return 1;
 }
 
-/* Makes room for `room` more records.  Returns 1 on success, 0 if there is no host memory. */
+/* Reserves `room` more records.  Returns 1 on success, 0 if there is no host memory. */
 static int records_reserve(struct weir_placement *p, size_t room) {
     return p->all.room >= room || table_grow(p, room);
 }
@@ -523,9 +519,8 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes from the clean set the chunks that the first stream has freed, and whose frees are not observed.  Returns
- * these chunks as a list, linked by `newer`.  Sets the sequence of all other free chunks to 0.  Cuts a chunk at `used`:
- * no block was above `used`, and memory there has a sequence only because it coalesced with a freed block. */
+/* Removes the chunks of the first stream, unless their frees are observed, from the clean set.  Returns them as a
+ * list, linked by `newer`.  Cuts a chunk at `used`, above which there was no block. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -552,7 +547,7 @@ static uint32_t unlink_first_stream(struct weir_placement *p) {
     return chain;
 }
 
-/* Tags the first stream's free chunks when a second stream appears.  Takes linear time, once for each placement. */
+/* Tags the first stream's free chunks when a second stream appears. */
 static void second_stream(struct weir_placement *p) {
     struct weir_placement_owner *owner;
     uint32_t chain, id;
@@ -570,7 +565,7 @@ static void second_stream(struct weir_placement *p) {
     }
 }
 
-/* Stores the first stream in p->only.  Calls second_stream() if `s` is another stream, or NULL (unknown). */
+/* Stores the first stream in p->only, or calls second_stream() for a second one. */
 static void update_only_stream(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
@@ -616,7 +611,7 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return first;
 }
 
-/* Raises the highest used address of a region to `end`, the end of a new block or of newly mapped memory. */
+/* Raises the highest used address of a region to `end`. */
 static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
     struct weir_placement_region *r = &p->region[region_position(p, end - 1)];
 
@@ -628,7 +623,7 @@ static void mark_end(struct weir_placement *p, uint64_t end, int is_block) {
         r->used = end;
 }
 
-/* Makes room for one more region.  Returns 1 on success, 0 if there is no host memory. */
+/* Reserves the memory for one more region.  Returns 1 on success, 0 if there is no host memory. */
 static int region_reserve(struct weir_placement *p) {
     size_t want = 2 * p->region_length + 1;
     struct weir_placement_region *more;
@@ -676,8 +671,7 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, which must be in no set.  The stream `s` may use the chunk, or all streams if `sequence` is 0.
- * Returns 1 on success.  Returns 0 and changes nothing if there is no host memory. */
+/* Frees the chunk `id`, for all streams if `sequence` is 0.  Returns 1, or 0 without host memory. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
     struct weir_placement_owner *owner = &p->clean;
@@ -787,7 +781,7 @@ int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t
     return status;
 }
 
-/* Returns the chunk of this kind that starts at `within`, or 0 if it does not contain [address, address + bytes). */
+/* Returns the chunk of this kind at `within`, or 0 if it does not contain the whole range. */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                              uint64_t address, size_t bytes) {
     uint64_t before = (address - within) >> p->shift;
@@ -866,7 +860,7 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 
 /* ---- placing blocks ---- */
 
-/* Makes room for one more record, and sets *want to the granules for `bytes`.  Returns OK or an error. */
+/* Reserves one more record, and sets *want to the granules for `bytes`. */
 static int alloc_begin(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                        uint64_t *want) {
     if (bytes == 0 || bytes > SIZE_MAX - p->mask)
@@ -888,7 +882,7 @@ static void block_describe(const struct weir_placement *p, uint32_t id,
     out->size = c->size << p->shift;
 }
 
-/* Makes the chunk `id`, which must be in no set, a live block, and describes it in *out. */
+/* Makes the chunk `id`, which must be in no set, a live block. */
 static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
                         struct weir_placement_block *out) {
     struct chunk *c = &p->all.chunk[id];
@@ -899,7 +893,7 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit among the clean chunks and the chunks of `owner`, which may be NULL; or 0 if none fits. */
+/* Returns the best fit among the clean chunks and the chunks of `owner`, or 0. */
 static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_owner *owner,
                          uint64_t want) {
     uint32_t first = owner == NULL ? 0 : set_find(p, &owner->set, want), clean;
@@ -945,7 +939,7 @@ int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_pl
     return WEIR_PLACEMENT_OK;
 }
 
-/* Makes [first, end) a live block.  The range lies in adjacent free chunks, of which `id` is the first. */
+/* Makes [first, end), which begins in the free chunk `id`, a live block. */
 static void alloc_run(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end,
                       size_t bytes, struct weir_placement_block *out) {
     block_begin(p, claim_run(p, id, first, end), bytes, out);
@@ -991,7 +985,7 @@ static int may_use_chunk(const struct weir_placement *p, uint32_t id,
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
-/* Searches a region for the smallest run of at least `want` granules.  Replaces *best if that run is smaller. */
+/* Searches a region for a smaller run than *best with at least `want` granules. */
 static void run_search(const struct weir_placement *p, const struct weir_placement_region *r,
                        uint64_t want, const struct weir_placement_stream *s,
                        const struct weir_placement_waits *waits, struct run *best) {
@@ -1015,7 +1009,7 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     }
 }
 
-/* Makes the stream wait for other streams' frees in the first `want` granules of the run that starts with `id`. */
+/* Makes the stream wait for other streams' frees in the first `want` granules of a run. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want,
                     const struct weir_placement_stream *s,
                     const struct weir_placement_waits *waits) {
@@ -1049,8 +1043,7 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
 
 /* ---- freeing blocks ---- */
 
-/* Returns the reason why no live block starts at `address`: FOREIGN, FREE or INTERIOR.  For INTERIOR, writes the block
- * around the address to *out, unless `out` is NULL. */
+/* Returns the reason why no live block starts at `address`: FOREIGN, FREE or INTERIOR. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;

@@ -53,19 +53,18 @@ struct weir_placement_stream {
     uint64_t observed; /* the sequence of the stream's last free that is known to have completed */
     /* Set for at most one stream.  Frees of this stream need no host memory, so they always succeed. */
     int is_fallback;
-    /* For each placement, the stream's tagged chunks, or NULL.  The array's index is the placement's `index`. */
+    /* For each placement, the stream's chunks, or NULL. */
     struct weir_placement_owner *owner[WEIR_PLACEMENT_INDEXES];
 };
 
 struct weir_placement_rule {
     /* The bytes of a granule: a power of two that divides all sizes and region starts.  256 for BFC. */
     size_t granularity;
-    /* A chunk is split if a block would otherwise waste at least this many bytes, which must be above 0.  128 MiB for
-     * BFC.  If split_waste equals `granularity`, each block has its rounded size. */
+    /* A chunk is split if a block would otherwise waste this many bytes (above 0).  128 MiB for BFC. */
     size_t split_waste;
     int prefer_tagged; /* 1 if a request prefers its stream's chunks to clean chunks */
     unsigned index;    /* the index of this placement in the array `owner` of a stream */
-    /* Works like realloc, but frees the memory if `bytes` is 0.  If `resize` is NULL, weir calls realloc and free. */
+    /* Works like realloc, but frees the memory if `bytes` is 0.  NULL means realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);
     void *context;
 };
@@ -112,7 +111,7 @@ struct weir_placement_span {
     size_t region;
 };
 
-/* Callbacks that make the request's stream wait for a free, which is named by its stream and its sequence. */
+/* Callbacks that make the request's stream wait for a free. */
 struct weir_placement_waits {
     /* Returns 1 if the request's stream can wait for the free with this sequence on `stream`. */
     int (*may)(void *context, uint64_t stream, uint64_t sequence);
@@ -121,33 +120,29 @@ struct weir_placement_waits {
     void *context;
 };
 
-/* Creates a placement.  Returns OK, INVALID if the rule is wrong, or NO_MEMORY.  Sets *out only on OK. */
+/* Creates a placement.  Returns OK, INVALID or NO_MEMORY.  Sets *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
 /* Frees all host memory of a placement, or does nothing for NULL. */
 void weir__placement_destroy(struct weir_placement *p);
 
 /* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Returns OK if every chunk of the region at `base` is free for the stream `stream`, or for all streams if `stream`
- * is 0.  Returns FREE if some chunks are free only for other streams, BUSY if the region has a block or an unmapped
- * range, FOREIGN if no region starts there.  Takes linear time in the number of free chunks before the first block. */
+/* Returns OK if the whole region at `base` is free for this stream, or for all streams if `stream` is 0.  Else
+ * returns FREE, BUSY or FOREIGN. */
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
 /* Finds the first region that ends above `address`.  Returns 1 on success, 0 if there is none. */
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
                                  size_t *bytes);
-/* Removes the region that starts at `base`.  Returns OK, FOREIGN if no region starts there, or BUSY if not all of it
- * is free for all streams.  Needs no host memory. */
+/* Removes the region at `base`.  Returns OK, FOREIGN, or BUSY if not all of it is free for all streams. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);
 
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Turns the unmapped addresses [address, address + bytes) into a free chunk, after the caller has mapped memory there.
- * `within` is the start of the unmapped range.  If `sequence` is 0, all streams may use the chunk.  Otherwise only `s`
- * may use it until the free of `s` with this sequence has completed.  Returns OK, INVALID or NO_MEMORY. */
+/* Makes unmapped addresses a free chunk, after the caller has mapped memory there.  `within` is the start of the
+ * unmapped range.  If `sequence` is 0, all streams may use the chunk. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
-/* Turns [address, address + bytes) into an unmapped range, before the caller unmaps the memory.  All chunks in the
- * range must be free.  `within` is the start of the first of these chunks.  Returns OK, INVALID or NO_MEMORY. */
+/* Makes free chunks, of which the first starts at `within`, an unmapped range.  The caller then unmaps the memory. */
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
@@ -156,22 +151,17 @@ void weir__placement_reserve_records(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) for work on `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                           struct weir_placement_block *out);
-/* Places a block at `address`.  Returns NO_FIT unless a chunk that is free for all streams starts there and is large
- * enough.  Otherwise returns OK, NO_MEMORY or INVALID. */
+/* Places a block at `address`.  Returns NO_FIT unless a large enough free chunk starts there. */
 int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
                              struct weir_placement_stream *s, struct weir_placement_block *out);
-/* Places a block in adjacent free chunks, for a request that fits no single chunk.  The stream may use each chunk at
- * once, or after a wait for another stream's free.  Chooses the smallest run of chunks that fits, and makes the
- * stream wait for the chunks in the block.  Takes linear time in the number of chunks.  Returns OK, NO_MEMORY,
- * INVALID, or NO_FIT if no run fits or a wait fails. */
+/* Places a block in adjacent free chunks, which the stream may use now or after a wait for other streams.  Takes
+ * linear time in the number of chunks. */
 int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
                                struct weir_placement_stream *s,
                                const struct weir_placement_waits *waits,
                                struct weir_placement_block *out);
-/* Frees the live block at `address` on the stream `s` with this sequence.  If `sequence` is 0, the memory is free for
- * all streams, and `s` may be NULL.  Returns OK, and writes the block to *out unless `out` is NULL.  On an error,
- * changes nothing and returns FOREIGN, INTERIOR, FREE, or NO_MEMORY (never if `sequence` is 0 or `s` is the
- * fallback). */
+/* Frees the live block at `address` on the stream `s`, or for all streams if `sequence` is 0; then `s` may be NULL.
+ * On an error, changes nothing. */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
@@ -179,8 +169,7 @@ int weir__placement_free(struct weir_placement *p, uint64_t address,
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Turns a deferred block into a live one, which the caller then frees. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
-/* Sets the merge floor: memory that the stream freed up to this sequence does not coalesce with memory that the stream
- * frees later.  So other streams can use the earlier memory as soon as its frees have completed. */
+/* Sets a sequence: memory that the stream freed up to it does not join memory that the stream frees later. */
 void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
                                      uint64_t sequence);
 /* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */
@@ -188,21 +177,18 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
 /* Makes the stream's chunks with sequences up to `s->observed` free for all streams, and coalesces them. */
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
-/* Removes all pointers to a stream's record, which the caller can then free.  All frees of the stream must have
- * completed, unless the caller destroys the placement next. */
+/* Removes all pointers to a stream's record.  Its frees have completed, or the caller destroys the placement next. */
 void weir__placement_remove_stream(struct weir_placement *p, struct weir_placement_stream *s);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
 /* Finds the unmapped range at the end of the last region.  Returns 1 on success, 0 if there is none. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Finds the chunk after *span by address, or the first one if *span has only zeros.  The placement must not change
- * during such a walk.  Returns 1 on success, 0 after the last chunk. */
+/* Finds the chunk after *span by address, or the first one if *span is zero.  Returns 0 after the last chunk. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
 /* Marks a live block as old.  Returns 1 if it was not old before, else 0. */
 int weir__placement_age(struct weir_placement *p, const struct weir_placement_span *live);
 
-/* Checks all invariants.  Returns 1 if they hold.  Otherwise prints a line on standard error and returns 0.  Defined
- * in tests/fixtures/placement_check.c, for tests and asserts. */
+/* Checks all invariants (tests/fixtures/placement_check.c).  Returns 1 if they hold, else 0. */
 int weir__placement_is_valid(const struct weir_placement *p);
 
 #endif

@@ -41,20 +41,19 @@ enum kind { UNUSED = 0, BORDER, LIVE, CLEAN, TAGGED, UNMAPPED, DEFERRED };
 
 /* A chunk's record has 32 bytes, so that it never crosses the end of a cache line. */
 struct chunk {
-    /* The address in granules.  While the table grows, an old record has the number of its new record here. */
+    /* In granules.  While the table grows, an old record has its new number here. */
     uint64_t address;
     uint64_t size; /* in granules; 0 for a region's border record */
     uint32_t prev; /* the adjacent chunks */
     uint32_t next;
     union {
         uint64_t requested; /* the bytes that the caller requested for a live block */
-        /* For a free chunk, its two subtrees in the treap of its size class.  The first chunk of a class is not in the
-         * treap; its child[1] is the root of the treap. */
+        /* For a free chunk, its subtrees in the treap of its class.  In a class's first chunk, child[1] is the root. */
         uint32_t child[2];
     };
 };
 
-/* The tag of a free chunk, or of an old live block, whose sequence is OLD.  A clean chunk uses only `sequence`. */
+/* The tag of a free chunk or of an old live block. */
 struct chunk_tag {
     /* the sequence number of the latest free in the chunk; 0 if every stream may use the chunk */
     uint64_t sequence;
@@ -68,8 +67,7 @@ struct chunk_table {
     struct chunk_tag *tag;
     uint8_t *kind;
     uint8_t *print; /* 0x80 plus seven bits of the hash, or 0 if the record is unused */
-    /* For each bucket, the number of records that lie in a later bucket because this bucket was full.  If the number is
-     * above 0, a look-up continues with the next bucket.  A number of 255 no longer changes. */
+    /* The number of records in later buckets because this bucket was full.  A number of 255 no longer changes. */
     uint8_t *passed;
     unsigned shift; /* the bucket of a hash is hash >> shift */
     size_t buckets; /* a power of two */
@@ -92,7 +90,7 @@ struct weir_placement_region {
     uint32_t border;
 };
 
-/* The free chunks that one stream may use.  The owner `clean` has the chunks for all streams; its list is empty. */
+/* The free chunks that one stream may use, or, in `clean`, that all streams may use. */
 struct weir_placement_owner {
     struct weir_placement_stream *stream;
     uint64_t merge_floor; /* Chunks freed up to this sequence do not coalesce with later ones. */
@@ -148,7 +146,7 @@ static inline int chunk_is_before(const struct chunk *c, const struct chunk *oth
     return c->size != other->size ? c->size < other->size : c->address < other->address;
 }
 
-/* Returns the eight prints of a bucket (one byte of each record's hash) as one word, the first in the lowest byte. */
+/* Returns the eight prints of a bucket (a byte of each record's hash) as one word. */
 static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket) {
     uint64_t word;
 
@@ -159,8 +157,7 @@ static inline uint64_t bucket_prints(const struct chunk_table *t, size_t bucket)
     return word;
 }
 
-/* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0.  `same` has a bit for each
- * record with an equal print, and rarely for the next record, too; the comparison of addresses rejects that record. */
+/* Returns the record of the chunk of this kind that starts at `address` (in bytes), or 0. */
 static inline uint32_t chunk_find(const struct weir_placement *p, uint64_t address, unsigned kind) {
     const struct chunk_table *t = &p->all;
     uint64_t granule = address >> p->shift, hash = granule * CHUNK_FACTOR;

@@ -37,17 +37,15 @@
 
 /* ---- lowering ---------------------------------------------------------------------------------- */
 
-/* Decay releases half of the memory that is not needed.  It releases all if at most LEAST bytes are not needed. */
+/* Decay releases half of the unneeded memory, or all if it is at most LEAST. */
 #define LEAST ((uint64_t)64 << 20)
 /* After 64 halvings nothing is left, so the loop over windows without requests can stop. */
 enum { MOST_WINDOWS = 64 };
 
-/* The pause between two checks whether to release memory doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS.  The checks
- * after a call of weir_low_memory end after about a second. */
+/* The pause between two checks doubles from FIRST_PAUSE_NS to LONGEST_PAUSE_NS. */
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 #define LONGEST_PAUSE_NS UINT64_C(1024000000)
-/* With a finite release threshold, memory stays reserved for 16 times as long as its growth took.  So a program that
- * needs the memory again and again spends at most a 16th of its time on growth. */
+/* With a release threshold, memory stays reserved for 16 times as long as its growth took. */
 #define GROWTH_PART 16
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
@@ -87,8 +85,7 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates the ratio g->decay.reserved_per_used at the end of a window.  `peak' is the window's maximum of bytes in use.
- * The ratio rises only if reserved memory grew in the window, since the program then needed all of it. */
+/* Updates the ratio of reserved to used memory after a window, in which at most `peak' bytes were in use. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -98,8 +95,7 @@ static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, in
         *ratio = now;
 }
 
-/* Lowers g->decay.target at the end of a window with at most `peak' bytes in use.  If the target falls by less than a
- * physical allocation, a later window releases the allocation.  The caller holds decay.lock. */
+/* Lowers g->decay.target at the end of a window.  The caller holds decay.lock. */
 static void lower_decay_target(struct weir_goal *g, uint64_t reserved, uint64_t peak) {
     double needed =
         (double)peak * (g->decay.reserved_per_used > 0 ? g->decay.reserved_per_used : 1);
@@ -160,8 +156,7 @@ size_t weir__goal_release_surplus(struct weir_reserve *v) {
 
     v->engine->ops->figures(v->engine, &figures);
     trim.keep = (size_t)weir__goal_target(&v->goal, figures.reserved, figures.in_use, UINT64_MAX);
-    /* If the limit is below the reserved memory, releases nothing, since weir could not reserve the memory again.  An
-     * OOM report may have told the program that the next request can use this memory. */
+    /* If the limit is below the reserved memory, releases nothing, since weir could not reserve it again. */
     if (figures.reserved > v->limit.bytes)
         return 0;
     if (figures.reserved > trim.keep)
@@ -187,10 +182,8 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
     return now >= atomic_load_explicit(&g->pressure.due, memory_order_acquire);
 }
 
-/* Sets the time of the next check whether to release memory, and the bytes that are still to be released.  The last
- * check was due at `due', took place at `now' and released `got' bytes.  The pause doubles.  It becomes short again
- * after a call of weir_low_memory, and with a finite release threshold also after growth or a release.  With a finite
- * threshold, the first check releases all idle memory, and so ends a call of weir_low_memory. */
+/* Sets the time of the next check whether to release memory, and the bytes still to be released.  The last check was
+ * due at `due', took place at `now' and released `got' bytes. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -200,7 +193,7 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     if (due == 0 || (g->has_threshold && atomic_load(&p->old_growth) != growth_ns(v)))
         p->pause = FIRST_PAUSE_NS;
     atomic_store_explicit(&p->old_growth, growth_ns(v), memory_order_relaxed);
-    /* Changes nothing if the program has called weir_low_memory meanwhile.  The next request then checks at once. */
+    /* Changes nothing if the program has called weir_low_memory meanwhile. */
     (void)atomic_compare_exchange_strong(&p->due, &due, now + p->pause);
     p->pause = g->has_threshold && got > 0 ? FIRST_PAUSE_NS : 2 * p->pause;
     if (g->has_threshold || p->pause > LONGEST_PAUSE_NS)
@@ -209,9 +202,7 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory without a wait, for decay (if `is_over' is 1), weir_low_memory or the release threshold.
- * `pause' is the time between the last two requests.  Not inlined, since clearing the struct weir_statistics takes as
- * long as the rest of a request. */
+/* Lowers reserved memory without a wait.  Not inlined, since clearing a struct weir_statistics is slow. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -271,8 +262,8 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The maximum time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* SHARE_NS: how long weir waits for replies of other processes to a request for memory.  STILL_NS: weir stops waiting
- * if the free memory has not grown for this time.  A process needs 0.2 s to release all memory of an H200. */
+/* SHARE_NS: the time to wait for other processes' replies.  STILL_NS: weir stops waiting if the free memory has not
+ * grown for this time. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
@@ -281,8 +272,7 @@ static uint64_t share_margin_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.share_margin : 0;
 }
 
-/* Computes the target of the preallocation again, since other processes may have changed the free memory.  Counts this
- * allocator's reserved memory as free.  Lowers a share to the free memory, but not below `least' bytes. */
+/* Computes the target of the preallocation again.  Lowers a share to the free memory, but not below `least'. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -306,9 +296,7 @@ static void refresh_target(struct weir_reserve *v) {
     p->target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Takes a lock, so that only one process of a user at a time preallocates on a device.  Without the lock, processes
- * that start together would all read the same amount of free memory, and most of them would fail.  After
- * LONGEST_WAIT_NS, or if there is no lock, the preallocation continues without the lock. */
+/* Takes a lock, so that only one process of a user preallocates on a device.  Gives up after LONGEST_WAIT_NS. */
 static void lock_preallocation(struct weir_reserve *v) {
     struct weir_process_lock *lock = &v->goal.preallocation.lock;
     uint64_t began = weir__clock_ns(), waited;
@@ -336,8 +324,7 @@ static void lock_preallocation(struct weir_reserve *v) {
     atomic_fetch_add(&v->events.counters->prealloc.waited_ns, waited);
 }
 
-/* Asks other processes to release memory above their shares of the device.  Waits until enough memory is free, until
- * all processes have replied, or until the free memory no longer grows. */
+/* Asks other processes to release memory above their shares, and waits for it. */
 static void wait_for_other_shares(struct weir_reserve *v) {
     uint64_t target = v->goal.preallocation.target, device_free, most_free = 0;
     uint64_t lacks =
@@ -365,8 +352,7 @@ static void wait_for_other_shares(struct weir_reserve *v) {
 
 enum { CAUSE_BYTES = 80 };
 
-/* Writes the reason why a preallocation has reserved only `reserved' bytes.  `share_margin' is the number of bytes that
- * shares of the device leave free. */
+/* Writes the reason why a preallocation has reserved only `reserved' bytes. */
 static void write_cause(const struct weir_reserve *v, uint64_t reserved, uint64_t share_margin,
                         char text[CAUSE_BYTES]) {
     size_t least = v->engine->least_limit;
@@ -401,8 +387,7 @@ void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, 
               WEIR_SHOWN(asked), WEIR_SHOWN(reserved), cause);
 }
 
-/* Handles the failure of a preallocation that has reserved fewer than prealloc_min bytes.  Releases the memory, writes
- * the reason to `text', and reads the engine's figures again. */
+/* Handles a preallocation of fewer than prealloc_min bytes: releases the memory and writes the reason to `text'. */
 static weir_status fail_below_least(struct weir_reserve *v, weir_status status, uint64_t keep,
                                     weir_statistics *figures, char *text, size_t text_bytes) {
     struct weir_preallocation *p = &v->goal.preallocation;
@@ -492,8 +477,7 @@ static uint64_t stop_ahead(struct weir_ahead *a) {
     return UNTIL_WOKEN;
 }
 
-/* Grows the reserved memory by one step, and subtracts the growth from *lacks, the number of idle bytes still to add.
- * Returns E_NO_MEMORY if the limit or the device has no room for a step. */
+/* Grows the reserved memory by one step.  *lacks is the number of idle bytes still to add. */
 static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_subtract(v->limit.bytes, reserved), step = v->engine->step_bytes;
     uint64_t device_free;
@@ -510,8 +494,7 @@ static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint6
     return v->engine->ops->grow(v->engine, reserved + step, reserved + step, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* Returns the nanoseconds until the next step of grow-ahead, or UNTIL_WOKEN.  `status' is the result of the last step,
- * after which `lacks' idle bytes are missing. */
+/* Returns the nanoseconds until the next step of grow-ahead, or UNTIL_WOKEN. */
 static uint64_t pause_after(struct weir_reserve *v, weir_status status, uint64_t lacks) {
     struct weir_ahead *a = &v->goal.ahead;
     double idle = (double)weir__size_subtract(v->goal.idle, lacks), low = (double)a->low;
@@ -556,8 +539,7 @@ static uint64_t grow_if_low(struct weir_reserve *v) {
 
 /* ---- grow-ahead: the thread -------------------------------------------------------------------- */
 
-/* A thread of grow-ahead holds process_step_lock during each step.  exit() waits for the lock, but at most a second,
- * since the driver is unloaded afterwards. */
+/* Held during each step of grow-ahead.  exit() waits for it, since the driver is unloaded afterwards. */
 static pthread_mutex_t process_step_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* set when the process exits; no step begins afterwards */
@@ -624,8 +606,7 @@ static void wake_thread(struct weir_ahead *a) {
 /* The virtual time that a thread of grow-ahead would need to wake on the device model. */
 #define WAKE_NS UINT64_C(200000)
 
-/* Makes all steps of grow-ahead that are due on the device model, without using the caller's virtual time.  If no step
- * is planned and `begins' is 1, plans one. */
+/* Makes all steps of grow-ahead that are due on the device model. */
 static void run_model_steps(struct weir_reserve *v, int begins) {
     struct weir_ahead *a = &v->goal.ahead;
     const struct weir_driver *driver = v->device->driver;
@@ -652,7 +633,7 @@ void weir__goal_run_due_steps(struct weir_reserve *v) {
 
 /* ---- grow-ahead: other callers ----------------------------------------------------------------- */
 
-/* Requests call this function often, so it calls no driver function and takes no lock that is held during a step. */
+/* Takes no lock that is held during a step, and calls no driver function. */
 void weir__goal_wake_ahead(struct weir_reserve *v) {
     uint64_t mark = atomic_load_explicit(&v->goal.ahead.mark, memory_order_relaxed);
     uint64_t reserved = atomic_load_explicit(&v->engine->seen.reserved, memory_order_relaxed);

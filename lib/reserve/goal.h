@@ -51,8 +51,7 @@ struct weir_pressure {
     uint64_t pause; /* the time between two checks, which doubles */
 };
 
-/* The preallocation: memory that is reserved when the allocator is created.  Only one thread at a time uses this
- * struct. */
+/* The preallocation, made when the allocator is created.  Only one thread at a time uses this struct. */
 struct weir_preallocation {
     /* weir tries to reserve `target' bytes.  The preallocation fails if fewer than `least' bytes can be reserved. */
     uint64_t target, least;
@@ -65,14 +64,13 @@ struct weir_ahead {
     /* A request wakes the thread of grow-ahead if fewer idle bytes than `mark' remain after the request. */
     _Atomic uint64_t mark;
 
-    /* A thread holds `step_lock' while it checks the idle bytes and grows by at most one step.  The lock guards the
-     * next four fields. */
+    /* Held during a step of grow-ahead.  Guards the next four fields. */
     pthread_mutex_t step_lock;
     /* Growth begins if fewer than `low' bytes are idle.  `low' is 0 after grow-ahead has stopped for good. */
     uint64_t low;
     int raising;          /* set from the beginning of growth until goal.idle bytes are idle */
     uint64_t back_off_ns; /* the pause after the next step that fails */
-    /* The time of the next step on the device model, which has no thread of grow-ahead; 0 if none is planned. */
+    /* The time of the next step on the device model, or 0 if none is planned. */
     uint64_t due_ticks;
 
     pthread_mutex_t lock; /* guards the next three fields */
@@ -88,8 +86,7 @@ struct weir_goal {
     int in_requests;   /* 1 if requests release memory, since the engine can do so without a wait */
     int has_threshold; /* 1 if the release threshold is finite */
     uint64_t idle;     /* the number of idle bytes up to which grow-ahead grows */
-    /* The reserved bytes below which weir releases no memory.  Accesses are sequentially consistent, so that all
-     * threads see changes of the floor and of the limit in one order. */
+    /* The reserved bytes below which weir releases no memory.  Sequentially consistent, as is the limit. */
     _Atomic uint64_t floor;
     struct weir_decay decay;
     struct weir_pressure pressure;
@@ -101,27 +98,20 @@ struct weir_goal {
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
                      uint64_t idle);
-/* Returns the reserved bytes to keep if weir should release `wanted' bytes.  The result is at least the floor, and at
- * least the sum of the memory in use and the idle memory of grow-ahead. */
+/* Returns the reserved bytes to keep if weir should release `wanted' bytes. */
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
-/* Flushes the per-stream caches and the guard to the engine, and releases idle memory until at most `keep` bytes are
- * reserved.  Sets *released to the number of released bytes.  `cause' is the reason (WEIR_EVENT_...), for the
- * allocator's list of events.  May wait for the device. */
+/* Flushes the caches, and releases idle memory until at most `keep` bytes are reserved.  May wait for the device. */
 weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, size_t *released);
 /* Releases idle memory, without a wait, if decay, weir_low_memory or the release threshold requires this. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r);
 
-/* Queries pending frees and releases idle memory above the floor, both without a wait, for weir_decay.  Returns the
- * number of released bytes. */
+/* Releases idle memory above the floor, without a wait, for weir_decay.  Returns the number of released bytes. */
 size_t weir__goal_release_surplus(struct weir_reserve *v);
 
-/* Records the bytes in use after a request at the time `now', and sets *pause to the time between this request and the
- * request before it.  Returns 1 if the current window is over, else 0. */
+/* Records the bytes in use after a request at the time `now'.  Returns 1 if the current window is over, else 0. */
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
-/* Ends the windows of decay that are over at the time `now', and returns the reserved bytes to keep.  `pause' is the
- * time between the last two requests, or 0 for a call of weir_decay.  If `pause' is longer than a half-life, keeps all
- * memory, since the program will probably use the memory again now. */
+/* Ends the windows of decay that are over, and returns the reserved bytes to keep.  `pause' is 0 for weir_decay. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 
@@ -132,16 +122,13 @@ void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest
 
 /* ---- raising ---- */
 
-/* Reserves the preallocated memory when an allocator is created, or a part if the device lacks memory.  Returns OK if
- * at least prealloc_min bytes, and more than 0 bytes, are reserved.  On an error, writes the reason to `text'. */
+/* Reserves the preallocated memory, or a part of it.  On an error, writes the reason to `text'. */
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
-/* Logs that the preallocation has reserved only `reserved' of `asked' bytes, and why.  `share_margin': the bytes that
- * shares of the device leave free, or 0 if the preallocation is not a share.  Any thread may call this function. */
+/* Logs that the preallocation has reserved only `reserved' of `asked' bytes.  Any thread may call this function. */
 void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
                                   uint64_t share_margin);
 
-/* Grows the reserved memory until `low' bytes are idle, and starts the thread of grow-ahead.  The engine must be open
- * and have a step size.  Returns OK, or E_HOST_MEMORY if no thread can start; grow-ahead is then off. */
+/* Grows until `low' bytes are idle, and starts the thread of grow-ahead.  The engine must be open. */
 weir_status weir__goal_start_ahead(struct weir_reserve *v, uint64_t low);
 /* Ends the thread of grow-ahead after its current step, and closes the lock of the preallocation. */
 void weir__goal_close(struct weir_reserve *v);

@@ -7,7 +7,7 @@
 #include "reserve/reserve.h"
 
 enum { READS = 4 }; /* the maximum number of reads of two values that must belong to one moment */
-/* The weight of a process for which the settings define no share of the device, in millionths. */
+/* The default weight of a process, in millionths. */
 #define WEIGHT UINT64_C(1000000)
 
 uint64_t weir__limit_weight(const weir_options *o) {
@@ -63,8 +63,7 @@ static void apply_limit(struct weir_limit *limit, uint64_t bytes) {
     weir__lock_give(&limit->limiting);
 }
 
-/* Returns the largest number of reserved bytes with which `keep_free' bytes of the device stay free.  Reads the free
- * bytes again if another thread has changed the reserved memory meanwhile. */
+/* Returns the largest number of reserved bytes with which `keep_free' bytes of the device stay free. */
 static uint64_t limit_by_device(struct weir_reserve *v) {
     uint64_t before, after = weir__engine_reserve(v->engine), device_free;
 
@@ -137,6 +136,6 @@ void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights) {
     if (most == UINT64_MAX)
         return;
     weir__lower_to(&v->goal.floor, weir__size_larger(most, atomic_load(&limit->least_floor)));
-    /* Another thread may have raised `least_floor' meanwhile, and the floor must not stay below `least_floor'. */
+    /* Another thread may have raised `least_floor' meanwhile. */
     weir__raise_to(&v->goal.floor, atomic_load(&limit->least_floor));
 }

@@ -21,7 +21,7 @@ struct weir_limit {
     /* The largest number of bytes that engines may reserve, or UINT64_MAX for no limit. */
     _Atomic uint64_t bytes;
     uint64_t keep_free; /* the bytes of the device that growth must leave free; constant */
-    /* The bytes of the device that belong to no share (--limit share), and stay free; constant. */
+    /* The bytes of the device that belong to no share, and stay free; constant. */
     uint64_t share_margin;
     int is_dynamic; /* 1 if the limit depends on the memory of other processes; constant */
     /* The limit that the program has set, at most `by_settings'. */
@@ -36,8 +36,7 @@ struct weir_limit {
     struct weir_lock limiting; /* guards changes of `bytes'; its holder calls no other function */
 };
 
-/* Returns the bytes of a process's share of the device: the device's memory without `share_margin' bytes, times
- * `weight' / `weights'.  Returns 0 if `weights' is 0. */
+/* Returns the bytes of a process's share of the device, or 0 if `weights' is 0. */
 uint64_t weir__limit_part(const struct weir_device *device, uint64_t share_margin, uint64_t weight,
                           uint64_t weights);
 /* Returns the weight that the settings give to this process's share of the device, in millionths. */
@@ -53,16 +52,13 @@ uint64_t weir__limit_own(const struct weir_limit *limit);
 
 /* Sets the first limit of an allocator, after its engine was opened. */
 void weir__limit_begin(struct weir_reserve *v, uint64_t bytes);
-/* Computes the limit again if it depends on the memory of other processes.  The new limit is never below `in_use'.
- * Returns 1 if the limit has risen, else 0.  The caller holds no lock. */
+/* Computes the limit again, but not below `in_use'.  Returns 1 if it has risen, else 0.  The caller holds no lock. */
 int weir__limit_refresh_for(struct weir_reserve *v, uint64_t in_use);
-/* Computes the limit again if it depends on the memory of other processes.  Returns 1 if the limit has risen, else 0.
- * The caller holds no lock. */
+/* Computes the limit again.  Returns 1 if it has risen, else 0.  The caller holds no lock. */
 int weir__limit_refresh(struct weir_reserve *v);
 /* Sets a limit of `bytes' for the program.  It replaces a limit that was a share of the device. */
 void weir__limit_set(struct weir_reserve *v, uint64_t bytes);
-/* Lowers the floor of reserved memory (goal.h) to the process's share of the device, but not below `least_floor'.
- * `weights' is the sum of the weights of all processes. */
+/* Lowers the floor to the process's share of the device, but not below `least_floor'. */
 void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights);
 
 #endif

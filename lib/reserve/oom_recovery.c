@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_recovery.c: frees memory in several steps (the table `steps') for a request that would otherwise fail.
- *
- * weir retries the request after each step that may have freed memory, and stops at the first success.  This file has
- * no lock, and must not depend on a particular engine.
- */
+/* oom_recovery.c: frees memory in several steps for a request that would otherwise fail.  This file has no lock, and
+ * must not depend on a particular engine. */
 #include "reserve/reserve.h"
 
 #include <time.h>
@@ -15,18 +12,17 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* The maximum time to poll frees that have no event, if a later trim waits for these frees in any case. */
+/* The maximum time to poll frees without an event before a trim. */
 #define SILENT_NS UINT64_C(4000000)
 /* The pause between two retries while another process is ending.  The driver needs about 0.1 s to end a process. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
 /* The bytes by which an engine may have to grow for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* While no process is ending, weir waits for other processes for at most a tenth of the time for OOM recovery. */
+/* While no process is ending, weir waits for a tenth of the time for OOM recovery. */
 #define PROCESS_PEERS_PART 10
-/* If no other process is left, weir still waits for this time, since the driver may be freeing the memory of processes
- * that have just ended. */
+/* The time to wait for the driver to free the memory of ended processes. */
 #define ALONE_NS UINT64_C(10000000)
-/* Each request makes other processes trim, so weir requests at least 1 / ASKED_PART of the device's memory at once. */
+/* weir requests at least 1 / ASKED_PART of the device's memory at once. */
 #define ASKED_PART 64
 
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
@@ -44,14 +40,12 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     };
 }
 
-/* Returns the device's free memory above --keep-free.  Returns 0 if the driver does not report free memory, so that
- * weir asks other processes for all bytes of the request. */
+/* Returns the device's free memory above --keep-free, or 0 if it is unknown. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
     return device_free == UINT64_MAX ? 0 : weir__size_subtract(device_free, v->limit.keep_free);
 }
 
-/* Returns 1 if memory of other processes can help a request that failed with the status `why', else 0.  With
- * --keep-free, this memory can help even after E_LIMIT, since the limit then depends on the device's free memory. */
+/* Returns 1 if memory of other processes can help a failed request, else 0. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
@@ -86,15 +80,13 @@ static int could_fit(const struct recovery *c) {
            idle + weir__size_smaller(device, weir__size_subtract(now.limit, now.reserved));
 }
 
-/* Flushes the per-stream caches and the guard to the engine, after a wait for the device.  Does nothing if the request
- * must not wait, or is larger than the device.  Returns 1 if the flush succeeded, else 0. */
+/* Flushes the per-stream caches and the guard, after a wait for the device.  Returns 1 on success, else 0. */
 static int flush_above(struct recovery *c) {
     return c->v->flush && c->r->bytes <= c->v->device->total && c->deadline_ns > 0 &&
            c->v->flush(c->v->flush_context) == WEIR_OK;
 }
 
-/* Makes the layer above the allocator, such as a framework's pool, free memory that it does not need, and flushes the
- * freed blocks.  Returns 1 if the layer has freed memory, else 0. */
+/* Makes the layer above the allocator free unneeded memory.  Returns 1 if it has freed memory, else 0. */
 static int reclaim_above(struct recovery *c, int may_wait) {
     if (!weir__reserve_reclaim(c->v, may_wait, &c->above))
         return 0;
@@ -102,9 +94,7 @@ static int reclaim_above(struct recovery *c, int may_wait) {
     return 1;
 }
 
-/* Returns the nanoseconds for which weir should poll pending frees.  `is_pending' is 1 if pending frees have events.
- * `silent' is the number of streams with frees that have no event.  The result is at most SILENT_NS if no free has an
- * event and a trim will wait for the device. */
+/* Returns the nanoseconds for which weir should poll pending frees. */
 static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t silent) {
     if (is_pending || c->v->engine->driver_pool)
         return c->deadline_ns;
@@ -113,8 +103,7 @@ static uint64_t patience_ns(const struct recovery *c, int is_pending, size_t sil
     return c->trim_waits ? weir__size_smaller(SILENT_NS, c->deadline_ns) : c->deadline_ns;
 }
 
-/* Polls pending frees with growing pauses.  Does not block in a driver call for a stream, since the stream's work may
- * itself wait for the calling thread. */
+/* Polls pending frees with growing pauses.  Does not block in the driver, since the stream may wait for this thread. */
 static void poll_frees(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     uint64_t started, pause = FIRST_PAUSE_NS;
@@ -139,15 +128,13 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the per-stream caches and the guard, and trims all idle memory.  Does not trim if the trim would wait for the
- * device but the request must not wait.  If the request exceeds the limit, the trim releases nothing, and only waits
- * for pending frees. */
+/* Flushes the per-stream caches and the guard, and trims all idle memory. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
     uint64_t keep;
 
-    /* The statistics do not count this attempt as a retry, since it is the first with all idle memory in the engine. */
+    /* The statistics do not count this attempt as a retry. */
     if (flush_above(c))
         c->status = weir__reserve_try(c->v, c->r);
     if (!weir__is_failure(c->status) || !could_fit(c) || (c->trim_waits && c->deadline_ns == 0))
@@ -155,22 +142,20 @@ static void flush_and_trim(struct recovery *c) {
     keep = c->r->bytes <= c->v->limit.bytes ? 0 : weir__engine_reserve(e);
     if (weir__engine_trim(e, (size_t)keep, WEIR_EVENT_RECOVERY, &released) != WEIR_OK)
         return;
-    /* Retries even if this trim released nothing, since another thread's trim may have released the memory.  The
-     * statistics count such an attempt only if it succeeds, or if the trim has waited. */
+    /* Retries even if this trim released nothing, since another thread's trim may have released the memory. */
     c->status = weir__reserve_try(c->v, c->r);
     c->tries += released > 0 || c->trim_waits || !weir__is_failure(c->status);
 }
 
 /* ---- steps outside the allocator ---------------------------------------------------------------- */
 
-/* Retries the request after other allocators or processes have released memory.  The limit may have risen, too. */
+/* Retries the request after other allocators or processes have released memory. */
 static void try_with_more(struct recovery *c) {
     (void)weir__limit_refresh(c->v);
     retry_request(c);
 }
 
-/* Makes other allocators of this process release idle memory: first as many bytes as the request needs, and then all
- * idle memory, if the request still fails. */
+/* Makes other allocators of this process release idle memory: first what the request needs, then all. */
 static void ask_allocators(struct recovery *c) {
     struct weir_reserve *v = c->v;
     weir_failure now;
@@ -200,8 +185,7 @@ static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *
                                now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns the figures of a failed request, with only the bytes of live blocks as memory in use.  The engine's figure
- * may also contain internal blocks, and memory that another thread is releasing. */
+/* Returns the figures of a failed request, with only live blocks as memory in use. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -218,10 +202,8 @@ static int is_too_much(const struct weir_reserve *v, const weir_failure *now, si
                        weir__size_subtract(weir__limit_own(&v->limit), now->reserved);
 }
 
-/* Returns 1 if weir should stop asking other processes for memory: none has released or will release memory, and the
- * missing memory has not become free in another way.  Else returns 0.  `before' has the figures from before this round,
- * which began at `began'.  Sets *alone to 0 while another process exists, else to the time until which weir waits for
- * the memory of ended processes. */
+/* Returns 1 if weir should stop asking other processes for memory, else 0.  `before' has the figures from before
+ * this round, which began at `began'.  Sets *alone to the time until which weir waits for ended processes, or to 0. */
 static int is_last_round(struct recovery *c, const weir_failure *before,
                          const struct weir_answers *answers, uint64_t began, uint64_t *alone) {
     struct weir_reserve *v = c->v;
@@ -246,13 +228,12 @@ static int is_last_round(struct recovery *c, const weir_failure *before,
     return lacks == 0 || missing_bytes(v, &now, bytes) > 0;
 }
 
-/* Returns the bytes that the group must release before its common limit allows the request. */
+/* Returns the bytes that the group must release before its limit allows the request. */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_subtract(bytes + UNIT, weir__group_room(g));
 }
 
-/* Asks the processes of the group for memory until the group's common limit allows the request.  Stops after a tenth of
- * the time for OOM recovery, or if no process can release memory and no process is ending. */
+/* Asks the processes of the group for memory until the group's limit allows the request. */
 static void ask_group(struct recovery *c, struct weir_group *g) {
     struct weir_reserve *v = c->v;
     uint64_t first = weir__registry_now(), until = first + c->deadline_ns / PROCESS_PEERS_PART;
@@ -287,8 +268,7 @@ static void ask_group(struct recovery *c, struct weir_group *g) {
     }
 }
 
-/* Asks other processes for memory, first the processes of the group with a common limit.  Stops after a tenth of the
- * time for OOM recovery.  Uses the whole time while a killed process is ending. */
+/* Asks other processes for memory, first the processes of the group. */
 static void ask_processes(struct recovery *c) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -330,7 +310,7 @@ static void ask_processes(struct recovery *c) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        /* The released memory did not suffice, or another process took it, so the next round asks for twice as much. */
+        /* The released memory did not suffice, so the next round asks for twice as much. */
         if (answers.freed > 0)
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
@@ -340,13 +320,12 @@ static void ask_processes(struct recovery *c) {
     }
 }
 
-/* Calls the driver even though the device reports too little free memory, since the device may have more than it
- * reports.  Does nothing if the engine has already called the driver for this request. */
+/* Calls the driver even though the device reports too little free memory. */
 static void insist(struct recovery *c) {
     if (!c->r->is_predicted)
         return;
     c->r->flags |= WEIR_REQUEST_FORCED;
-    /* The statistics do not count this attempt as a retry: it is the first driver call for the request. */
+    /* The statistics do not count this attempt as a retry. */
     c->status = weir__reserve_try(c->v, c->r);
 }
 
@@ -392,7 +371,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_elapsed_ns(v->device, started);
-    /* Growth has already added its waits to stall_ns, so this code adds only the remaining time. */
+    /* Growth has already added its own waits to stall_ns. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_subtract(waited, counted),
                               memory_order_relaxed);

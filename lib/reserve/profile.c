@@ -30,7 +30,7 @@ uint64_t weir__profile_hash(const void *bytes, size_t count) {
 
 /* ---- the target ------------------------------------------------------------------------------ */
 
-/* Returns the run with the largest need of reserved memory, or a run of zeros if the profile has none. */
+/* Returns the run with the largest need of reserved memory, or a run of zeros. */
 static const struct weir_profile_run *largest_run(const struct weir_profile *profile) {
     const struct weir_profile_run *largest = profile->last;
 
@@ -48,8 +48,7 @@ static int is_within_a_16th(uint64_t a, uint64_t b) {
     return (a > b ? a - b : b - a) <= b / 16;
 }
 
-/* Estimates the need of a run without growth, which may have needed less than the preallocated memory (profile.h).
- * Sets run->reserved to this need.  `target' is the run with the largest need. */
+/* Estimates the need of a run that did not grow, and sets run->reserved. */
 static void set_expected(struct weir_profile_run *run, const struct weir_profile_run *target) {
     double each = target->in_use > 0 ? (double)target->reserved / (double)target->in_use : 1.125;
 
@@ -106,8 +105,7 @@ static uint64_t next_number(const char **at) {
     return number;
 }
 
-/* Reads the lines of a profile after the line `settings', without checks.  The caller writes the result as text again,
- * and accepts the profile only if both texts are equal. */
+/* Reads the lines of a profile after `settings', without checks. */
 static struct weir_profile read_lines(const char *at) {
     struct weir_profile profile = {0};
 

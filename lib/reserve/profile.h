@@ -62,22 +62,20 @@ size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
 enum weir_profile_found {
     WEIR_PROFILE_READ, /* the file is a valid profile */
     WEIR_PROFILE_NONE, /* the file does not exist */
-    /* The file is empty, or a profile that weir cannot use, for example of another device.  weir may replace it. */
+    /* The file is empty, or a profile that weir cannot use and may replace. */
     WEIR_PROFILE_USELESS,
     WEIR_PROFILE_FOREIGN, /* the file is no profile, or cannot be read, so weir must not change it */
 };
 
-/* These functions read a profile from a text of `bytes` characters and a byte 0, or from the file `path'.  `key' has
- * the lines `device' and `settings' that the profile must contain.  On WEIR_PROFILE_READ they fill *profile.  Otherwise
- * they leave *profile unchanged and write the reason to *problem. */
+/* These functions read a profile from a text that ends in a byte 0, or from a file.  On failure they write the reason
+ * to *problem. */
 enum weir_profile_found weir__profile_parse(const char *text, size_t bytes, const char *key,
                                             struct weir_profile *profile,
                                             struct weir_problem *problem);
 enum weir_profile_found weir__profile_load(const char *path, const char *key,
                                            struct weir_profile *profile,
                                            struct weir_problem *problem);
-/* Writes a profile to the file `path', which only the owner can read.  Returns 1 on success.  On failure returns 0 and
- * writes the reason to *problem. */
+/* Writes a profile to a file that only its owner can read.  On failure returns 0 and writes the reason to *problem. */
 int weir__profile_store(const char *path, const char *key, const struct weir_profile *profile,
                         struct weir_problem *problem);
 

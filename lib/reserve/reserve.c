@@ -30,8 +30,7 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r) {
     return status;
 }
 
-/* Retries a request after the engine has failed: with r->least bytes if the caller accepts a smaller block, and then
- * by OOM recovery. */
+/* Retries a failed request: first with r->least bytes if allowed, and then by OOM recovery. */
 static weir_status serve_after_failure(struct weir_reserve *v, struct weir_request *r,
                                        weir_status status) {
     r->result = weir__driver_result;
@@ -44,8 +43,7 @@ static weir_status serve_after_failure(struct weir_reserve *v, struct weir_reque
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
 }
 
-/* Records a block that is a memory node of a graph, so that weir recognizes its free.  If there is no host memory, the
- * driver frees the block, since it owns the memory of graphs. */
+/* Records a memory node of a graph, so that weir recognizes its free. */
 static weir_status record_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_add(&v->graphs, r->block))
         return WEIR_OK;

@@ -10,25 +10,20 @@
 #include "reserve/goal.h"
 #include "reserve/limit.h"
 
-/* Makes other allocators of this process release idle memory until they have released `most' bytes.  Does nothing if
- * they have fewer than `least' idle bytes together.  Waits for the device only if `may_wait' is set.  Returns the
- * number of released bytes.  The caller must hold no lock. */
+/* Makes other allocators release at most `most' idle bytes.  Returns the released bytes.  The caller holds no lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
-/* Flushes the idle memory of all layers above the engine (per-stream caches, guard) to the engine, after a wait for
- * the device.  The caller must hold no lock. */
+/* Flushes idle memory to the engine, after a wait for the device.  The caller must hold no lock. */
 typedef weir_status weir__flush_fn(void *context);
 
-/* Frees memory that the layer above the allocator, such as a framework's pool, no longer needs, if all work on the
- * memory has completed.  If `may_wait' is set, waits for the device first.  Sets *pending to an upper bound of the
- * bytes of frees that are still pending.  Returns 1 if memory was freed, else 0.  The caller must hold no lock. */
+/* Frees memory that the layer above the allocator, such as a framework's pool, no longer needs.  Sets *pending to an
+ * upper bound of the bytes of pending frees.  Returns 1 if memory was freed, else 0.  The caller must hold no lock. */
 typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
-/* Returns the number of bytes that the layer above the allocator could free after a wait for the device.  The caller
- * must hold no lock. */
+/* Returns the bytes that the layer above could free after a wait for the device.  The caller must hold no lock. */
 typedef uint64_t weir__reclaimable_fn(void *context);
 
-/* The parts of an allocator that decide how much memory is reserved.  All fields are set before the first request.
- * Later only atomic fields and fields with a lock change. */
+/* The parts of an allocator that decide how much memory is reserved.  After the first request, only atomic fields and
+ * fields with a lock change. */
 struct weir_reserve {
     struct weir_device *device;
     const weir_options *options;
@@ -50,23 +45,18 @@ struct weir_reserve {
 
 /* Makes the layer above the allocator free memory (weir__reclaim_fn).  Returns 0 if there is no such layer. */
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending);
-/* Returns the bytes that the layer above the allocator could free after a wait for the device, or 0 if there is no such
- * layer.  Frees nothing, so that the thread that publishes figures can call this function. */
+/* Returns the bytes that the layer above could free after a wait for the device.  Frees nothing itself. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
 /* Tries to allocate a block once, without OOM recovery.  On failure sets r->result to the driver's result. */
 weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r);
-/* Allocates a block from the engine's idle memory, by growth, or by OOM recovery, and then adjusts the reserved memory.
- * If OOM recovery fails, writes the figures of the failure to *r->refused, unless r->refused is NULL.  A request at a
- * fixed address (r->at) is tried only once.  On a captured stream the block is a memory node of the graph. */
+/* Allocates a block, and then adjusts the reserved memory.  On failure writes the figures to *r->refused, unless it
+ * is NULL. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r);
 
-/* Runs OOM recovery for a request that failed with the status `why' (E_NO_MEMORY or E_LIMIT): tries to free memory,
- * and retries the request.  Polls pending frees for at most options.recovery_timeout_ms.  Returns OK if the request
- * has its block.  Otherwise returns the last status, and writes the figures of the failure to *r->refused. */
+/* Runs OOM recovery for a request that failed with `why'.  Returns OK if the request has its block. */
 weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r, weir_status why);
-/* Returns the size of the largest request that would certainly have succeeded in place of the failed request
- * `refused'.  Returns 0 if the stream was captured. */
+/* Returns the size of the largest request that would have succeeded instead, or 0 on a captured stream. */
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
                                     const struct weir_failed_request *refused);
 

@@ -12,8 +12,7 @@
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A saved live block.  `chunk` is the size of the block's chunk in bytes, with padding.  `request.note` is NULL,
- * because a restore cannot keep the program's note. */
+/* A saved live block.  `chunk` is the size of its chunk in bytes, with padding. */
 struct saved_block {
     size_t chunk;
     struct weir_tensor_request request;
@@ -26,9 +25,7 @@ struct weir_tensors_state {
     size_t block_count, block_room;
 };
 
-/* Returns the stream that owns the free memory after a restore.  If the pool has only one stream, returns this stream,
- * so that adjacent free chunks can join; else returns `unknown_streams`.  Other streams may use the memory, too, since
- * the caller has waited for the device. */
+/* Returns the stream that owns the free memory after a restore. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown_streams;
 }
@@ -65,8 +62,7 @@ static int save_block(const weir_tensors *t, weir_tensors_state *s,
     return 1;
 }
 
-/* Waits for the device, then completes all delayed frees of the pool.  Returns OK on success, E_CAPTURE if a free still
- * waits for the end of a stream capture. */
+/* Waits for the device, then completes all delayed frees.  Returns OK, or E_CAPTURE if a capture delays a free. */
 static weir_status complete_pending(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
         weir__pending_complete(t, 1);
@@ -128,8 +124,7 @@ static int has_same_segments(const struct weir_tensor_part *part,
     return found == saved->count;
 }
 
-/* Creates the records of free and used chunks for part `number` of the pool.  All memory is free.  Returns NULL if
- * there is no host memory. */
+/* Creates the placement of part `number`, in which all memory is free.  Returns NULL without host memory. */
 static struct weir_placement *make_placement(const weir_tensors *t,
                                              const struct weir_tensor_pool *pool, int number) {
     const struct weir_tensor_part *part = &pool->part[number];
@@ -144,8 +139,7 @@ static struct weir_placement *make_placement(const weir_tensors *t,
     return NULL;
 }
 
-/* Allocates a saved block at its old address.  A placement allocates only at the beginning of free memory, so the
- * function also allocates the memory from `from` up to the block, and frees this memory afterwards. */
+/* Allocates a saved block at its old address.  Meanwhile also allocates the memory from `from` up to the block. */
 static int place_saved_block(struct weir_placement *p, struct weir_placement_stream *stream,
                              uint64_t from, const struct saved_block *block) {
     struct weir_placement_block place;
@@ -157,8 +151,7 @@ static int place_saved_block(struct weir_placement *p, struct weir_placement_str
            (at == from || weir__placement_free(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
-/* Creates new records for all parts of the pool.  Only the saved blocks are live.  Any stream may use the free memory,
- * since the caller has waited for the device.  Returns 1 on success, 0 if there is no host memory. */
+/* Creates new placements for all parts, in which only saved blocks are live.  Returns 1, or 0 without host memory. */
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {
@@ -191,8 +184,7 @@ struct freed_blocks {
     size_t count;
 };
 
-/* Lists the pool's live blocks in *freed, and allocates all host memory in advance, so that later steps of the
- * restore cannot fail.  Returns 1 on success, 0 if there is no host memory. */
+/* Lists the pool's live blocks, and allocates all host memory, so that later steps cannot fail. */
 static int prepare_restore(weir_tensors *t, const struct weir_tensor_pool *pool,
                            const weir_tensors_state *state, struct freed_blocks *freed) {
     freed->block = calloc(t->map.count + 1, sizeof *freed->block);

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* figures.c: reads the memory statistics of tensors, and lists all blocks and free chunks.
- *
- * The list shows contiguous reserved memory of the allocator as one segment, but shows each segment of a private
- * memory pool by itself.
- *
- * The code in this file must not depend on a framework. */
+/* figures.c: reads the memory statistics of tensors, and lists all blocks and free chunks.  The code in this file must
+ * not depend on a framework. */
 #include <stdlib.h>
 
 #include "api/allocator_internal.h"
@@ -15,8 +11,7 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* Computes the statistics of reserved memory, with the memory of private memory pools.  Small and large blocks share
- * the memory outside pools, so weir reports the bytes of small blocks as small, and all other bytes as large. */
+/* Computes the statistics of reserved memory, with the memory of private memory pools. */
 static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
                                   weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
@@ -264,8 +259,7 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to,
         v->show(v->context, &block);
 }
 
-/* Lists the memory from `from` to `to` as one segment with the given blocks.  No segment of a private memory pool may
- * lie in this range. */
+/* Lists the memory from `from` to `to` as one segment with the given blocks. */
 static void show_run(const struct visit *v, uint64_t from, uint64_t to, const struct item *blocks,
                      size_t count) {
     struct weir_tensor_segment segment = {from, to - from};
@@ -278,8 +272,7 @@ static void show_run(const struct visit *v, uint64_t from, uint64_t to, const st
     show_free(v, from, to, segment);
 }
 
-/* Lists a contiguous piece of reserved memory and its blocks, beginning with items[at].  Returns the number of the
- * first item after the piece. */
+/* Lists a contiguous piece of memory and its blocks, from items[at].  Returns the index of the next item. */
 static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
                          const struct item *items, size_t at, size_t count) {
     uint64_t from = piece->base, end = piece->base + piece->bytes;

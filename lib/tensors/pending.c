@@ -31,8 +31,7 @@ static void add_failed_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- freeing blocks ------------------------------------------------------------------------------ */
 
-/* Checks that the handle `user.stream` still belongs to the stream named `user.name`.  Returns OK if so, E_STREAM if
- * not, E_CAPTURE if the query would break a stream capture. */
+/* Checks that the handle still belongs to the stream.  Returns OK, E_STREAM or E_CAPTURE. */
 static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     uint64_t now;
@@ -45,8 +44,7 @@ static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use u
     return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
 }
 
-/* Frees a block outside private memory pools on its stream.  If the thread has no current context, tries again in the
- * device's context.  If the stream has been destroyed, weir_free_any() waits for the device. */
+/* Frees a block outside private memory pools on its stream, if necessary in the device's context. */
 static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
@@ -68,15 +66,13 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
     return status;
 }
 
-/* Returns 1 if a free with this status had no effect and may succeed later, else 0.  weir retries such a free,
- * because a framework ignores errors of a free. */
+/* Returns 1 if a free with this status had no effect and may succeed later, else 0. */
 static int may_succeed_later(weir_status status) {
     return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
            status != WEIR_E_FORKED;
 }
 
-/* Frees a block that no other stream uses any more.  Uses the handle of the block's stream only if this stream is never
- * destroyed.  Returns 1 on success, 0 if weir has to retry the free. */
+/* Frees a block that no other stream uses any more.  Returns 1 on success, 0 if weir has to retry. */
 static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
@@ -126,16 +122,14 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Records an event after the stream's present work.  Returns OK on success, E_CAPTURE if the stream is being
- * captured, E_STREAM if the stream's handle means another stream or none. */
+/* Records an event after the stream's present work.  Returns OK, E_CAPTURE or E_STREAM. */
 static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
     weir_status status = check_stream_handle(t, use);
 
     return status == WEIR_OK ? weir__order_record(&t->events, use.stream, 0, event) : status;
 }
 
-/* Waits for the stream, or for the whole device if the stream's handle may mean another stream.  Returns 1 on
- * success, 0 if both waits fail. */
+/* Waits for the stream, or for the device if the handle may mean another stream.  Returns 1 on success, else 0. */
 static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
     struct weir_device *device = &t->allocator->device;
 
@@ -144,8 +138,7 @@ static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Delays the free of a block until the stream has finished its present work.  During a capture, weir records the event
- * only after the capture.  Returns OK, E_HOST_MEMORY, or an error of record_use(), but never E_CAPTURE. */
+/* Delays the free of a block until the stream has finished its present work, or its capture has ended. */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = t->queues, *queue;
@@ -185,8 +178,7 @@ int weir__pending_is_recorded(const weir_tensors *t) {
     return 0;
 }
 
-/* Delays the free of a block until each stream that uses the block has finished its present work.  If no stream uses
- * the block, frees the block at once.  Returns 1 on success, 0 if the driver fails or there is no host memory. */
+/* Delays the free of a block until its streams have finished their present work.  Returns 1 on success, else 0. */
 static int wait_for_all_uses(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
@@ -215,8 +207,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
         weir__driver_leave(device->driver, &scope);
 }
 
-/* Removes the oldest entry of the queue.  Frees its block if the block waits for no other stream.  The caller frees
- * an empty queue. */
+/* Removes the oldest entry of the queue, and perhaps frees its block.  The caller frees an empty queue. */
 static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     struct weir_tensor_wait *wait = queue->first;
     struct weir_tensor *tensor = wait->tensor;
@@ -231,8 +222,7 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
         add_failed_free(t, tensor);
 }
 
-/* Frees the blocks of the queue whose events have completed, or all blocks if `is_over` is set.  Queries the newest
- * event right after the oldest event: if the newest has completed, weir need not query the others. */
+/* Frees the blocks of the queue whose events have completed, or all blocks if `is_over` is set. */
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
     int queries_newest = !is_over;
 
@@ -247,8 +237,7 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
     }
 }
 
-/* Records one event for all blocks of the queue that waited for the end of the stream's capture.  Does nothing if the
- * capture has not ended.  If the recording fails, waits for the stream and frees all blocks of the queue. */
+/* After the stream's capture, records one event for all blocks of the queue that waited for its end. */
 static void record_event_for_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
     weir_status status = record_use(t, queue->use, &queue->first_unrecorded->event);
 
@@ -296,8 +285,7 @@ void weir__pending_complete(weir_tensors *t, int waits) {
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* weir's own threads must not record an event: another thread may begin to capture the stream at any time, and
-     * then the event would become a part of the graph. */
+    /* weir's own threads must not record an event, which could become a part of a graph. */
     if (!weir__thread_is_own()) {
         retry_failed_frees(t);
         for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)

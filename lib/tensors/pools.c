@@ -29,8 +29,7 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
-/* A growth adds 1 / STEP_PART of the pool's bytes, or 1 / STEP_PART_JOINED if adjacent segments join.  The growth is at
- * most LARGEST_STEP, unless the request is larger. */
+/* A growth adds 1 / STEP_PART of the pool's bytes, or 1 / STEP_PART_JOINED if adjacent segments join. */
 enum { STEP_PART = 8, STEP_PART_JOINED = 128 };
 
 /* ---- segments -------------------------------------------------------------------------------- */
@@ -145,8 +144,7 @@ static int add_segment(const weir_tensors *t, struct weir_tensor_part *part,
     return 1;
 }
 
-/* Removes a segment from the records of free and used chunks.  Returns 1 on success, 0 if the segment contains a live
- * block, or memory that only some streams may reuse. */
+/* Removes a segment from the placement.  Returns 1, or 0 if not all of it is free for all streams. */
 static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
                           const struct weir_tensor_segment *segment) {
     struct weir_placement_span span = {0};
@@ -162,8 +160,8 @@ static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *
     return 0;
 }
 
-/* Finds an unused segment above the old value of *out, removes the segment from this part of the pool, and stores the
- * segment in *out.  The caller has waited for the device.  Returns 1 on success, 0 if there is no unused segment. */
+/* Removes an unused segment above the old *out, and stores it in *out.  The caller has waited for the device.  Returns
+ * 1 on success, else 0. */
 static int remove_free_segment(const weir_tensors *t, struct weir_tensor_part *part,
                                struct weir_tensor_segment *out) {
     for (size_t i = count_segments_up_to(part, out->base); i < part->count; i++) {
@@ -180,8 +178,7 @@ static int remove_free_segment(const weir_tensors *t, struct weir_tensor_part *p
     return 0;
 }
 
-/* Returns by how much the number of contiguous ranges changes if the segment is added: 1, 0 or -1.  The statistics
- * count joined segments as one segment. */
+/* Returns by how much a new segment changes the number of contiguous ranges: 1, 0 or -1. */
 static int segment_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                           struct weir_tensor_segment segment) {
     size_t below = count_segments_up_to(part, segment.base - 1),
@@ -198,20 +195,18 @@ static int segment_weight(const weir_tensors *t, const struct weir_tensor_part *
 
 /* ---- last segment ------------------------------------------------------------------------------- */
 
-/* Returns the address at which a new segment would join the last segment of this part of the pool, or 0 if no segment
- * can join. */
+/* Returns the address at which a new segment would join the last one, or 0. */
 static uint64_t part_end(const weir_tensors *t, const struct weir_tensor_part *part) {
     const struct weir_tensor_segment *last;
 
     if (part->count == 0)
         return 0;
-    /* Segments can join only at the addresses that the engine keeps for private memory pools.  These addresses lie
-     * above all others, so only the last segment can join a new one. */
+    /* Segments join only at the highest addresses, so only the last one can join a new one. */
     last = &part->segments[part->count - 1];
     return is_in_pool_range(t, last->base) ? last->base + last->bytes : 0;
 }
 
-/* Returns the number of free bytes directly before the address `end` that the stream named `name` may reuse. */
+/* Returns the free bytes directly before `end` that the stream `name` may reuse. */
 static size_t free_tail_bytes(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {
     struct weir_placement_span span = {0};
     uint64_t last = 0; /* the end of the last chunk that is not an unmapped range */
@@ -274,8 +269,7 @@ static void free_pool(struct weir_tensor_pool *pool) {
     free(pool);
 }
 
-/* Returns the record of the reserved bytes of the pool `id`.  Creates the record for the first pool with this id.
- * Returns NULL if there is no host memory. */
+/* Finds or creates the record of the reserved bytes of the pool `id`.  Returns NULL without host memory. */
 static struct weir_tensor_reserved *reserved_of(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_reserved *reserved = t->reserved;
 
@@ -316,8 +310,7 @@ static int has_pool_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
-/* Destroys the pool if the pool has no users and no segments, receives no requests, and no running call uses the pool
- * without the lock. */
+/* Destroys the pool if nothing uses it any more. */
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
@@ -480,15 +473,14 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
 
 /* ---- growth ------------------------------------------------------------------------------------ */
 
-/* Rounds up to a multiple of `unit`, a power of two.  Returns `bytes` if the result would overflow, since a request
- * of such a size fails anyway. */
+/* Rounds up to a multiple of `unit`, a power of two.  Returns `bytes` on overflow. */
 static size_t round_unit(size_t bytes, size_t unit) {
     size_t rounded;
 
     return weir__size_round_up(bytes, unit, &rounded) ? rounded : bytes;
 }
 
-/* Returns 1 if adjacent segments of the pool join, so that a block may lie across several segments, else 0. */
+/* Returns 1 if adjacent segments of the pool join, else 0. */
 static int joins(const weir_tensors *t, const struct weir_tensor_pool *pool) {
     return t->pool_range.bytes > 0 && !pool->source.alloc && !pool->is_whole;
 }
@@ -516,8 +508,7 @@ static weir_status free_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-/* Adds a segment to the statistics if `sign` is 1, or subtracts the segment if `sign` is -1.  Reports the change to
- * the program by an event. */
+/* Adds a segment to the statistics, or subtracts it if `sign` is -1.  Reports the change by an event. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
                           int sign, weir_stream stream, void *note) {
@@ -551,8 +542,7 @@ static weir_status allocate_at(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Allocates a segment directly after the last segment of this part of the pool, or the part's first segment.  If
- * another thread adds a segment meanwhile, may return OK without a segment.  The caller then repeats the request. */
+/* Allocates a segment directly after the last one.  May return OK without a segment; the caller then tries again. */
 static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                    uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -570,8 +560,7 @@ static weir_status allocate_joined(weir_tensors *t, struct weir_tensor_part *par
     return status;
 }
 
-/* Allocates a segment at any address.  If there is no memory for the whole growth, allocates only the bytes that the
- * request needs.  Unlocks `t` during the allocation. */
+/* Allocates a segment at any address.  Unlocks `t` during the allocation. */
 static weir_status allocate_unjoined(weir_tensors *t, struct weir_tensor_pool *pool,
                                      const struct weir_tensor_part *part, size_t least,
                                      struct weir_tensor_segment *out) {
@@ -599,7 +588,7 @@ static weir_status allocate_unjoined(weir_tensors *t, struct weir_tensor_pool *p
     return status;
 }
 
-/* Grows this part of the pool by a segment that is large enough for the request.  Unlocks `t` during the allocation. */
+/* Grows this part of the pool for the request.  Unlocks `t` during the allocation. */
 static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_part *part,
                              const struct weir_tensor_request *request) {
@@ -627,8 +616,7 @@ static weir_status grow_part(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-/* Allocates a whole segment: the smallest free one that is large enough.  The pool must not split segments
- * (weir_tensors_pool_whole). */
+/* Allocates the smallest free segment that is large enough, for a pool that does not split segments. */
 static int allocate_whole(struct weir_tensor_part *part, size_t bytes,
                           struct weir_tensor_user *user, struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
@@ -673,8 +661,7 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
     return user;
 }
 
-/* Marks earlier streams with the handle `user.stream` as destroyed, because the driver now reports another id for this
- * handle.  Does nothing for the per-thread default stream: its handle means another stream in each thread. */
+/* Marks earlier streams with the handle as destroyed, because the driver now reports another id. */
 static void mark_destroyed(weir_tensors *t, struct weir_tensor_pool *pool,
                            struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
@@ -688,8 +675,7 @@ static void mark_destroyed(weir_tensors *t, struct weir_tensor_pool *pool,
     }
 }
 
-/* Returns the pool's record of a stream, and creates the record if needed.  The record is valid until `t` is
- * unlocked.  Returns NULL if there is no host memory. */
+/* Finds or creates the pool's record of a stream, valid until `t` is unlocked.  Returns NULL without host memory. */
 static struct weir_tensor_user *find_or_add_user(weir_tensors *t, struct weir_tensor_pool *pool,
                                                  struct weir_tensor_use user) {
     struct weir_tensor_user *user_record = find_user(pool, user.name);
@@ -710,8 +696,7 @@ static struct weir_tensor_user *find_or_add_user(weir_tensors *t, struct weir_te
     return user_record;
 }
 
-/* Returns 1 if the stream may have freed memory of the pool inside a stream capture, else 0.  The captures of a
- * destroyed stream have ended.  For other streams the answer is a guess, since weir must not query captures here. */
+/* Returns 1 if the stream may have freed memory of the pool inside a stream capture, else 0. */
 static int may_free_in_capture(const struct weir_tensor_pool *pool,
                                const struct weir_tensor_user *user) {
     const struct weir_tensor_user *captured = pool->streams;
@@ -723,9 +708,7 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return captured || !(user->placed.id & WEIR_TENSORS_ID);
 }
 
-/* Lets all streams reuse the memory of this part of the pool that was freed up to the sequence number `waited`.  The
- * caller has waited for these frees, but the wait does not order the branches of a graph.  While the pool receives
- * requests, memory that a stream may have freed inside a capture stays reserved for this stream. */
+/* Lets all streams reuse memory freed up to `waited`, except memory that a capture may have freed. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -740,8 +723,7 @@ static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part 
     weir__placement_observe(part->placement, &pool->unknown_streams);
 }
 
-/* Unlocks `t` and waits for the device.  Then all streams may reuse the memory of the pool that was freed before the
- * wait. */
+/* Unlocks `t` and waits for the device.  Then all streams may reuse memory that was freed before the wait. */
 static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_user **link = &pool->streams, *user;
     uint64_t waited = t->sequence;
@@ -771,8 +753,7 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
 }
 
-/* Frees a block of the pool.  The stream `reuser` may reuse the memory at once.  If `reuser` is NULL, or if there is
- * no host memory, streams may reuse the memory only after a wait for the device. */
+/* Frees a block of the pool.  Only `reuser`, or no stream, may reuse the memory before a wait for the device. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
                          struct weir_tensor_user *reuser) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
@@ -839,8 +820,7 @@ int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *request) {
     return is_served;
 }
 
-/* Returns the pool's record of the block's stream if this stream is being captured and the driver reports no stream ids
- * (before 12.0).  Otherwise returns NULL. */
+/* Returns the pool's record of a captured stream if the driver reports no stream ids (before 12.0), else NULL. */
 static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
     struct weir_tensor_use user = {.stream = tensor->home.stream};
 
@@ -850,15 +830,13 @@ static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct we
     return user.name != 0 ? find_or_add_user(t, tensor->pool, user) : NULL;
 }
 
-/* Returns 1 if the capture in which the block was allocated still runs, else 0.  After the capture, the stream may
- * have used the block outside of a graph, and the stream's handle may mean another stream. */
+/* Returns 1 if the capture in which the block was allocated still runs, else 0. */
 static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) {
     return tensor->pool->accepts && tensor->capture != 0 &&
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
-/* Returns the pool's record of the stream that may reuse the freed block at once.  Returns NULL if the block's stream
- * has been destroyed, or if the capture in which the block was allocated has ended. */
+/* Returns the record of the stream that may reuse the freed block at once, or NULL. */
 static struct weir_tensor_user *find_reusing_stream(weir_tensors *t,
                                                     const struct weir_tensor *tensor) {
     struct weir_tensor_user *user;
@@ -883,19 +861,15 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if a trim may free the pool's unused segments, else 0.  A graph may contain the addresses of a pool with
- * users.  If the pool was closed after the sequence number `waited`, the last launch of its graphs may still run.
- * weir's own threads must not call the program's functions: such a function may need a lock, such as Python's, which
- * a thread of the program may hold while it waits for weir. */
+/* Returns 1 if a trim may free the pool's unused segments, else 0.  weir's own threads must not call the program's
+ * functions, which may need a lock that a waiting thread holds. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->accepts && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
-/* Frees the unused segments of one part of a pool.  The caller has waited for all frees up to the sequence number
- * `waited`.  Unlocks `t` during each free, and stops if the pool gets users meanwhile.  Returns 1 if a segment was
- * freed, else 0. */
+/* Frees the unused segments of one part, after a wait for all frees up to `waited`.  Unlocks `t` during each free. */
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                      weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};
@@ -918,8 +892,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
     return freed_any;
 }
 
-/* Waits for the device, then frees the segments that were unused before the wait.  Sets *is_late to 1 if blocks
- * became free during the wait: their segments need another wait.  Returns 1 if a segment was freed, else 0. */
+/* Frees the segments that were unused before a device wait.  Sets *is_late to 1 if another wait could free more. */
 static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     struct weir_tensor_pool *pool, *next;
     int freed_any = 0, has_segments = 0;

@@ -91,8 +91,7 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     t->free_records = tensor;
 }
 
-/* Adds a stream to the streams that use the block, at most once.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Adds a stream to the streams that use the block, at most once.  Returns 1, or 0 without host memory. */
 static int add_tensor_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     struct weir_tensor_use *moved;
     size_t count = tensor->use_count;
@@ -116,8 +115,7 @@ int weir__tensor_use_alloc_stream(struct weir_tensor *tensor) {
            add_tensor_use(tensor, tensor->home);
 }
 
-/* Adds `amount` to figure[0] (all blocks), and to figure[1] (small) or figure[2] (large).  If `sign` is -1,
- * subtracts. */
+/* Adds `amount` to the figures of all blocks and of one class, or subtracts it if `sign` is -1. */
 static inline __attribute__((always_inline)) void add_to_class(weir_tensors_figure figure[3],
                                                                const struct weir_tensor *tensor,
                                                                size_t amount, int sign) {
@@ -204,8 +202,7 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *reque
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-/* Locks `t` and returns 1.  In a thread of weir, returns 0 if the lock does not become free soon: the thread that holds
- * the lock may wait for the device, and a thread of weir must not wait for the device. */
+/* Locks `t` and returns 1.  A thread of weir must not wait for the device, so returns 0 if the lock stays busy. */
 static int lock_for_reclaim(weir_tensors *t) {
     if (weir__thread_is_own())
         return weir__tensors_try_lock(t);
@@ -213,8 +210,7 @@ static int lock_for_reclaim(weir_tensors *t) {
     return 1;
 }
 
-/* Frees memory when another request is out of memory: blocks that streams have finished with, and unused segments of
- * private memory pools.  weir__reclaim_fn describes the parameters and the result. */
+/* Frees memory when another request is out of memory (weir__reclaim_fn). */
 static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
     int64_t before;
@@ -238,8 +234,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     return some;
 }
 
-/* Returns the bytes that reclaim() would free after a wait for the device.  If another thread holds the lock for
- * long, returns the previous result, because the calling thread must not wait for the lock. */
+/* Returns the bytes that reclaim() would free after a wait for the device.  Does not wait for a busy lock. */
 static uint64_t reclaimable(void *tensors) {
     weir_tensors *t = tensors;
 
@@ -320,7 +315,7 @@ weir_status weir_tensors_watch(weir_tensors *t, int on) {
 
 /* ---- requests ----------------------------------------------------------------------------------- */
 
-/* The stream for which this thread has called weir_bind last.  Most requests of a thread use this stream. */
+/* The stream for which this thread has called weir_bind last. */
 static _Thread_local struct {
     const weir_tensors *tensors;
     weir_stream stream;
@@ -349,8 +344,7 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     return result == CUDA_SUCCESS && id != 0 ? WEIR_TENSORS_ID | id : 0;
 }
 
-/* Calls weir_bind once for each stream that is never destroyed.  Without weir_bind, requests still work, but each
- * request queries the stream's state from the driver. */
+/* Calls weir_bind once for each stream that is never destroyed. */
 static __attribute__((noinline)) void bind_tensor_stream(weir_tensors *t, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;
     weir_status status = WEIR_OK;
@@ -390,8 +384,7 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
     return weir_alloc(t->allocator, bytes, stream, block);
 }
 
-/* Calls alloc_unrouted() in the device's context, because a default stream needs a current context, and the calling
- * thread has none. */
+/* Calls alloc_unrouted() in the device's context, since a default stream needs a current context. */
 static __attribute__((noinline, cold)) weir_status
 alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int is_switched = weir__device_make_context_current(&t->allocator->device);
@@ -403,7 +396,7 @@ alloc_in_own_context(weir_tensors *t, size_t bytes, weir_stream stream, void **b
     return status;
 }
 
-/* If `status` means out of memory, counts the failure and reports it to the program by an event.  Returns `status`. */
+/* If `status` means out of memory, counts and reports the failure.  Returns `status`. */
 static __attribute__((noinline, cold)) weir_status
 report_oom(weir_tensors *t, const struct weir_tensor_request *request, weir_status status) {
     int result = weir_last_driver_result();
@@ -423,8 +416,7 @@ report_oom(weir_tensors *t, const struct weir_tensor_request *request, weir_stat
     return status;
 }
 
-/* Records a new block outside private memory pools.  If there is no host memory for the record, frees the block and
- * returns E_HOST_MEMORY. */
+/* Records a new block outside private memory pools.  Without host memory, frees the block. */
 static weir_status record_shared(weir_tensors *t, const struct weir_tensor_request *request) {
     int is_recorded;
 
@@ -438,8 +430,7 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Frees blocks that other streams have finished with.  If a private memory pool receives the stream's requests, also
- * allocates the block in this pool, stores the result in *status and returns 1.  Otherwise returns 0. */
+/* Allocates a block in the private memory pool of the stream.  Returns 0 if the stream has no pool. */
 static __attribute__((noinline)) int
 alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;
@@ -456,8 +447,7 @@ alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, we
     return pool != NULL;
 }
 
-/* Allocates a block outside private memory pools.  If the allocator is out of memory, uses free memory of a pool that
- * lends memory (weir_tensors_pool_lend). */
+/* Allocates a block outside private memory pools, or, if memory is short, in a pool that lends memory. */
 static inline weir_status alloc_shared(weir_tensors *t, struct weir_tensor_request *request,
                                        int lasts) {
     weir_stream stream = request->home.stream;
@@ -503,8 +493,7 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
-/* Returns the record of the block at `address`, and keeps `t` locked.  If there is no such block, unlocks `t` and
- * returns NULL.  If `removes` is set, removes the record from the map of live blocks. */
+/* Returns the record of the block at `address` and keeps `t` locked, or returns NULL without the lock. */
 static inline __attribute__((always_inline)) struct weir_tensor *
 find_in(weir_tensors *t, uint64_t address, int removes, weir_tensors **owner) {
     uintptr_t value;
@@ -518,9 +507,7 @@ find_in(weir_tensors *t, uint64_t address, int removes, weir_tensors **owner) {
     return NULL;
 }
 
-/* Finds the record of a block if several devices are in use.  Tries all locks before it waits for a busy lock.
- * Otherwise a deadlock is possible: a thread may hold a lock while it waits for its device, and this device may wait
- * for work that the calling thread has not submitted yet. */
+/* Finds the record of a block if there are several devices.  Tries all locks before it waits, against deadlocks. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int removes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;

@@ -38,8 +38,7 @@ struct weir_tensor_use {
     uint64_t name;
 };
 
-/* A request for a block of `bytes` bytes on the stream `home`.  `requested` is the size before rounding.  weir stores
- * the block's address in `address`. */
+/* A request for a block on the stream `home`.  `requested` is the size before rounding. */
 struct weir_tensor_request {
     size_t bytes, requested;
     struct weir_tensor_use home;
@@ -47,7 +46,7 @@ struct weir_tensor_request {
     uint64_t address;
 };
 
-/* The record of a block that is live, or that the program has freed while other streams still use the block. */
+/* The record of a block that is live, or that other streams still use. */
 struct weir_tensor {
     uint64_t address;
     size_t bytes, requested;
@@ -56,7 +55,7 @@ struct weir_tensor {
     struct weir_tensor_pool *pool; /* the private memory pool that contains the block, or NULL */
     void *note;
     struct weir_tensor *next;
-    /* The streams that use the block besides `home`.  `home` is in the list, too, if this stream can be destroyed. */
+    /* The streams that use the block besides `home`.  Includes `home` if it can be destroyed. */
     struct weir_tensor_use *uses;
     size_t use_count;
     size_t wait_count; /* the number of events and captures that must end before the free */
@@ -68,8 +67,7 @@ struct weir_tensor_segment {
     size_t bytes;
 };
 
-/* If adjacent segments of a pool join, part 0 of the pool contains the large blocks, and part 1 the small blocks.  In
- * other pools, part 0 contains all blocks. */
+/* If segments join, part 0 has the large blocks, and part 1 the small.  Otherwise part 0 has all. */
 enum { WEIR_TENSORS_PARTS = 2 };
 
 struct weir_tensor_part {
@@ -88,8 +86,7 @@ struct weir_tensor_user {
     struct weir_tensor_user *next;
 };
 
-/* The reserved bytes of a private memory pool: [0] for all blocks, [1] for small blocks, [2] for large blocks.  weir
- * keeps this record after the end of the pool, until weir_tensors_reset_sums. */
+/* The reserved bytes of a pool, kept after its end: [0] all blocks, [1] small blocks, [2] large blocks. */
 struct weir_tensor_reserved {
     weir_tensors_id id;
     weir_tensors_figure bytes[3];
@@ -100,16 +97,14 @@ struct weir_tensor_pool {
     weir_tensors_id id;
     struct weir_tensor_pool *next;
     struct weir_tensor_reserved *reserved;
-    /* The program's functions that allocate the pool's segments.  If `source.alloc` is NULL, the weir_allocator
-     * allocates the segments. */
+    /* The program's functions that allocate segments.  If `source.alloc` is NULL, the weir_allocator allocates them. */
     weir_tensors_source source;
     int users, is_lendable, is_whole;
     int pins; /* the number of running calls that use the pool without the lock */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
     uint64_t closed; /* `sequence` at the last close; earlier frees have smaller numbers */
     struct weir_tensor_user *streams;
-    /* One entry for all destroyed streams, and for all streams that weir cannot identify.  Other streams may reuse the
-     * memory of this entry only after a wait for the device. */
+    /* One entry for all destroyed and unidentified streams.  Its memory is reused only after a wait for the device. */
     struct weir_placement_stream unknown_streams;
     /* The sequence number of the last free into `unknown_streams` that may have happened inside a stream capture. */
     uint64_t last_capture_free;
@@ -125,7 +120,7 @@ struct weir_tensor_pool {
 /* One stream whose work must finish before a freed block can be reused. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    /* The event to wait for.  NULL during the stream's capture, or if an earlier entry's event covers this entry. */
+    /* The event to wait for.  NULL during a capture, or if an earlier entry's event suffices. */
     CUevent event;
     struct weir_tensor_wait *next;
 };
@@ -141,8 +136,7 @@ struct weir_tensor_queue {
 
 struct weir_tensors {
     weir_allocator *allocator;
-    /* The addresses at which segments of private memory pools can join.  Has 0 bytes if the engine has no such
-     * addresses. */
+    /* The addresses at which segments can join, or 0 bytes if there are none. */
     struct weir_extent pool_range;
     weir_tensors_hooks hooks;
     struct weir_bias lock;
@@ -155,11 +149,10 @@ struct weir_tensors {
     _Atomic uint64_t idle;                 /* the bytes that a trim would free, as last computed */
     struct weir_tensor_pool *routed;       /* pools that receive requests, newest first */
     struct weir_tensor_reserved *reserved; /* the records, newest pool first */
-    /* The number of frees in private memory pools so far.  A wait for the device covers all frees up to the value of
-     * `sequence` when the wait began. */
+    /* The number of frees in private memory pools so far. */
     uint64_t sequence;
     struct weir_map permanent_streams; /* the streams that are never destroyed, by name */
-    /* The driver's id of the legacy default stream, or 0 if weir has not called weir_bind for this stream yet. */
+    /* The id of the legacy default stream, or 0 before weir_bind. */
     _Atomic uint64_t legacy_id;
     atomic_int is_watched;  /* set if weir calls the hook `event` */
     atomic_int route_count; /* the number of pools that receive requests */
@@ -177,8 +170,7 @@ struct weir_tensors {
         int64_t blocks_at_reset, bytes_at_reset;
     } pending[3];
     weir_statistics stats_at_reset; /* the statistics at the last weir_tensors_reset_sums */
-    /* The reserved bytes at the last weir_tensors_reset_sums, including segments that the program's functions
-     * allocated. */
+    /* The reserved bytes at the last weir_tensors_reset_sums. */
     int64_t reserved_at_reset;
     int64_t pool_bytes; /* the allocator's memory in private memory pools */
     /* The reserved bytes outside private memory pools, as weir last reported them by an event. */
@@ -186,15 +178,14 @@ struct weir_tensors {
     uint64_t growth_address; /* the address in the last event that reported growth */
 };
 
-/* Values of the map `permanent_streams`.  The value is BOUND after weir has called weir_bind for the stream. */
+/* Values of the map `permanent_streams`: BOUND after weir_bind. */
 enum { WEIR_TENSORS_PERMANENT = 1, WEIR_TENSORS_BOUND };
 
 /* The largest number of devices, and the unit in bytes to which private memory pools round block sizes up. */
 enum { WEIR_TENSORS_DEVICES = 64, WEIR_TENSORS_UNIT = 512 };
 extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 
-/* Returns the driver's id of the legacy default stream.  Returns 0 if `stream` is another stream, or if weir has not
- * called weir_bind for the legacy default stream yet. */
+/* Returns the id of the legacy default stream, or 0 for another stream or before weir_bind. */
 static inline uint64_t weir__tensors_legacy_id(const weir_tensors *t, weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE
                ? atomic_load_explicit(&t->legacy_id, memory_order_relaxed)
@@ -221,8 +212,7 @@ static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
 
 void weir__tensors_report(weir_tensors *t, int action, uint64_t address, size_t bytes,
                           weir_stream stream, const struct weir_tensor_pool *pool, void *note);
-/* Reports to the program, by an event, how much the reserved memory outside private memory pools has changed since
- * the last such event. */
+/* Reports, by an event, the change of reserved memory outside private memory pools since the last event. */
 void weir__tensors_report_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note);
 /* Allocates `count` or more empty block records in advance.  Returns 1 on success, 0 if there is no host memory. */
 int weir__tensors_reserve_records(weir_tensors *t, size_t count);
@@ -230,27 +220,22 @@ int weir__tensors_reserve_records(weir_tensors *t, size_t count);
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
 /* Frees a block's record.  First passes the block's note to the program's hook `drop`. */
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
-/* Records a new live block and adds it to the statistics.  `capture` is the id of the stream capture in which the
- * block was allocated, or 0.  Returns 1 on success, 0 if there is no host memory. */
+/* Records a new live block.  `capture` is the id of its stream capture, or 0.  Returns 1, or 0 without host memory. */
 int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *request,
                         struct weir_tensor_pool *pool, uint64_t capture);
-/* These functions add a live block to the statistics, or subtract a block that the program frees.  Both report the
- * change to the program by an event. */
+/* Add a block to the statistics, or subtract it, and report the change by an event. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
-/* Adds the stream of the allocation to the streams that use the block.  Does nothing if this stream is never
- * destroyed, or if the block belongs to a private memory pool.  Returns 1 on success, 0 if there is no host memory. */
+/* Adds the stream of the allocation to the block's streams, if necessary.  Returns 1, or 0 without host memory. */
 int weir__tensor_use_alloc_stream(struct weir_tensor *tensor);
-/* Adds a freed block that other streams still use to the statistics if `sign` is 1, or subtracts the block if `sign`
- * is -1. */
+/* Adds a freed block that other streams still use to the statistics, or subtracts it if `sign` is -1. */
 void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 /* Reports to the program that a free has completed, and reverses weir__tensors_count_pending() for the block. */
 void weir__tensors_report_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Describes a live block for the program.  `segment` is the contiguous device memory that contains the block. */
 weir_tensors_block weir__tensor_block(const struct weir_tensor *tensor,
                                       struct weir_tensor_segment segment);
-/* Returns the name of a stream (the number that identifies the stream).  `lasts` is 1 if the stream is never
- * destroyed; then the function does not call the driver. */
+/* Returns the number that identifies a stream.  If `lasts` is 1 (never destroyed), does not call the driver. */
 uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts);
 /* Adds `amount` to a statistic and updates the peak.  If `sign` is negative, subtracts `amount`. */
 static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_figure *figure,
@@ -268,13 +253,10 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* The weir_tensors of the only device in use; NULL if no device or several are in use.  With several devices, no lock
- * is biased to a thread: the thread could wait for its device while it holds the lock, and threads of other devices
- * must not wait for this thread. */
+/* The weir_tensors of the only device in use; NULL if no device or several are in use. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
-/* Locks the weir_tensors.  A thread that holds this lock may also lock the allocator's caches, but not in the other
- * order. */
+/* Locks the weir_tensors.  Lock order: this lock, then the locks of the allocator's caches. */
 static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensors *t) {
     int is_only = atomic_load_explicit(&weir__tensors_only, memory_order_relaxed) != NULL;
     int taken =
@@ -299,22 +281,19 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 /* Returns the private memory pool that allocates the stream's blocks, or NULL.  The caller holds the lock. */
 struct weir_tensor_pool *weir__pool_with_route(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
-/* Locks `t` and returns the private memory pool `id`; the caller unlocks `t`.  If `t` is NULL or there is no such
- * pool, returns NULL without the lock and stores the error in *status. */
+/* Locks `t` and returns the pool `id`.  On failure returns NULL without the lock, and sets *status. */
 struct weir_tensor_pool *weir__pool_enter(weir_tensors *t, weir_tensors_id id, weir_status *status);
-/* Allocates a block in the pool, and stores the block's address in `request->address`.  If `no_growth` is set, uses
- * only memory that the pool already has.  Unlocks `t` while it waits for the device or allocates a segment. */
+/* Allocates a block in the pool.  If `no_growth` is set, uses only present memory.  May unlock `t` meanwhile. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_request *request, int no_growth);
-/* Allocates a block in free memory of a pool that lends memory (weir_tensors_pool_lend), when the allocator is out of
- * memory.  The caller does not hold the lock.  Returns 1 on success, else 0. */
+/* Allocates a block in a pool that lends memory (weir_tensors_pool_lend).  The caller does not hold the lock.  Returns
+ * 1 on success, else 0. */
 int weir__pool_borrow(weir_tensors *t, struct weir_tensor_request *request);
 /* Frees a block of a private memory pool.  No other stream may still use the block.  The caller holds the lock. */
 void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor);
-/* Frees the unused segments of the pool `id`, or of all pools without users if `id` is {0, 0}.  Returns 1 if a
- * segment was freed, else 0.  The caller does not hold the lock. */
+/* Frees unused segments of the pool `id`, or of all unused pools for {0, 0}.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
-/* Destroys the records of free and used chunks of one part of the pool, if there are any. */
+/* Destroys the placement of one part of the pool, if there is one. */
 void weir__pool_drop_placement(struct weir_tensor_pool *pool, int part);
 /* Returns the bytes that a trim of all pools without users would free.  The caller holds the lock. */
 uint64_t weir__pools_idle(const weir_tensors *t);
@@ -325,11 +304,9 @@ const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_pa
 /* Returns the segment that contains the address, together with all segments that are joined to this segment. */
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
                                           const struct weir_tensor_part *part, uint64_t address);
-/* Creates the records of free and used chunks for one part of a pool, without memory.  Returns NULL if there is no
- * host memory. */
+/* Creates an empty placement for one part of a pool, or returns NULL without host memory. */
 struct weir_placement *weir__part_placement(const weir_tensors *t, int part);
-/* Adds a segment to the records `p` as free memory.  The caller adds segments in the order of their addresses.
- * Returns 1 on success, else 0. */
+/* Adds a segment to `p` as free memory, in the order of addresses.  Returns 1 on success, else 0. */
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
                      const struct weir_tensor_part *part, struct weir_tensor_segment segment);
 
@@ -343,13 +320,12 @@ static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *
 
 /* Frees a block as soon as all other streams that use the block have finished.  The caller holds the lock. */
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
-/* Frees the blocks that the program has freed and that no stream uses any more.  Records events for streams whose
- * capture has ended.  If `waits` is set, first waits for the device.  The caller holds the lock. */
+/* Completes the frees of blocks that no stream uses any more.  If `waits` is set, first waits for the device.  The
+ * caller holds the lock. */
 void weir__pending_complete(weir_tensors *t, int waits);
 /* Returns 1 if a freed block waits for a recorded event, else 0.  The caller holds the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
-/* Frees a block outside private memory pools.  The caller has removed the block's record and does not hold the lock.
- * If the free may succeed later, weir retries it, and the statistics show the block as freed but still in use. */
+/* Frees a block outside private memory pools, whose record was removed.  The caller does not hold the lock. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
                                struct weir_tensor_use home);
 
