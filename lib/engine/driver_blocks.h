@@ -102,8 +102,7 @@ struct weir_nodes {
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
-/* Allocates a block as a memory node of the captured graph, or returns E_CAPTURE.  An error leaves the capture
- * valid. */
+/* Allocates a block as a memory node of the captured graph.  An error leaves the capture valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
 /* Changes a device's access to memory nodes that are created later. */

@@ -158,8 +158,7 @@ struct weir_survey {
     } by[WEIR_SURVEY_STREAMS];
     /* The largest request that would certainly succeed, now or after OOM recovery; 0 if unknown. */
     uint64_t largest;
-    /* `waiting`: the number of pending frees with an event.  `silent`: the number of streams with frees that have no
-     * event. */
+    /* `waiting`: the pending frees with an event.  `silent`: the streams with frees that have no event. */
     struct {
         size_t waiting, silent;
     } frees;
@@ -175,8 +174,7 @@ enum weir_trim_mode {
     /* Makes the frees of the stream `id` available to other streams.  The stream must exist and must not be captured.
      * If `id` is 0, only returns WEIR_E_BUSY if the engine's lock is held. */
     WEIR_TRIM_PUBLISH,
-    /* Releases idle memory until at most `keep` bytes are reserved, but only after its work has completed.  Does not
-     * wait. */
+    /* Releases idle memory whose work has completed, until at most `keep` bytes are reserved.  Does not wait. */
     WEIR_TRIM_COMPLETED
 };
 
@@ -216,12 +214,10 @@ struct weir_graph_table;
 struct weir_engine_ops {
     /* Allocates a block.  If memory is short, returns E_NO_MEMORY or E_LIMIT without a wait; OOM recovery waits. */
     weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
-    /* Frees a block.  `uses` lists the other streams that use the block, or is NULL.  An error leaves the block
-     * live. */
+    /* Frees a block.  `uses` lists the block's other streams, or is NULL.  An error leaves the block live. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees live blocks outside a call on their stream.  An engine without the trait SUBALLOCATES accepts only OBSERVED
-     * as `id`. */
+    /* Frees live blocks outside a call on their stream.  Without the trait SUBALLOCATES, `id` must be OBSERVED. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
     /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ constant. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
@@ -243,8 +239,7 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The number of requests that found no free memory, and of signals of low memory.  Not next to fields that requests
-     * write. */
+    /* The number of requests without free memory and of signals of low memory.  Not next to fields that requests write. */
     _Atomic uint64_t lacked;
     /* The largest number of bytes that may be reserved (limit.c), or UINT64_MAX. */
     const _Atomic uint64_t *limit;
@@ -302,8 +297,7 @@ static inline weir_status weir__engine_publish(struct weir_engine *e, weir_strea
     return e->ops->trim(e, &trim);
 }
 
-/* Finishes completed frees, without a wait, and returns the number of pending ones with an event.  `silent` may be
- * NULL. */
+/* Finishes completed frees without a wait.  Returns the number of pending ones with an event.  `silent` may be NULL. */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 

@@ -71,8 +71,7 @@ static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Publishes the figures, writes the results of a batch of frees to *freed, and releases the lock.  `freed` may be
- * NULL. */
+/* Publishes the figures, fills the results of a batch in *freed, and releases the lock.  `freed` may be NULL. */
 static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);

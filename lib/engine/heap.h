@@ -77,8 +77,7 @@ struct weir_backing {
     /* Grows reserved memory to `reserve` bytes, a step towards `goal`, and adds the growth to *got. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
-    /* Releases idle memory until at most trim->keep bytes are reserved.  In mode WAIT it waits for the device if
-     * necessary; in other modes it releases only memory whose frees have completed. */
+    /* Releases idle memory until at most trim->keep bytes are reserved.  Only the mode WAIT may wait. */
     weir_status (*shrink)(struct weir_heap *h, const struct weir_trim *trim);
     /* Returns the largest request that would certainly succeed with new memory, now or after OOM recovery. */
     size_t (*largest)(struct weir_heap *h, const struct weir_survey *asked);

@@ -208,8 +208,7 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes the arrays larger by `handles` and `aliases` entries, plus one each for background growth.  Returns 0 without
- * host memory. */
+/* Enlarges both arrays, with one more entry each for background growth.  Returns 0 without host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -478,7 +477,7 @@ static int is_window_free(const struct weir_mapped_range *g, const struct weir_m
     return at >= w->end;
 }
 
-/* Finds the window of a request that names its address.  Sets w->missing to SIZE_MAX if the addresses are in use. */
+/* Finds the window of a request at a given address.  Sets w->missing to SIZE_MAX if the addresses are in use. */
 static void find_addressed_window(const struct weir_heap *h, const struct weir_request *r,
                                   struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.state = CLEAN};
@@ -751,8 +750,7 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
 
 /* ---- trims ---- */
 
-/* Releases idle physical allocations until at most `keep` bytes are reserved.  Sets *pending if pending work keeps
- * memory reserved. */
+/* Releases idle physical allocations down to `keep` bytes.  Sets *pending if pending work keeps memory reserved. */
 static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *pending) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};

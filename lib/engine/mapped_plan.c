@@ -285,8 +285,7 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
         find_window(h->range, kind, bytes, state, w);
 }
 
-/* Chooses an idle physical allocation of at most `most` bytes where `want` bytes are missing.  Returns NULL if none
- * fits. */
+/* Chooses an idle physical allocation of at most `most` bytes for a gap of `want` bytes.  Returns NULL if none fits. */
 static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size_t want,
                                                uint64_t most) {
     struct weir_mapped_handle *best = NULL;

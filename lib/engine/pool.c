@@ -598,8 +598,7 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a request that the driver refused, perhaps after it had reserved all memory of the device (H200, driver
- * 580). */
+/* Trims the pool after a refused request, since the driver may have reserved all memory (H200, driver 580). */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,

@@ -21,7 +21,7 @@ enum {
     IDLE_QUERIES = 64,
     /* During STRICT_FREES, the fall of `net_bytes` until the next event, as a multiple of `least_event_bytes`. */
     STRICT_FACTOR = 4,
-    /* The frees without an event on all streams together may have at most SHARE * `least_event_bytes` bytes. */
+    /* The most bytes of all frees without an event, as a multiple of `least_event_bytes`. */
     SHARE = 16,
     /* If more streams than MOST_OPEN have frees without an event, each free gets an event, to save host memory. */
     MOST_OPEN = 128,
@@ -398,8 +398,7 @@ void weir__order_count_lack(struct weir_order *o) {
     o->strict_until = o->sequence + STRICT_FREES;
 }
 
-/* Returns the bytes that the stream may free before weir must record an event.  Streams share a fixed number of
- * bytes. */
+/* Returns the bytes that the stream may free without an event.  All streams share a fixed number of bytes. */
 static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
     size_t all = o->streams_with_open + (s->open == 0);
 

@@ -161,8 +161,7 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
 /* Queries whether the stream `id` is idle, in a call on this stream; if so, finishes its frees.  An idle blocking
  * stream may still depend on the legacy stream: cuStreamQuery returns 0 while work runs on NULL (H200, driver 580). */
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Makes the frees of the stream `id` available to other streams, on any thread.  The stream must exist and must not be
- * captured. */
+/* Makes the stream's frees available to other streams, on any thread.  The stream must exist and not be captured. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Records that all frees have completed, also deferred ones, after a wait for the device. */
 void weir__order_observe_all(struct weir_order *o);
