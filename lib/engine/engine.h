@@ -239,7 +239,7 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The number of requests without free memory and of signals of low memory.  Not next to fields that requests write. */
+    /* The number of requests without free memory and signals of low memory.  Not next to fields that requests write. */
     _Atomic uint64_t lacked;
     /* The largest number of bytes that may be reserved (limit.c), or UINT64_MAX. */
     const _Atomic uint64_t *limit;
