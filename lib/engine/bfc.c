@@ -15,8 +15,7 @@
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* Allocates a region of *bytes bytes.  The caches need regions at multiples of WEIR_PAGE.  A small region may start
- * elsewhere; the function then allocates a whole page of the driver instead, if the limit allows. */
+/* Allocates a region of *bytes bytes, or a whole page of the driver if the caches need one. */
 static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = h->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
@@ -34,8 +33,7 @@ static CUresult alloc_aligned(struct weir_heap *h, size_t *bytes, CUdeviceptr *b
     return result;
 }
 
-/* Allocates a region of `bytes` bytes.  If the device lacks memory, tries smaller sizes down to `least`.  (TensorFlow's
- * allocator stops at a larger size.)  Sets *got to the region's size. */
+/* Allocates a region of `bytes` bytes, or fewer, but at least `least`.  Sets *got to the region's size. */
 static weir_status add_region(struct weir_heap *h, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_driver_scope scope;
@@ -101,7 +99,7 @@ static weir_status bfc_make_room(struct weir_heap *h, struct weir_request *r) {
     if (step == 0)
         return weir__heap_full_status(h);
     status = add_region(h, step, least, &got);
-    /* The small region would fit into the limit, but the whole page that the caches need does not. */
+    /* The limit allows the small region, but not a whole page of the driver. */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&h->e) < h->e.device->total &&
         weir__heap_room(h) < DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
@@ -156,8 +154,7 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  Only the mode WAIT may wait for the device.  Since cuMemFree waits, other modes free regions
- * only if a single stream is in use and all frees on this stream have completed. */
+/* Frees idle regions.  Only the mode WAIT may wait for the device, as cuMemFree does. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;

@@ -53,8 +53,7 @@ static weir_status direct_free_block(struct direct *p, CUdeviceptr block) {
     return weir__device_status(p->e.device, result);
 }
 
-/* Allocates a block by cuMemAlloc.  The caches need blocks at multiples of WEIR_PAGE.  A small block may start
- * elsewhere; the function then allocates a whole page of the driver instead. */
+/* Allocates a block, or a whole page of the driver if the caches need one. */
 static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     struct direct *p = (struct direct *)e;
     uint64_t started = e->device->driver->ticks();
@@ -73,7 +72,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
     r->block = block;
     if (e->options->cache == WEIR_SWITCH_ON)
         weir__engine_count(e, r);
-    /* Records no event for this growth: one event for each block would push other events out of the list. */
+    /* Records no event for this growth, since there would be one for each block. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_elapsed_ns(e->device, started), memory_order_relaxed);
@@ -87,8 +86,7 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         has_caches || e->device->drop_in ? weir__device_capture(e->device, stream) : WEIR_OK;
 
     (void)uses; /* unused, since cuMemFree waits for every stream */
-    /* Returns an error for an unknown stream, as the driver does.  With caches, a captured stream is an error, too: the
-     * caches free the block later. */
+    /* With caches, a captured stream is an error, since the caches free the block later. */
     return status == WEIR_E_STREAM || (has_caches && status == WEIR_E_CAPTURE)
                ? status
                : direct_free_block((struct direct *)e, block);

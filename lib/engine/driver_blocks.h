@@ -33,19 +33,16 @@ void weir__async_close(struct weir_async *async);
  * the driver's pool property.  The caller has entered the device's context. */
 CUresult weir__async_make_pool(const struct weir_device *device, const struct weir_access *access,
                                size_t most, unsigned short usage, CUmemoryPool *pool);
-/* Frees a block of a driver's pool.  On a captured stream, the free becomes a node of the graph.  If the thread has no
- * context, the handle of a default stream means the default stream of the device's context. */
+/* Frees a block of a driver's pool.  On a captured stream, the free becomes a node of the graph. */
 CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
-/* Returns E_CAPTURE if `stream` or a stream in `uses` is captured, since a stream that waits for an event on a captured
- * stream would join the capture.  Otherwise returns OK or the driver's error.  `uses` may be NULL. */
+/* Returns E_CAPTURE if one of these streams is captured.  `uses` may be NULL. */
 weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* Frees a block of the driver on `stream`.  If other streams use the block, weir frees it on its own stream `joined`,
- * which waits for all of them, so that no stream of the program waits for another.  Returns E_NOT_OWNED if the driver
- * does not know the block.  On a captured stream, returns E_CAPTURE if the block was not allocated in this capture, or
- * if other streams use it.  May be called while another thread captures a stream. */
+/* Frees a block of the driver on `stream`, or, if other streams use it, on weir's stream `joined`.  On a captured
+ * stream, returns E_CAPTURE for blocks from outside the capture or with other streams.  May be called while another
+ * thread captures a stream. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
@@ -65,13 +62,12 @@ void weir__sizes_open(struct weir_sizes *sizes);
 void weir__sizes_close(struct weir_sizes *sizes);
 /* Adds `bytes` to the sum, before the caller allocates a block.  Returns 0 if the sum would exceed the limit. */
 int weir__sizes_count(struct weir_sizes *sizes, size_t bytes, uint64_t limit);
-/* Records a block after the driver has allocated it or failed to free it; the sum already includes it.  If `is_live`
- * is 0, or there is no host memory, subtracts the bytes from the sum.  Returns 1 if the block is recorded, else 0.  A
- * block that was just removed needs no host memory, unless other threads have filled the table since. */
+/* Records a block whose bytes are in the sum.  If it is not live or there is no host memory, subtracts its bytes and
+ * returns 0; else returns 1. */
 int weir__sizes_record(struct weir_sizes *sizes, CUdeviceptr block, size_t bytes, int is_live);
 /* Removes a block from the table, but not from the sum.  Returns 1 on success, 0 if the block is not live. */
 int weir__sizes_remove(struct weir_sizes *sizes, CUdeviceptr block, size_t *bytes);
-/* Sets the fields requested, in_use, host_bytes, and the two peaks of *out. */
+/* Sets the fields of *out that follow from these sizes. */
 void weir__sizes_figures(struct weir_sizes *sizes, weir_statistics *out);
 
 /* ---- graphs ---- */
@@ -106,13 +102,10 @@ struct weir_nodes {
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
-/* Allocates a block as a memory node of the graph into which the request's stream is captured.  Sets
- * WEIR_REQUEST_CAPTURED.  Returns E_CAPTURE if the driver (before 11.4) or the device cannot create memory nodes.  Also
- * returns E_CAPTURE under `weir run`, where the driver allocates the block.  An error leaves the capture valid. */
+/* Allocates a block as a memory node of the captured graph.  An error leaves the capture valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Changes a device's access to memory nodes that are created later.  A pool's list of devices is fixed, so the function
- * destroys the pool if possible, and the next node gets a new pool. */
+/* Changes a device's access to memory nodes that are created later. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

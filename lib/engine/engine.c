@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "base/text.h"
 
-/* The last entry of survey->by is for unknown streams, and for all other streams once the list is full. */
+/* The last entry of survey->by counts all streams that have no entry. */
 void weir__survey_add_pending(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
 
@@ -72,8 +72,7 @@ int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_reque
     return 1;
 }
 
-/* After the program's cuMemFree, the driver reports the block's memory as used until a trim (H200, driver 580).  So the
- * function trims the pool, and reads the figures again. */
+/* The driver reports a block freed by cuMemFree as used until a trim (H200, driver 580). */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
     size_t released;

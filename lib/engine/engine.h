@@ -29,12 +29,11 @@
 /* The driver grows and shrinks a pool by this number of bytes (H200, driver 580). */
 #define WEIR_POOL_UNIT ((size_t)32 << 20)
 
-/* Returned by `free_batch` if the blocks are freed and the stream should now record an event.  Without the event, other
- * streams cannot reuse the memory.  No public function returns this status. */
+/* Returned by `free_batch` if the blocks are freed, but the stream should now record an event. */
 #define WEIR_ENGINE_DUE ((weir_status)1)
 
-/* Values of `id` in `free_batch`, in place of a stream's id.  OBSERVED: all work on the blocks is known to have
- * completed.  UNKNOWN: only a wait for the device can show that this work has completed. */
+/* Values of `id` in `free_batch`.  OBSERVED: all work on the blocks has completed.  UNKNOWN: only a wait for the device
+ * can show this. */
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
@@ -48,8 +47,7 @@ enum {
     WEIR_REQUEST_FORCED = 1,
     /* The stream is captured, so the block is a memory node of a graph. */
     WEIR_REQUEST_CAPTURED = 2,
-    /* The block is a slab, which a cache cuts into small blocks.  The cache frees a slab in a call on the request's
-     * stream, or after all work on the slab has completed. */
+    /* The block is a slab, which a cache cuts into small blocks. */
     WEIR_REQUEST_SLAB = 4
 };
 
@@ -57,8 +55,8 @@ enum {
 struct weir_freed {
     const CUdeviceptr *block;
     size_t count;
-    /* Results of `free_batch`.  `room`: the bytes that the stream may still free before it should record an event.
-     * `lacked`: the number of requests so far that found no free memory. */
+    /* `room`: the bytes that the stream may still free without an event.  `lacked`: the number of requests so far that
+     * found no free memory. */
     uint64_t room, lacked;
 };
 
@@ -67,16 +65,14 @@ struct weir_request {
     size_t bytes; /* the bytes to allocate, above 0 */
     size_t least; /* the fewest bytes that the caller accepts, or 0 if it needs all of `bytes` */
     size_t asked; /* the bytes that the program requested */
-    /* The address at which the block must start, 0 for any address, or WEIR_ENGINE_FAR.  A program that extends a block
-     * sets this field to the block's end.  If the address is not free, the request fails without a wait. */
+    /* The address at which the block must start, 0 for any address, or WEIR_ENGINE_FAR. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id, or 0: the engine then queries and stores the id.  If it is not 0, the stream is not captured. */
+    /* The stream's id, or 0 if the engine must query it.  If it is not 0, the stream is not captured. */
     uint64_t id;
     unsigned flags;
     CUdeviceptr block;
-    /* Blocks that the caller freed on the stream before this request, or NULL.  The engine frees them first, so that
-     * the request can reuse them, and sets their count to 0. */
+    /* Blocks that the engine frees on the stream first, or NULL.  It then sets their count to 0. */
     struct weir_freed *freed;
     int kind; /* the kind of addresses (heap.h); the heap sets it */
     int grew; /* set if reserved memory has grown */
@@ -107,7 +103,7 @@ enum weir_visited {
     WEIR_VISIT_BLOCKS,
     WEIR_VISIT_BLOCK_AT,  /* the live block that contains an address */
     WEIR_VISIT_REGION_AT, /* the region or superblock that contains an address */
-    /* the part of the address range that is only for requests with weir_request.at; not in all engines */
+    /* the addresses for requests with weir_request.at; not in all engines */
     WEIR_VISIT_AT_ADDRESS
 };
 
@@ -152,7 +148,7 @@ struct weir_survey {
     uint64_t back;
     /* The largest free piece that the stream `id` may use, or UINT64_MAX if the engine cannot compute it. */
     uint64_t largest_free;
-    /* The value that `largest_free` would have if all streams were idle.  A larger value shows that a wait may help. */
+    /* The value of `largest_free` if all streams were idle. */
     uint64_t largest_free_at_rest;
     /* Free bytes that wait for work of other streams; `by` lists the bytes for each such stream. */
     uint64_t pending;
@@ -160,11 +156,9 @@ struct weir_survey {
     struct {
         uint64_t stream, bytes; /* 0 stands for an unknown stream or for several streams */
     } by[WEIR_SURVEY_STREAMS];
-    /* The largest request on this stream that would certainly succeed, now or after OOM recovery; 0 if unknown.  weir
-     * suggests this size to the program after a failed request. */
+    /* The largest request that would certainly succeed, now or after OOM recovery; 0 if unknown. */
     uint64_t largest;
-    /* `waiting`: the number of pending frees (or batches of frees) with an event, which a later query can find
-     * complete.  `silent`: the number of streams with frees that have no event. */
+    /* `waiting`: the pending frees with an event.  `silent`: the streams with frees that have no event. */
     struct {
         size_t waiting, silent;
     } frees;
@@ -175,14 +169,12 @@ struct weir_survey {
 enum weir_trim_mode {
     /* Releases idle memory until at most `keep` bytes are reserved, and waits for the device if necessary. */
     WEIR_TRIM_WAIT,
-    /* If an event is due, records an event for the frees of `stream`.  The stream must not be captured. */
+    /* Records an event for the frees of `stream`, if necessary.  The stream must not be captured. */
     WEIR_TRIM_MAINTAIN,
-    /* Makes the frees of the stream `id` available to other streams.  Any thread may request this mode.  The stream
-     * must exist and must not be captured.  If the stream has work, records an event, except on a default stream.  If
-     * `id` is 0, only tests the engine's lock, and returns WEIR_E_BUSY if a request holds the lock. */
+    /* Makes the frees of the stream `id` available to other streams.  The stream must exist and must not be captured.
+     * If `id` is 0, only returns WEIR_E_BUSY if the engine's lock is held. */
     WEIR_TRIM_PUBLISH,
-    /* Releases idle memory until at most `keep` bytes are reserved, but only memory whose work is known to have
-     * completed.  Does not wait.  If `id` is not 0, first queries whether the caller's stream is idle. */
+    /* Releases idle memory whose work has completed, until at most `keep` bytes are reserved.  Does not wait. */
     WEIR_TRIM_COMPLETED
 };
 
@@ -208,8 +200,7 @@ struct weir_event_sink {
 };
 
 enum {
-    /* The driver releases the engine's memory without a wait for the device.  So a trim in mode COMPLETED can release
-     * memory, but the caller must wait for the device before it closes the engine. */
+    /* The driver releases memory without a wait.  The caller must wait for the device before it closes the engine. */
     WEIR_ENGINE_RELEASES_ASYNC = 1,
     /* The engine itself cuts blocks from regions and orders their reuse.  Without this trait, the driver does. */
     WEIR_ENGINE_SUBALLOCATES = 2,
@@ -223,22 +214,17 @@ struct weir_graph_table;
 struct weir_engine_ops {
     /* Allocates a block.  If memory is short, returns E_NO_MEMORY or E_LIMIT without a wait; OOM recovery waits. */
     weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
-    /* Frees a block.  `uses` lists the other streams that use the block, or is NULL.  An error leaves the block live.
-     * Sets `refused` in the entry of a stream that the driver does not know. */
+    /* Frees a block.  `uses` lists the block's other streams, or is NULL.  An error leaves the block live. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees live blocks outside a call on their stream.  With OBSERVED as `id`, every stream may reuse the memory at
-     * once.  An engine without the trait SUBALLOCATES accepts only OBSERVED, and calls the driver.  Other engines
-     * also accept a stream's id, as if the blocks were freed on this stream, and UNKNOWN, and call the driver only to
-     * query events.  Returns OK, DUE, E_NOT_OWNED, or a status of the driver. */
+    /* Frees live blocks outside a call on their stream.  Without the trait SUBALLOCATES, `id` must be OBSERVED. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
     /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ constant. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
     /* Changes a device's access to all present and future memory.  An error changes nothing. */
     weir_status (*allow)(struct weir_engine *e, const CUmemAccessDesc *access);
-    /* Sets the fields requested, in_use, reserved, their three peaks, extent and host_bytes of *out.  An engine that
-     * orders reuse by events also sets the fields steals and event_records. */
+    /* Fills the engine's fields of *out. */
     void (*figures)(struct weir_engine *e, weir_statistics *out);
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
     /* Calls visit->show under the lock for each object of visit->what.  Returns their number, -1 if not supported. */
@@ -253,8 +239,7 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The number of requests that found no free memory, plus the number of the program's signals of low memory.  0
-     * without the trait SUBALLOCATES.  Not next to fields that requests write, since each large free reads `lacked`. */
+    /* The number of requests without free memory and signals of low memory.  Not next to fields that requests write. */
     _Atomic uint64_t lacked;
     /* The largest number of bytes that may be reserved (limit.c), or UINT64_MAX. */
     const _Atomic uint64_t *limit;
@@ -263,8 +248,7 @@ struct weir_engine {
     /* The bytes of one step of background growth, or 0 for none.  A step holds the driver's lock for about 0.1 ms. */
     size_t step_bytes;
     unsigned traits;
-    /* The driver's pool that the memory comes from, or NULL.  weir cannot query pending frees in this pool.  Only a new
-     * request shows whether these frees have completed. */
+    /* The driver's pool that the memory comes from, or NULL.  weir cannot query the pool's pending frees. */
     CUmemoryPool driver_pool;
     struct weir_graph_table *graphs; /* addresses of graphs' blocks (driver_blocks.h) */
     /* The figures after the engine's last request.  Other threads read them without the engine's lock. */
@@ -274,8 +258,7 @@ struct weir_engine {
         _Atomic uint64_t in_use, most_in_use;
         /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
         _Atomic uint64_t quarantined;
-        /* All addresses that the engine has ever used for blocks lie in [low, high).  At first, `low` is UINT64_MAX and
-         * `high` is 0.  An engine without the trait SUBALLOCATES sets them only if the allocator has caches. */
+        /* All addresses that the engine has ever used for blocks lie in [low, high). */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -287,9 +270,7 @@ weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engin
 /* For WEIR_ENGINE_BFC (regions that grow) and WEIR_ENGINE_BFC_FIXED (one region). */
 weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine **out);
 
-/* Exports the physical allocations of [base, base + bytes) to other processes, and lists them in *out.  The range lies
- * in a live block of the mapped engine.  *out is empty at first.  Returns OK, E_NOT_SUPPORTED if the device cannot
- * export memory, E_NOT_OWNED if a part is not mapped, or E_HOST_MEMORY without host memory or a file descriptor. */
+/* Exports the memory of a part of a live block as the file descriptors in *out, which is empty at first. */
 weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
                                struct weir_memory_files *out);
 
@@ -316,8 +297,7 @@ static inline weir_status weir__engine_publish(struct weir_engine *e, weir_strea
     return e->ops->trim(e, &trim);
 }
 
-/* Queries pending frees once, without a wait, and finishes completed ones.  Returns the number of frees that a later
- * query may finish.  Sets *silent to the number of streams with frees that have no event.  `silent` may be NULL. */
+/* Finishes completed frees without a wait.  Returns the number of pending ones with an event.  `silent` may be NULL. */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 
@@ -334,8 +314,7 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
     return figures.reserved;
 }
 
-/* Returns 0 if the engine has never used the address for blocks, so that a free needs no search under the lock.
- * Returns 1 for each live block, since the engine sets the bounds before it returns a block. */
+/* Returns 0 only if the engine has never had a block at the address.  Needs no lock. */
 static inline int weir__engine_may_contain(const struct weir_engine *e, uint64_t address) {
     return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
            address < atomic_load_explicit(&e->seen.high, memory_order_relaxed);
@@ -346,8 +325,7 @@ int weir__engine_has_blocks(struct weir_engine *e);
 /* Finds the object of the kind `what` at an address.  Returns 1 on success, 0 if none, -1 if not supported. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
-/* Lists all objects of the kind `what` in *out, which the caller frees.  Returns their number.  If there are none,
- * there is no host memory, or the engine cannot list them, sets *out to NULL and returns 0. */
+/* Lists all objects of the kind `what` in *out, which the caller frees.  Returns their number, or 0 on failure. */
 size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
                              struct weir_extent **out);
 
@@ -374,8 +352,7 @@ void weir__engine_record(const struct weir_engine *e, int cause, int shrink, uin
                          uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
 /* The driver is slow to fail a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
-/* Returns 1 if `bytes` exceeds the device's free memory plus `idle`, so that the driver would fail; else 0.  Always
- * returns 0 for WEIR_REQUEST_FORCED. */
+/* Returns 1 if `bytes` exceeds the device's free memory plus `idle`, else 0. */
 int weir__engine_predicts_failure(const struct weir_engine *e, struct weir_request *r,
                                   uint64_t bytes, uint64_t idle);
 /* Calls visit->show, unless NULL, for each extent of the list.  Returns `count`. */

@@ -56,8 +56,8 @@ int weir__heap_add_ranges(struct weir_heap *h) {
 
 /* ---- frees and published figures ---- */
 
-/* Frees a live block on the stream `s`; the free gets the number `sequence`.  If `s` is NULL, all streams can reuse the
- * memory.  Returns OK, E_NOT_OWNED, or E_HOST_MEMORY.  Needs no host memory if `s` is NULL or &h->quarantine. */
+/* Frees a live block on the stream `s`, or for all streams if `s` is NULL.  Needs no host memory if `s` is NULL or
+ * &h->quarantine. */
 static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
                                    struct weir_placement_stream *s, uint64_t sequence,
                                    struct weir_placement_block *was) {
@@ -71,9 +71,7 @@ static weir_status free_live_block(struct weir_heap *h, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Publishes the figures, writes the results of a batch of frees to *freed, and releases the lock.  `freed` may be NULL.
- * While reserved memory is above the release threshold, each free needs an event, so that the next trim can release the
- * memory.  The engine bfc-fixed needs no such events, since it never releases memory. */
+/* Publishes the figures, fills the results of a batch in *freed, and releases the lock.  `freed` may be NULL. */
 static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
@@ -178,8 +176,7 @@ static weir_status free_quarantined(struct weir_heap *h, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Frees a block on the stream of `on`, without a driver call.  If on->net_bytes has fallen to on->net_low, the block
- * does not coalesce with memory that an event covers, since other streams may soon need that memory. */
+/* Frees a block on the stream of `on`, without a driver call. */
 static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
                                       struct weir_order_stream *on) {
     struct weir_placement_block was;
@@ -233,8 +230,7 @@ static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *fre
     return status;
 }
 
-/* Frees a block during a capture, in which the driver does not report the stream's id.  Assumes the id of the stream
- * that last called with this handle.  This stream can reuse the memory after the capture. */
+/* Frees a block during a capture, on the stream that last called with this handle. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_id(&h->order, stream);
@@ -339,9 +335,7 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* ---- requests ---- */
 
-/* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries if a free has
- * completed.  While the SMALL addresses must not grow for large requests, a large request also tries the COMMON ones.
- * Returns a result of placement.h. */
+/* Places the request in free memory, after up to `most` queries of events.  Returns a result of placement.h. */
 static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
                       size_t most, struct weir_placement_block *out) {
     int result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
@@ -389,7 +383,6 @@ static int place_after_waits(struct weir_heap *h, const struct weir_request *r,
     return result;
 }
 
-/* Places the request in new or moved memory.  If there is none, tries the free memory of all kinds of addresses. */
 static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
                                 struct weir_placement_stream *on,
                                 struct weir_placement_block *out) {
@@ -410,8 +403,7 @@ static weir_status place_in_new(struct weir_heap *h, struct weir_request *r,
     return weir__heap_status(placed);
 }
 
-/* Tries to place the request, in this order: in free memory, in memory that another thread is adding, in free memory
- * after waits for other streams, in new memory.  Queries all events before growth, since mapping costs more. */
+/* Tries free memory first, then waits for other streams, then new memory, since mapping costs the most. */
 static weir_status place_block(struct weir_heap *h, struct weir_request *r,
                                struct weir_placement_stream *on, struct weir_placement_block *out) {
     int placed;
@@ -527,8 +519,7 @@ static WEIR_ASSERT_ONLY int is_heap_valid(const struct weir_heap *h) {
     return total == h->total && h->in_use <= total && h->requested <= h->in_use;
 }
 
-/* Releases idle memory.  In mode WAIT, first waits for frees without an event.  In other modes, makes each stream
- * record an event for these frees in its next call, so that a later trim can release more. */
+/* Releases idle memory.  In mode WAIT, first waits for frees without an event. */
 static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     uint64_t started = h->e.device->driver->ticks(), before, after;
     weir_status status = WEIR_OK;
@@ -599,8 +590,7 @@ static weir_status heap_allow(struct weir_engine *e, const CUmemAccessDesc *acce
 
 /* ---- surveys and visits ---- */
 
-/* Finds the next chunk in the kind *kind of addresses, then in lower kinds, and updates *kind and *span.  For the first
- * call, *kind is the highest kind, and *span is all zeros.  Returns 1 on success, 0 after the last chunk. */
+/* Finds the next chunk, in the kind *kind or a lower one.  Returns 1 on success, 0 after the last chunk. */
 static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placement_span *span) {
     for (; *kind >= 0; --*kind, *span = (struct weir_placement_span){0})
         if (weir__placement_next(h->placement[*kind], span))
@@ -608,8 +598,7 @@ static int next_chunk(const struct weir_heap *h, int *kind, struct weir_placemen
     return 0;
 }
 
-/* Queries all events, and adds the free memory to the report.  Returns the size of the largest block that the stream
- * could allocate in free memory without a wait, or 0. */
+/* Queries all events, and adds the free memory to the report.  Returns the size of the stream's largest free block. */
 static size_t survey_idle(struct weir_heap *h, struct weir_survey *out) {
     struct weir_placement_span span = {0};
     uint64_t end = 0, run = 0; /* the current run of adjacent free memory */
@@ -663,8 +652,7 @@ static int visit_live(struct weir_heap *h, const struct weir_visit *visit) {
     return count;
 }
 
-/* Calls visit->show for the live block that contains an address, or for the address itself if it belongs to a graph.
- * Takes linear time in the chunks of the region, unless a block starts at the address. */
+/* Shows the live block that contains an address.  Takes linear time unless a block starts there. */
 static int visit_block_at(struct weir_heap *h, const struct weir_visit *visit) {
     struct weir_extent block = {.base = visit->address};
     struct weir_placement_block found;
@@ -726,7 +714,7 @@ static void heap_figures(struct weir_engine *e, weir_statistics *out) {
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < h->kinds; i++) {
         weir__placement_figures(h->placement[i], &figures);
-        /* Blocks at named addresses lie far apart, so the unmapped addresses between them are not fragmentation. */
+        /* The unmapped addresses between blocks at requested addresses are not fragmentation. */
         out->extent += i == WEIR_HEAP_AT_ADDRESS ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
@@ -791,7 +779,7 @@ weir_status weir__heap_open(const struct weir_engine *setup, const struct weir_b
     weir__nodes_open(&h->nodes, setup->device);
     weir__order_open(&h->order, setup->device, heap_observed, end_deferred_block, h);
     h->quarantine = (struct weir_placement_stream){.id = QUARANTINE, .is_fallback = 1};
-    /* If streams may wait for each other, a stream can use all chunks, and need not prefer the chunks that it freed. */
+    /* If streams may wait for each other, a stream need not prefer the chunks that it freed. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.prefer_tagged = 0;
     for (int i = 0; i < h->kinds; i++) {

@@ -27,11 +27,10 @@
 struct weir_backing;
 struct weir_mapped_range;
 
-/* The kinds of addresses, from the lowest addresses to the highest.  Each kind of requests has its part of the engine's
- * address range, so that small blocks do not lie between large ones. */
+/* The parts of the address range, from low to high addresses.  They keep small blocks apart from large ones. */
 enum {
     WEIR_HEAP_COMMON, /* for all requests but those below */
-    /* For small requests.  Above the release threshold, also for blocks that may be live at the next trim. */
+    /* For small requests, and for blocks that will probably be live at the next trim. */
     WEIR_HEAP_SMALL,
     WEIR_HEAP_AT_ADDRESS, /* for requests that name an address */
     WEIR_HEAP_KINDS
@@ -57,8 +56,7 @@ struct weir_heap {
     /* The start of each kind of addresses, and the end of the range.  Only in the mapped engine. */
     uint64_t starts[WEIR_HEAP_KINDS + 1];
     struct weir_growth_cursor cursor;
-    /* The sum of the bytes of all frees without an event.  This sum is also a clock: the next such free gets the
-     * sequence number sum + 1. */
+    /* The sum of the bytes of all frees without an event, which also numbers these frees. */
     uint64_t quarantined;
     /* The record of a stream that stands for all frees without an event. */
     struct weir_placement_stream quarantine;
@@ -76,12 +74,10 @@ struct weir_backing {
     void (*close)(struct weir_heap *h);
     /* Takes memory for a request that does not fit into free memory. */
     weir_status (*make_room)(struct weir_heap *h, struct weir_request *r);
-    /* Grows reserved memory to `reserve` bytes, a step towards `goal`, and adds the growth to *got.  `cause` is a
-     * WEIR_EVENT_ constant.  Returns OK after this growth, even if another thread has released memory meanwhile. */
+    /* Grows reserved memory to `reserve` bytes, a step towards `goal`, and adds the growth to *got. */
     weir_status (*grow)(struct weir_heap *h, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
-    /* Releases idle memory until at most trim->keep bytes are reserved.  In mode WAIT it waits for the device if
-     * necessary; in other modes it releases only memory whose frees have completed. */
+    /* Releases idle memory until at most trim->keep bytes are reserved.  Only the mode WAIT may wait. */
     weir_status (*shrink)(struct weir_heap *h, const struct weir_trim *trim);
     /* Returns the largest request that would certainly succeed with new memory, now or after OOM recovery. */
     size_t (*largest)(struct weir_heap *h, const struct weir_survey *asked);
@@ -108,11 +104,9 @@ void weir__heap_count_lack(struct weir_heap *h);
 int weir__heap_query_events(struct weir_heap *h, size_t most);
 /* Makes all freed memory available to all streams, after a wait for the device. */
 void weir__heap_observe_all(struct weir_heap *h);
-/* Waits for the device if `must` is set or some frees have no event.  The caller holds the heap's lock, which is
- * released during the wait.  Afterwards, all frees from before the wait are available to all streams. */
+/* Waits for the device if `must` is set or some frees have no event.  Releases the heap's lock during the wait. */
 weir_status weir__heap_wait(struct weir_heap *h, int must);
-/* Returns 1 if other streams may wait for the free with the number `sequence` on the stream `id`: the setting
- * internal_dependencies is on, and an event covers the free.  Otherwise returns 0. */
+/* Returns 1 if other streams may wait on the device for this free, else 0. */
 int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequence);
 
 static inline uint64_t weir__heap_reserve(const struct weir_heap *h) {
@@ -124,11 +118,9 @@ static inline int weir__heap_is_above(const struct weir_heap *h) {
     return weir__heap_reserve(h) >= h->e.threshold;
 }
 
-/* Returns 1 if a block of this size will probably stay live until the next trim, else 0.  Returns 1 for all sizes
- * before the first trim above the release threshold.  Mapped engine only. */
+/* Returns 1 if a block of this size will probably stay live until the next trim, else 0.  Mapped engine only. */
 int weir__mapped_may_last(const struct weir_heap *h, size_t bytes);
-/* Returns 1 if a large request may add memory to the SMALL addresses, else 0.  Before the first trim above the release
- * threshold, returns 0 if the time budget is used up.  Mapped engine only. */
+/* Returns 1 if a large request may add memory to the SMALL addresses, else 0.  Mapped engine only. */
 int weir__mapped_grows_small(const struct weir_heap *h);
 
 /* Returns the kind of addresses for a request of this size. */
@@ -139,7 +131,6 @@ static inline int weir__heap_kind(const struct weir_heap *h, size_t bytes) {
                : WEIR_HEAP_COMMON;
 }
 
-/* Returns the placement for the kind of addresses that contains the address. */
 static inline struct weir_placement *weir__heap_placement(const struct weir_heap *h,
                                                           uint64_t address) {
     int kind = h->kinds - 1;

@@ -105,7 +105,6 @@ static void undo_exports(struct weir_mapped_range *g, uint64_t mark) {
 
 /* ---- aliased mappings ---- */
 
-/* Adds an aliased mapping to the sorted array, which has room. */
 static void add_alias(struct weir_heap *h, const struct weir_mapped_alias *s) {
     struct weir_mapped_range *g = h->range;
     size_t at = 0;
@@ -139,8 +138,7 @@ static CUresult release_handle(const struct weir_heap *h, CUmemGenericAllocation
     return h->e.device->driver->cuMemRelease(handle);
 }
 
-/* Releases a physical allocation that was removed from the heap.  If it has an aliased mapping, unmap_alias() releases
- * the memory later.  If the driver fails, a later call retries.  The caller has called reserve_entries(). */
+/* Releases a physical allocation, or lets unmap_alias() release it later.  The caller has called reserve_entries(). */
 static void release_memory(struct weir_heap *h, struct weir_mapped_handle unit) {
     struct weir_mapped_alias *s = alias_of(h->range, unit.handle);
 
@@ -162,8 +160,7 @@ static int is_alias_completed(const struct weir_heap *h, const struct weir_mappe
     return 1;
 }
 
-/* Unmaps an aliased mapping whose work has completed.  Releases the memory if no other mapping remains.  Afterwards,
- * the caller may remove an entry with the `base` NOWHERE and `last` 0. */
+/* Unmaps an aliased mapping whose work has completed.  Releases the memory if no other mapping remains. */
 static void unmap_alias(struct weir_heap *h, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = h->e.device->driver;
     struct weir_mapped_alias *other;
@@ -211,8 +208,7 @@ static void unmap_completed_aliases(struct weir_heap *h, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* Makes room for `handles` more entries in g->handles and `aliases` more entries in g->aliases, plus one entry in each
- * for background growth.  Returns 1 on success, 0 without host memory. */
+/* Enlarges both arrays, with one more entry each for background growth.  Returns 0 without host memory. */
 static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t aliases) {
     struct weir_mapped_handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                                          &g->handle_capacity, sizeof *more);
@@ -229,8 +225,7 @@ static int reserve_entries(struct weir_mapped_range *g, size_t handles, size_t a
     return 1;
 }
 
-/* Maps a physical allocation at m->to.base for all devices, and creates it unless m->is_created is set.  Sets
- * m->is_created and m->is_mapped, so that the caller can undo both after an error. */
+/* Maps a physical allocation at m->to.base for all devices, and creates it first if necessary. */
 static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move *m) {
     const struct weir_driver *driver = h->e.device->driver;
     const struct weir_mapped_range *g = h->range;
@@ -249,8 +244,7 @@ static weir_status map_memory(const struct weir_heap *h, struct weir_mapped_move
     return weir__device_status(h->e.device, result);
 }
 
-/* Adds a mapped physical allocation to the free chunks.  Its index in g->handles will be `at`.  Only the stream `id`
- * may use the memory, or all streams if `id` is OBSERVED. */
+/* Adds a mapped physical allocation to the free chunks of the stream `id`, or of all streams if `id` is OBSERVED. */
 static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_handle *unit,
                                 size_t at, uint64_t id) {
     const struct weir_mapped_handle *below = at > 0 ? &h->range->handles[at - 1] : NULL;
@@ -278,8 +272,8 @@ static weir_status place_handle(struct weir_heap *h, const struct weir_mapped_ha
     return weir__heap_status(placed);
 }
 
-/* Adds a physical allocation to the heap if `status`, the result of map_memory(), is WEIR_OK; else unmaps it.  Only the
- * stream `id` may use the memory at first.  The caller has called reserve_entries(). */
+/* Adds a physical allocation to the heap if map_memory() has returned OK; else unmaps it.  The caller has called
+ * reserve_entries(). */
 static weir_status insert_handle(struct weir_heap *h, weir_status status,
                                  struct weir_mapped_move *m, uint64_t id) {
     struct weir_mapped_range *g = h->range;
@@ -306,9 +300,8 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
     return status;
 }
 
-/* Removes the idle physical allocation at `base` from the heap, and writes it to *unit.  `piece` is the index of its
- * first free piece.  Unmaps the memory if all work on it has completed.  Otherwise keeps the old addresses as an
- * aliased mapping, and makes `stream` wait for other streams.  The caller has called reserve_entries(). */
+/* Removes the idle physical allocation at `base` from the heap.  Its old addresses stay mapped until all work there has
+ * completed.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
                                  uint64_t base, struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -374,8 +367,7 @@ static weir_status create_planned(struct weir_heap *h, struct weir_request *r) {
     return weir__device_status(h->e.device, result);
 }
 
-/* Detaches the plan's idle physical allocations, from the highest address to the lowest.  In this order, the start of a
- * free chunk in g->pieces stays valid, even if several allocations lie in the chunk. */
+/* Detaches the plan's idle physical allocations, the highest address first, so that g->pieces stays valid. */
 static weir_status detach_planned(struct weir_heap *h, struct weir_request *r) {
     struct weir_mapped_range *g = h->range;
     weir_status status = WEIR_OK;
@@ -450,8 +442,7 @@ static weir_status execute_plan(struct weir_heap *h, struct weir_request *r, int
 
 /* ---- requests with an address ---- */
 
-/* Returns the middle of the largest unmapped range for requests that name an address, so that the program can extend
- * its block; NOWHERE if no range is large enough. */
+/* Returns the middle of the largest unmapped range, so that the block can grow; NOWHERE if no range is large enough. */
 static uint64_t find_extendable(const struct weir_heap *h, size_t bytes) {
     const struct weir_mapped_range *g = h->range;
     uint64_t at = NOWHERE;
@@ -486,7 +477,7 @@ static int is_window_free(const struct weir_mapped_range *g, const struct weir_m
     return at >= w->end;
 }
 
-/* Finds the window of a request that names its address.  Sets w->missing to SIZE_MAX if the addresses are in use. */
+/* Finds the window of a request at a given address.  Sets w->missing to SIZE_MAX if the addresses are in use. */
 static void find_addressed_window(const struct weir_heap *h, const struct weir_request *r,
                                   struct weir_mapped_window *w) {
     *w = (struct weir_mapped_window){.state = CLEAN};
@@ -498,7 +489,7 @@ static void find_addressed_window(const struct weir_heap *h, const struct weir_r
 
 /* ---- requests ---- */
 
-/* Maps the memory that the window lacks.  Moves memory with uncompleted work only if the request's stream has an id. */
+/* Maps the memory that is missing in the window. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int method) {
     int least = r->id != 0 && kind != WEIR_HEAP_AT_ADDRESS ? BEHIND : CLEAN;
@@ -550,8 +541,7 @@ static WEIR_ASSERT_ONLY int are_handles_valid(const struct weir_heap *h) {
     return at <= h->starts[WEIR_HEAP_KINDS] && total == h->total;
 }
 
-/* Makes room for a request in this kind of addresses, and writes the request's window to *w.  `bytes` is the rounded
- * size.  After the time budget is used up, moves memory only if the heap cannot grow. */
+/* Maps memory for a request in this kind of addresses, and writes the request's window to *w. */
 static weir_status make_room_for_kind(struct weir_heap *h, struct weir_request *r, int kind,
                                       size_t bytes, struct weir_mapped_window *w) {
     int last = kind == WEIR_HEAP_AT_ADDRESS ? MOVED : SQUEEZED, method;
@@ -593,7 +583,7 @@ static weir_status mapped_make_room(struct weir_heap *h, struct weir_request *r)
 
 /* ---- growth ahead of requests ---- */
 
-/* Background growth maps 1/16 of its bytes in the SMALL addresses, minus the idle memory that already lies there. */
+/* Background growth maps 1/16 of its bytes in the SMALL addresses. */
 enum { PREALLOC_SMALL = 16 };
 #define PREALLOC_SMALL_MOST (16 * MIB)
 
@@ -753,15 +743,14 @@ weir_status weir__mapped_place_at(struct weir_heap *h, struct weir_request *r,
         return status;
     placed =
         weir__placement_alloc_at(h->placement[WEIR_HEAP_AT_ADDRESS], w.base, r->bytes, on, out);
-    /* The placement fails if the free memory in the window has coalesced with free memory before the window. */
+    /* The window's free memory may have coalesced with free memory below it. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : weir__heap_status(placed);
 }
 
 /* ---- trims ---- */
 
-/* Releases idle physical allocations until at most `keep` bytes are reserved.  Sets *pending if more memory could be
- * released after pending work has completed. */
+/* Releases idle physical allocations down to `keep` bytes.  Sets *pending if pending work keeps memory reserved. */
 static weir_status release_idle_handles(struct weir_heap *h, size_t keep, int *pending) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_window none = {0};
@@ -923,7 +912,6 @@ int weir__mapped_units(const struct weir_heap *h, const struct weir_visit *visit
     return count;
 }
 
-/* Returns the size of the largest request that would fit at the end of the common addresses. */
 static size_t mapped_largest(struct weir_heap *h, const struct weir_survey *asked) {
     struct weir_mapped_range *g = h->range;
     const struct weir_mapped_piece *last;

@@ -19,13 +19,12 @@
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
 
-/* The constants of growth and moves, as bench/results/packing-model-2026-11-30.txt compares them.  The driver takes
- * about 35 us to create and map a physical allocation, and 50 us to move one (H200, driver 580). */
+/* The constants of growth and moves (bench/results/packing-model-2026-11-30.txt).  The driver takes about 35 us to
+ * create and map a physical allocation, and 50 us to move one (H200, driver 580). */
 
 /* The initial budget of driver time for growth and moves, in ns.  With half this budget, programs reserved 1/3 more. */
 #define CREDIT_NS INT64_C(20000000)
-/* Each GiB of growth to a new peak raises the budget by this many ns, up to CREDIT_NS.  With half this number, programs
- * created only large physical allocations in their first iterations. */
+/* Each GiB of growth to a new peak raises the budget by this many ns, up to CREDIT_NS. */
 #define EARNED_NS INT64_C(2000000)
 /* The budget grows by a hundredth of the time that passes, so moves slow a program by 1 % at most. */
 enum { TIME_PART = 100 };
@@ -33,14 +32,13 @@ enum { TIME_PART = 100 };
 #define BUDGET_MOST_NS INT64_C(80000000)
 /* Each chunk that a request examines lowers the budget by this many ns, since requests with many chunks are slow. */
 #define SURVEYED_NS 10
-/* While the budget is above 0, the size of a new physical allocation is 1/FINE_PART of the reserved memory, within
- * FINE_LEAST and FINE_MOST.  With 1/64 and at most 32 MiB, first iterations took up to 1.3 times as long. */
+/* While the budget is above 0, the size of a new physical allocation is 1/FINE_PART of the reserved memory. */
 enum { FINE_PART = 32 };
 #define FINE_MOST (64 * MIB)
 #define FINE_LEAST (8 * MIB) /* the size of each physical allocation for small requests */
 /* The largest physical allocation for blocks that may last.  With 64 MiB, 1/5 of the memory after trims was idle. */
 #define LASTING_MOST (32 * MIB)
-/* The number of bits in `lasting`.  Some block sizes share a bit, which costs a few needless driver calls. */
+/* The number of bits in `lasting`.  Several block sizes may share a bit. */
 enum { LASTING_BITS = 4096 };
 /* If the budget is used up, new physical allocations are COARSE times as large, which makes growth fast. */
 enum { COARSE = 4 };
@@ -57,10 +55,9 @@ struct weir_mapped_handle {
     CUmemGenericAllocationHandle handle;
     /* The file descriptor by which other processes can map the memory, or NULL before its first export. */
     struct weir_mapped_file *file;
-    /* Set by weir__mapped_find_spares().  `spare` is 1 if the physical allocation is idle and may move.  Of its free
-     * pieces, `state` is the worst state, `piece` the lowest index, and `tags` the number with uncompleted work. */
+    /* Set by weir__mapped_find_spares(): 1 if the memory may move, and the worst state of its free pieces. */
     int spare, state;
-    size_t piece, tags;
+    size_t piece, tags; /* the first free piece; the number of pieces with uncompleted work */
 };
 
 /* All frees of one stream up to the free with the number `sequence`. */
@@ -104,7 +101,7 @@ struct weir_mapped_piece {
 struct weir_mapped_window {
     uint64_t base, end;
     size_t missing;
-    /* the worst state (CLEAN, OWN or BEHIND) of the free memory in the window and next to it */
+    /* the worst state of the free memory in the window and next to it */
     int state;
 };
 
@@ -123,8 +120,8 @@ struct weir_mapped_move {
 
 /* The methods to make room for a request, in the order in which weir tries them. */
 enum {
-    GROWN, /* maps only new memory, in the window that lacks the least memory */
-    /* Fills the window that lacks the least memory, first with idle memory, then with new memory. */
+    GROWN, /* maps only new memory */
+    /* Maps idle memory first, then new memory. */
     MOVED,
     /* Moves all idle memory to the end of the address range, and places the block there. */
     SQUEEZED
@@ -148,8 +145,7 @@ struct weir_mapped_range {
     /* The steps of the present request's plan, sorted by to.base. */
     struct weir_mapped_move *moves;
     size_t move_count, move_capacity;
-    /* A bit for each block size that lasts: a block of this size was allocated between the last two trims above the
-     * release threshold, and was live at the second trim. */
+    /* A bit for each size of which a new block outlived the last trim above the release threshold. */
     uint64_t lasting[LASTING_BITS / 64];
     int was_trimmed; /* set by the first trim above the release threshold */
     /* The time in ns that moves and growth may still take; negative after an operation that took longer. */
@@ -190,28 +186,22 @@ static inline unsigned lasting_bit(size_t bytes) {
 
 /* ---- mapped_plan.c ---- */
 
-/* Returns 1 if the time budget allows moves and small physical allocations, else 0.  Always returns 0 with the setting
- * grow-ahead, which favours short waits over little reserved memory. */
+/* Returns 1 if the time budget allows moves and small physical allocations, else 0. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
-/* Lists in g->pieces the free and unmapped pieces of the range, with their states for the stream `id`.  If `id` is 0,
- * no piece is OWN.  Lowers the budget by SURVEYED_NS for each chunk.  Returns 1 on success, 0 without host memory. */
+/* Lists free and unmapped pieces in g->pieces, with the states for the stream `id`.  Returns 0 without host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
-/* Sets `spare` of each physical allocation to 1 if it may move into the window, else to 0.  It may move if it is idle,
- * lies outside of the window, and has only free pieces of the state `least` or better. */
+/* Sets `spare` of each physical allocation to 1 if it is idle and may move into the window, else to 0. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
-/* Finds the window of `bytes` bytes in which the fewest bytes are missing.  Among equal windows, prefers memory that
- * all streams may use, then memory of the request's stream.  Sets w->missing to SIZE_MAX if there is no window. */
+/* Finds the window of `bytes` bytes in which the fewest are missing.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, int method,
                              struct weir_mapped_window *w);
-/* Finds the window at the end of this kind of addresses: the unmapped addresses there, and the memory just below them
- * if all streams may use this memory.  Sets w->missing to SIZE_MAX if there is no window. */
+/* Finds the window at the end of this kind of addresses.  Sets w->missing to SIZE_MAX on failure. */
 void weir__mapped_find_tail(const struct weir_heap *h, int kind, size_t bytes,
                             struct weir_mapped_window *w);
-/* Plans which physical allocations weir moves to the window or creates there.  Sets *planned to the bytes of new
- * memory.  If the request names an address, moved memory may end above the window, since the program will probably
- * extend the block.  Returns 1 on success, 0 without host memory. */
+/* Plans which memory weir moves to the window or creates there.  Sets *planned to the bytes of new memory.  Returns 0
+ * without host memory. */
 int weir__mapped_plan(struct weir_heap *h, int kind, const struct weir_mapped_window *w, int method,
                       size_t *planned);
 

@@ -75,8 +75,7 @@ static uint64_t piece_end(const struct weir_mapped_piece *p) {
     return p->base + p->bytes;
 }
 
-/* Returns the index of the first piece after the gap that starts at piece `i`, but at most `end`.  A gap is a run of
- * adjacent pieces of the state `state` or better.  If piece `i` has a worse state, returns `i`. */
+/* Returns the end of the run of adjacent pieces from `i` on with the state `state` or better. */
 static size_t gap_end(const struct weir_mapped_range *g, size_t i, size_t end, int state) {
     size_t at = i;
 
@@ -139,8 +138,7 @@ static int clip_piece(const struct weir_mapped_window *w, const struct weir_mapp
     return 1;
 }
 
-/* Computes how many bytes are missing in the window at `base`, in the gap of pieces [first, last).  Replaces *best if
- * fewer bytes are missing than in *best. */
+/* Replaces *best by the window at `base` if fewer bytes are missing there. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int state, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .state = state};
@@ -155,8 +153,7 @@ static void try_window(const struct weir_mapped_range *g, size_t first, size_t l
         *best = w;
 }
 
-/* Finds the window of `bytes` bytes in which the fewest bytes are missing.  Replaces *best if that window is better.
- * Tries windows at the start of each gap, and windows that start or end with a piece of free memory. */
+/* Replaces *best by the window of `bytes` bytes in which the fewest are missing, if it is better. */
 static void find_window(const struct weir_mapped_range *g, int kind, size_t bytes, int state,
                         struct weir_mapped_window *best) {
     size_t end = g->first[kind + 1], last;
@@ -219,10 +216,7 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.  A budget
- * of N times CREDIT_NS divides the size by N.  With several streams the size is half, since one stream's last free
- * keeps a whole physical allocation from the others.  While work on several is pending, COARSE does not apply.  Above
- * the release threshold there is no least size, since one block that lasts keeps a whole physical allocation. */
+/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;
@@ -232,7 +226,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint6
 
     if (kind == WEIR_HEAP_SMALL && !is_above)
         return FINE_LEAST;
-    /* Before the first trim, weir does not know which blocks will last, so blocks share no physical allocation. */
+    /* Before the first trim, weir does not know which blocks live long. */
     if (kind == WEIR_HEAP_SMALL)
         return within(PAGE, h->range->was_trimmed ? SIZE_MAX : want,
                       fine_bytes(total - want, PAGE, LASTING_MOST));
@@ -263,8 +257,8 @@ static size_t policy_step(struct weir_heap *h, size_t want, size_t planned) {
     return step > want ? step : 0;
 }
 
-/* Returns the size of a new physical allocation for `want` bytes at an address with room for `most` bytes.  `planned`
- * is the number of new bytes in the plan so far.  Only a plan's first step may exceed both `want` and FINE_LEAST. */
+/* Returns the size of a new physical allocation for `want` bytes.  At most `most` bytes fit at the address; the plan
+ * already has `planned` new bytes. */
 static size_t new_bytes(struct weir_heap *h, int kind, size_t want, size_t most, size_t planned) {
     size_t unit = unit_bytes(h, kind, want, h->total + planned + want), wanted = 0, step;
 
@@ -291,8 +285,7 @@ void weir__mapped_find_place(const struct weir_heap *h, int kind, size_t bytes, 
         find_window(h->range, kind, bytes, state, w);
 }
 
-/* Chooses an idle physical allocation for an address that needs `want` bytes and has room for `most` bytes.  Prefers
- * the best state, then the largest of at most `want` bytes, then the smallest.  Returns NULL if none fits. */
+/* Chooses an idle physical allocation of at most `most` bytes for a gap of `want` bytes.  Returns NULL if none fits. */
 static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size_t want,
                                                uint64_t most) {
     struct weir_mapped_handle *best = NULL;
@@ -310,8 +303,8 @@ static struct weir_mapped_handle *choose_spare(struct weir_mapped_range *g, size
     return best;
 }
 
-/* Plans memory for the unmapped addresses [at, to), and adds the new bytes to *planned.  Memory may end above `to`, up
- * to `most`; if `exact` is 1, new memory must end at `to`.  Returns 1 on success, 0 without host memory. */
+/* Plans memory for the unmapped addresses [at, to).  The memory may end above `to`, up to `most`; if `exact` is 1, new
+ * memory must end at `to`. */
 static int plan_unmapped(struct weir_heap *h, int kind, int exact, uint64_t at, uint64_t to,
                          uint64_t most, size_t *planned) {
     struct weir_mapped_range *g = h->range;

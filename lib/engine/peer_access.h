@@ -13,19 +13,16 @@
 
 #include "driver/device.h"
 
-/* Writes to *access the devices of the setting `peers` that can access the memory of the device `home`.  On an error,
- * writes a message to `text`.  Returns OK, E_NO_DEVICE, E_NOT_SUPPORTED if a device is no peer or the driver does not
- * report peers, or E_DRIVER with the driver's result in *result. */
+/* Writes to *access the devices of the setting `peers` that can access memory of `home`.  On an error, writes a message
+ * to `text`, and the driver's result to *result. */
 weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, const char *peers,
                              struct weir_access *access, CUresult *result, char *text,
                              size_t bytes);
 
-/* Checks whether `device` can access memory of the device `home`.  On an error, writes a message to `text`.  Returns
- * OK, E_NO_DEVICE, E_NOT_SUPPORTED if `device` is no peer, or E_DRIVER with the driver's result in *result. */
+/* Checks whether `device` can access memory of the device `home`.  Reports errors as weir__peers_read does. */
 weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, int device,
                               CUresult *result, char *text, size_t bytes);
 
-/* Changes the access of one device in the list, which has room for all devices of a machine. */
 void weir__peers_change(struct weir_access *access, const CUmemAccessDesc *change);
 
 #endif

@@ -43,8 +43,7 @@ struct weir_pool_engine {
     /* The stream of the probe blocks.  It runs nothing else, so memory freed on it is free for every stream at once. */
     CUstream grow_stream;
     uint64_t driver_limit; /* the limit at which the driver itself refuses growth, or UINT64_MAX */
-    /* The maximum of reserved memory: the limit, or the reserved memory itself after the limit has fallen below it.
-     * weir computed `ceiling` for the limit `ceiling_limit`. */
+    /* The maximum of reserved memory, which weir computed for the limit `ceiling_limit`. */
     _Atomic uint64_t ceiling, ceiling_limit;
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
     /* The highest peak of reserved memory that the driver has reported. */
@@ -177,7 +176,7 @@ static size_t whole_units(uint64_t bytes) {
     return weir__size_round_down((size_t)weir__size_larger(bytes, 1) + UNIT - 1, UNIT);
 }
 
-/* Allocates a probe block, for which the list has room, and reads the reserved memory. */
+/* Allocates a probe block, and reads the reserved memory. */
 static CUresult allocate_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
     CUdeviceptr *probe = &p->probe[p->probe_count].block;
     CUresult result;
@@ -201,8 +200,7 @@ static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
            atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
 }
 
-/* Returns the bytes that the program has allocated through weir or the driver: the driver's figure minus probe blocks
- * and idle slabs.  If the driver reports no figure, returns 0 only if the counters show no block. */
+/* Returns the bytes of the program's blocks, without probe blocks and idle slabs. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = own_idle_bytes(p), used;
@@ -235,9 +233,8 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
 
 /* ---- growth ---- */
 
-/* Raises reserved memory to `target`, if possible, by probe blocks of up to `largest` bytes each and `most` in total.
- * Returns the reserved memory.  Sets *why to a driver's error other than lack of memory, or to CUDA_SUCCESS.  The
- * caller holds `growing` and has entered the device's context. */
+/* Raises reserved memory towards `target` by probe blocks.  Returns the reserved memory.  The caller holds `growing`
+ * and has entered the device's context. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_t largest,
                               uint64_t most, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p), idle;
@@ -245,7 +242,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, size_
     CUresult result = CUDA_SUCCESS;
 
     if (largest > UNIT) {
-        /* Probe blocks fill idle memory first.  With this `least`, WEIR_POOL_PROBES / 2 blocks fill all idle memory. */
+        /* With this `least`, half of the probe blocks can fill all idle memory. */
         idle = weir__size_subtract(reserve, pool_read_in_use(p));
         least = whole_units(weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), largest));
     }
@@ -325,8 +322,8 @@ static int record_pool_change(struct weir_pool_engine *p, size_t request, uint64
     return grew;
 }
 
-/* Raises the release threshold, so that the program's synchronizations do not release preallocated memory.  Rounds up
- * to whole units, since the driver would round down. */
+/* Raises the release threshold, so that the program's synchronizations do not release preallocated memory.  Rounds up,
+ * since the driver would round down. */
 static void raise_threshold(struct weir_pool_engine *p, uint64_t bytes) {
     bytes = whole_units(weir__size_smaller(bytes, p->e.device->total));
     if (bytes > p->threshold &&
@@ -420,7 +417,7 @@ static weir_status pool_free_block(struct weir_pool_engine *p, CUdeviceptr block
 }
 
 /* Frees a superblock that was removed from the list, or adds it again if the driver fails.  Subtracts its bytes from
- * `idle` only at the end, so that another thread's OOM recovery waits for the free.  Returns 1 on success, else 0. */
+ * `idle` last, so that another thread's OOM recovery waits for the free. */
 static int free_superblock(struct weir_pool_engine *p, struct weir_superblock *superblock,
                            weir_stream stream) {
     int is_freed = pool_free_block(p, superblock->base, stream, NULL) == WEIR_OK;
@@ -472,8 +469,7 @@ static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     }
 }
 
-/* Trims the pool.  Waits for the device only in a trim that the program has requested, for empty superblocks that need
- * the wait.  Does nothing in modes MAINTAIN and PUBLISH, since the driver orders reuse. */
+/* Trims the pool.  Waits for the device only for empty superblocks, in a trim that the program requested. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     const struct weir_driver *driver = e->device->driver;
@@ -540,8 +536,7 @@ static void synchronize_if_idle(const struct weir_driver *driver, weir_stream st
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* Undoes a request after reserved memory has grown above the limit, or after the driver has failed with `result`.  The
- * caller has relaxed this thread's capture mode, so that the driver calls do not break a capture of the stream. */
+/* Undoes a request that has exceeded the limit or failed.  The caller has relaxed this thread's capture mode. */
 static __attribute__((noinline, cold)) weir_status
 undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult result) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -555,8 +550,7 @@ undo_alloc(struct weir_pool_engine *p, const struct weir_request *r, CUresult re
                                   : weir__device_status(p->e.device, result);
 }
 
-/* Replaces a block that does not start at a multiple of WEIR_PAGE by a part of a larger block that does.  The driver
- * returns such a block only if the program itself also allocates from the pool (weir_pool). */
+/* Replaces a misaligned block, which the driver returns only if the program itself also uses the pool (weir_pool). */
 static __attribute__((noinline, cold)) CUresult replace_misaligned(struct weir_pool_engine *p,
                                                                    struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -604,8 +598,7 @@ static CUresult allocate_counted(struct weir_pool_engine *p, struct weir_request
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Handles a request that the driver refused.  Trims the pool to `reserve`, its size before the request, since the
- * driver may have reserved all memory of the device (H200, driver 580).  Returns E_LIMIT if the limit is the reason. */
+/* Trims the pool after a refused request, since the driver may have reserved all memory (H200, driver 580). */
 static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_pool_engine *p,
                                                                   CUresult result,
                                                                   struct weir_request *r,
@@ -627,7 +620,7 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
     return status;
 }
 
-/* Returns 1 if the device clearly lacks memory for a large request, which the driver would refuse slowly; else 0. */
+/* Returns 1 if a large request, which the driver would refuse slowly, exceeds the device's memory; else 0. */
 static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
@@ -652,7 +645,7 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     /* If a synchronization has released memory, records the change, so that weir notices later growth. */
     if (p->e.threshold < p->e.device->total && pool_read_reserve(p) < before)
         (void)record_pool_change(p, r->bytes, started);
-    /* Fails before the pool grows: weir could release the memory only after the stream's work has completed. */
+    /* Fails early, since the pool could shrink only after the stream's work has completed. */
     if (enforces_limit(p) && pool_read_in_use(p) > weir__size_subtract(ceiling_of(p), r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     result = exceeds_device(p, r) ? CUDA_ERROR_OUT_OF_MEMORY : allocate_counted(p, r);
@@ -671,7 +664,6 @@ static weir_status pool_serve(struct weir_pool_engine *p, struct weir_request *r
     return WEIR_OK;
 }
 
-/* Allocates a slab, in a new superblock if necessary.  If memory is short, this superblock is as small as the slab. */
 static __attribute__((noinline)) weir_status serve_slab(struct weir_pool_engine *p,
                                                         struct weir_request *r) {
     size_t bytes = r->bytes;
@@ -772,8 +764,7 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Reports whether frees of blocks that several streams use are pending; weir does not know other pending frees.  weir
- * waits for these frees before it destroys the pool, since driver 580 crashes otherwise (H200). */
+/* Reports whether frees on `joined` are pending.  If one is, driver 580 crashes when weir destroys the pool (H200). */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 

@@ -15,19 +15,19 @@
 enum {
     FIRST_FREES =
         16, /* each of a stream's first frees gets an event: the stream may end after any call */
-    /* After a request has lacked memory, weir records more events during this number of frees. */
+    /* After a request has found no free memory, weir records more events during this number of frees. */
     STRICT_FREES = 2048,
     /* weir queries an event on an idle stream at most this many times in a row, for about 10 us. */
     IDLE_QUERIES = 64,
-    /* During STRICT_FREES, an event is due after `net_bytes` has fallen by STRICT_FACTOR * `least_event_bytes`. */
+    /* During STRICT_FREES, the fall of `net_bytes` until the next event, as a multiple of `least_event_bytes`. */
     STRICT_FACTOR = 4,
-    /* The frees without an event on all streams together may have at most SHARE * `least_event_bytes` bytes. */
+    /* The most bytes of all frees without an event, as a multiple of `least_event_bytes`. */
     SHARE = 16,
     /* If more streams than MOST_OPEN have frees without an event, each free gets an event, to save host memory. */
     MOST_OPEN = 128,
-    /* weir doubles a stream's STRICT_FACTOR and SHARE at most this many times (`covered_bursts`). */
+    /* The maximum of `covered_bursts`. */
     MOST_DOUBLINGS = 2,
-    /* An event is due if `net_bytes` is at most `net_drop` / SLACK above `net_low`. */
+    /* weir records an event when `net_bytes` is at most `net_drop` / SLACK above `net_low`. */
     SLACK = 12,
     /* After this many events on a stream without a query, weir queries whether the stream is idle. */
     MOST_GAP = 16,
@@ -117,7 +117,7 @@ static void update_list(struct weir_order *o, struct weir_order_stream *s) {
     s->state = state;
 }
 
-/* Returns a stream with open frees or pending events, or NULL if there is none. */
+/* Returns a stream with uncompleted frees, or NULL if there is none. */
 static struct weir_order_stream *find_busy(const struct weir_order *o) {
     return o->list[WEIR_ORDER_MARKED].first ? o->list[WEIR_ORDER_MARKED].first
                                             : o->list[WEIR_ORDER_OPEN].first;
@@ -205,7 +205,7 @@ int weir__order_complete(struct weir_order *o, size_t most) {
 
 /* ---- open frees and marks ------------------------------------------------------- */
 
-/* Records that the stream has no open frees: an event covers each free, or the free has completed. */
+/* Records that each free of the stream has an event or has completed. */
 static void clear_open_frees(struct weir_order *o, struct weir_order_stream *s) {
     s->net_drop = 0;
     if (s->open == 0)
@@ -266,7 +266,7 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
         .device = device, .observed = observed, .ended = ended, .context = context};
 }
 
-/* Frees the record of a quiet stream (without open frees and events), and calls the owner's callback. */
+/* Frees the record of a stream whose frees have completed, and calls the owner's callback. */
 static void free_stream_record(struct weir_order *o, struct weir_order_stream *s) {
     uintptr_t found = 0;
 
@@ -307,8 +307,7 @@ void weir__order_close(struct weir_order *o) {
     free(o->spare);
 }
 
-/* Frees records of old quiet streams, since programs create streams by the thousand.  A stream with recent calls
- * moves to the end of the list, so that the next call finds older ones. */
+/* Frees some old records, since programs create streams by the thousand. */
 static void free_old_records(struct weir_order *o) {
     for (int i = 0; i < OLD_PER_NEW && o->list[WEIR_ORDER_QUIET].first; i++) {
         struct weir_order_stream *s = o->list[WEIR_ORDER_QUIET].first;
@@ -365,8 +364,7 @@ uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream) {
                : 0;
 }
 
-/* A stream's burst of work ends when another stream calls.  weir records the end in the first stream's next call, so
- * that no call writes another stream's record. */
+/* Each call writes only its own stream's record, so the end of a stream's work is recorded in its next call. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = o->recent && o->recent_id == id ? o->recent : find_stream(o, id);
 
@@ -400,15 +398,14 @@ void weir__order_count_lack(struct weir_order *o) {
     o->strict_until = o->sequence + STRICT_FREES;
 }
 
-/* Returns the bytes that the stream may free before weir must record an event.  All streams that have frees without an
- * event share a fixed number of bytes equally.  Returns 0 if there are more than MOST_OPEN such streams. */
+/* Returns the bytes that the stream may free without an event.  All streams share a fixed number of bytes. */
 static uint64_t share_of(const struct weir_order *o, const struct weir_order_stream *s) {
     size_t all = o->streams_with_open + (s->open == 0);
 
     return all > MOST_OPEN ? 0 : weir__size_larger(SHARE * least_bytes(o), LEAST_SHARE) / all;
 }
 
-/* Returns the bytes by which `net_bytes` may fall until an event is due because `net_bytes` is close to `net_low`. */
+/* Returns the bytes by which `net_bytes` may fall until it is close to `net_low`. */
 static uint64_t room_above_net_low(const struct weir_order *o, const struct weir_order_stream *s) {
     int64_t above = s->net_bytes - s->net_low - (int64_t)(least_bytes(o) + s->net_drop / SLACK);
     uint64_t least = weir__size_subtract(least_bytes(o), s->net_drop);
@@ -421,8 +418,7 @@ uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_st
     uint64_t room, most;
     unsigned doublings;
 
-    /* While the program forbids streams to use each other's memory, returns 0, so that the caller checks again at its
-     * next free: the program may change this at any time. */
+    /* The program may allow or forbid reuse at any time, so the caller must check again at its next free. */
     if (o->always_due ||
         atomic_load_explicit(&o->device->forbids_opportunistic, memory_order_relaxed))
         return 0;
@@ -457,8 +453,7 @@ static int is_non_blocking(struct weir_order *o, struct weir_order_stream *s, we
     return s->is_non_blocking;
 }
 
-/* Queries whether the stream is idle.  Each query that finds work doubles the number of events before the next query,
- * up to MOST_GAP.  Returns 1 if the stream is idle, else 0. */
+/* Returns 1 if the stream is idle, else 0.  Each query that finds work doubles the events before the next query. */
 static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->events_since_query = 0;
     if (weir__device_is_idle(o->device, stream)) {
@@ -469,8 +464,7 @@ static int query_idle(struct weir_order *o, struct weir_order_stream *s, weir_st
     return 0;
 }
 
-/* Makes the stream's open frees available to other streams: if the stream is idle, its frees have completed;
- * otherwise records an event.  Returns 1 on success, else 0. */
+/* Makes the stream's frees available to other streams, if necessary by an event.  Returns 1 on success, else 0. */
 static int publish_open(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_non_blocking != 0 && s->events_since_query >= s->query_gap) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)
@@ -634,8 +628,7 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     const struct weir_order_mark *last = find_mark(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* Unknown streams share one record, and memory of several such streams may have coalesced.  So `stream` waits for
-     * all events in the record up to the sequence number. */
+    /* Unknown streams share one record, so `stream` waits for all its events. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {

@@ -29,8 +29,8 @@
 struct weir_order_mark;
 struct weir_order_stream;
 
-/* The owner's callback: all frees of `s` up to `s->placed.observed` have completed, so their memory can be reused.
- * If `is_forgotten` is 1, the record `s` is about to be freed.  The callback must not call this file's functions. */
+/* The owner's callback: frees of `s` up to `s->placed.observed` have completed.  If `is_forgotten` is 1, `s` is about
+ * to be freed.  The callback must not call this file's functions. */
 typedef void weir__order_observed_fn(void *context, struct weir_order_stream *s, int is_forgotten);
 
 /* The owner's callback, which finishes a deferred free after its events, and must not defer or end other frees. */
@@ -53,11 +53,10 @@ struct weir_order_stream {
     uint64_t open_bytes; /* the bytes of frees that no event covers yet */
     /* The bytes allocated minus the bytes freed on the stream.  Negative if it frees blocks of other streams. */
     int64_t net_bytes;
-    /* The minimum of `net_bytes` at all events on the stream since a request last found no free memory. */
+    /* The minimum of `net_bytes` at events since a request last found no free memory. */
     int64_t net_low;
     uint64_t net_drop; /* the fall of `net_bytes` from its peak since the stream's last event */
-    /* The number of bursts of work in a row whose events covered nearly all frees, at most MOST_DOUBLINGS.  weir
-     * records fewer events on a stream with a higher number. */
+    /* The number of bursts of work in a row whose events covered nearly all frees. */
     unsigned covered_bursts;
     unsigned burst_events;    /* the number of events on the stream since another stream called */
     uint64_t lacked_at_event; /* `lacked` of the order at the stream's last event */
@@ -79,14 +78,14 @@ struct weir_order_stream {
 /* The fields that most calls write come first, so that they share few cache lines. */
 struct weir_order {
     struct weir_order_stream *recent; /* the stream of the latest call, or NULL */
-    /* The id of `recent`.  A call on another stream compares this id alone, and does not read the record. */
+    /* The id of `recent`, so that calls on other streams need not read the record. */
     uint64_t recent_id;
     uint64_t sequence; /* the number of the latest free on any stream */
     uint64_t calls;    /* the number of calls on all streams so far */
     int several;       /* set once a second stream, or an unknown one (id 0), has called */
     int always_due;    /* set by the owner while each free needs an event at once */
     uint64_t lacked;   /* the number of requests so far that found no free memory */
-    /* weir records more events while `sequence` is below this number, for example after a request has lacked memory. */
+    /* weir records more events while `sequence` is below this number. */
     uint64_t strict_until;
     /* An event should cover at least this number of freed bytes, and at least LEAST_EVENT_BYTES. */
     uint64_t least_event_bytes;
@@ -117,85 +116,69 @@ struct weir_fence {
     CUevent event[];
 };
 
-/* Opens an order; allocates no host memory.  The device must outlive the order.  `observed` may be NULL if the owner
- * never calls weir__order_freed.  `ended` may be NULL if the owner never calls weir__order_defer. */
+/* Opens an order.  The device must outlive the order.  `observed` and `ended` may be NULL if they are never needed. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context);
 /* Ends all deferred frees, and frees all host memory. */
 void weir__order_close(struct weir_order *o);
 
-/* Finds or creates the record of a stream, in a call on the stream.  Returns NULL if there is no host memory.  The
- * record is valid until the next call of this function, or longer while the caller keeps `active_requests` above 0. */
+/* Finds or creates a stream's record.  Returns NULL without host memory.  The record is valid until the next call, or
+ * while `active_requests` is above 0. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
-/* If an event is due, makes the frees of `s` available to other streams: records an event, or, on an idle stream,
- * records that all frees have completed.  Called in each operation on `stream`.  If the driver fails, a later call
- * retries. */
+/* Makes the frees of `s` available to other streams, if necessary.  Called in each operation on `stream`. */
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 void weir__order_allocated(struct weir_order_stream *s, size_t bytes);
 /* Records a free of `bytes` bytes on `s`, without a driver call.  Returns the free's sequence number. */
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);
-/* Records a free on `s` and an event that covers it, and writes the free's number to *sequence.  On an error, records
- * no free, and returns E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
+/* Records a free on `s` and an event that covers it.  On an error, records no free. */
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence);
-/* Returns the id of the stream that last called with this handle.  That stream may no longer exist.  Returns 0 if
- * there was no such call, or for a default stream, whose handle stands for several streams. */
+/* Returns the id of the stream that last called with this handle, or 0 if it is unknown. */
 uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream);
 /* Records that a second stream uses the engine.  weir then records events for frees. */
 void weir__order_set_several(struct weir_order *o);
 /* Returns 1 if weir__order_maintain would now call the driver for the stream, else 0. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
-/* Returns the bytes that the stream may free before an event is due.  The result is 0 if the next free may need an
- * event, and UINT64_MAX if no other stream uses the engine.  `s` is NULL if the stream has no record. */
+/* Returns the bytes that the stream may free before an event is necessary.  `s` is NULL if the stream has no record. */
 uint64_t weir__order_room(const struct weir_order *o, const struct weir_order_stream *s);
-/* Records that a request found no free memory.  Each stream with open frees then records an event in its next call. */
+/* Records that a request found no free memory.  Each stream then records an event in its next call. */
 void weir__order_count_lack(struct weir_order *o);
 
 /* Queries the stream's events, oldest first, and removes up to `most` completed ones.  Returns their number. */
 size_t weir__order_observe(struct weir_order *o, struct weir_order_stream *s, size_t most);
-/* Queries up to `most` events of all streams, without a wait.  The next call continues with the next stream.  With
- * SIZE_MAX, queries each stream up to its first event that has not completed.  Returns 1 if an event has completed. */
+/* Queries up to `most` events of all streams in turn, without a wait.  Returns 1 if one has completed. */
 int weir__order_query_events(struct weir_order *o, size_t most);
 /* Returns 1 if the free with this number on the stream `id` is known to have completed, else 0. */
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Records an event for the open frees of `s`, whose handle is `stream`.  The stream must not be captured. */
+/* Records an event for all frees of `s` without one.  The stream must not be captured. */
 void weir__order_cover(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Returns 1 if an event covers the free with this number on the stream `id`.  Other streams can wait for the event. */
 int weir__order_has_event(const struct weir_order *o, uint64_t id, uint64_t sequence);
 /* Makes all later work on `stream` wait on the device for the free with this number on the stream `id`.  An event must
  * cover the free.  `stream` must not be captured.  Returns the driver's result. */
 CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
-/* Queries whether the stream `id` is idle, in a call on this stream.  If so, its frees have completed.  Does nothing
- * if `id` is 0, or if the stream is captured.
- *
- * An idle blocking stream may still depend on the legacy stream: cuStreamQuery returns 0 while work runs on NULL
- * (H200, driver 580).  So on a blocking stream, this function records an event and queries it for some microseconds. */
+/* Queries whether the stream `id` is idle, in a call on this stream; if so, finishes its frees.  An idle blocking
+ * stream may still depend on the legacy stream: cuStreamQuery returns 0 while work runs on NULL (H200, driver 580). */
 void weir__order_query_idle(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Makes the frees of the stream `id` available to other streams.  Any thread may call this function.  The stream must
- * exist and must not be captured.  If the stream is busy or blocking, records an event.  Records no event on a default
- * stream, since later work on blocking streams would wait for the event. */
+/* Makes the stream's frees available to other streams, on any thread.  The stream must exist and not be captured. */
 void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream);
 /* Records that all frees have completed, also deferred ones, after a wait for the device. */
 void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees with numbers up to `sequence` have completed, after a wait for the device. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
-/* Records an event on `stream`.  `id` is the stream's id, or 0 if it is unknown.  The caller passes the event to
- * weir__order_recycle after use.  Returns OK, E_CAPTURE or the status of the driver's result. */
+/* Records an event on `stream`.  `id` may be 0.  The caller passes the event to weir__order_recycle after use. */
 weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_t id,
                                CUevent *event);
 int weir__order_is_done(const struct weir_order *o, CUevent event);
 /* Stores an unused event for a later weir__order_record.  Destroys the event if there is no host memory. */
 void weir__order_recycle(struct weir_order *o, CUevent event);
 
-/* Defers a free until all work so far on `stream` and on the streams in `uses` has completed, and then calls `ended`
- * with `freed`.  `uses` may be NULL.  If the driver does not know a stream, sets `refused` in the stream's entry.  An
- * error defers nothing.  Returns OK, E_HOST_MEMORY, E_CAPTURE or the status of the driver's result. */
+/* Calls `ended` with `freed` after all work so far on these streams.  `uses` may be NULL.  An error defers nothing. */
 weir_status weir__order_defer(struct weir_order *o, weir_stream stream, struct weir_use_list *uses,
                               uintptr_t freed);
-/* Queries the events of up to `most` deferred frees in turn, without a wait, and finishes each free whose events have
- * all completed.  Returns 1 if it has finished a free, else 0. */
+/* Queries up to `most` deferred frees, without a wait.  Returns 1 if it has finished one, else 0. */
 int weir__order_complete(struct weir_order *o, size_t most);
 
 #endif

@@ -47,10 +47,9 @@ int weir__uses_add(struct weir_uses *uses, uint64_t block, weir_stream stream, u
 /* Removes the uses of an earlier block at this address, since a new block is being allocated there. */
 void weir__uses_remove(struct weir_uses *uses, uint64_t block);
 /* Returns the block's list of uses, or NULL if there is none.  The caller owns the list until it calls
- * weir__uses_end_free.  The map keeps the block's key, so that weir__uses_end_free needs no host memory. */
+ * weir__uses_end_free. */
 struct weir_use_list *weir__uses_detach(struct weir_uses *uses, uint64_t block);
-/* Called after a free of the block whose list was detached.  If `freed` is 1, frees the list.  If the free has failed,
- * adds the list to the map again, without the uses that are marked `refused`. */
+/* Frees a detached list, or, if `freed` is 0, adds it to the map again without the `refused` uses. */
 void weir__uses_end_free(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                          int freed);
 

@@ -38,7 +38,7 @@ void weir__superblocks_open(struct weir_superblocks *list, struct weir_device *d
 /* Frees the records of all superblocks, but not their memory. */
 void weir__superblocks_close(struct weir_superblocks *list);
 
-/* Allocates a slab in a superblock of the stream r->id.  Returns 1 on success, 0 if no superblock has room. */
+/* Allocates a slab in a superblock of the stream r->id.  Returns 1 on success, else 0. */
 int weir__superblocks_cut(struct weir_superblocks *list, struct weir_request *r);
 /* Creates the record of a superblock; the caller allocates the memory.  Returns NULL if there is no host memory. */
 struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
@@ -46,16 +46,15 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
 /* Adds a superblock without slabs, whose `base` is set.  If `bytes` is above 0, places a slab of this size there. */
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes);
-/* Frees a slab in a call on the stream `id`, or after all work on the slab if `id` is OBSERVED.  If the superblock is
- * then empty and its memory may be freed, removes it from the list and sets *empty to it; else sets *empty to NULL.
- * The caller subtracts the size of *empty from `idle`, then frees *empty, or adds it again if the driver fails.
- * Returns 1 on success, 0 if no slab starts at the address. */
+/* Frees a slab, in a call on the stream `id` or after all work on it.  If the superblock is then empty, may remove it
+ * and set *empty to it; else sets *empty to NULL.  The caller subtracts the size of *empty from `idle`, then frees
+ * *empty or adds it again. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
-/* Removes an empty superblock whose work has completed, and returns it, or NULL if there is none.  `all_done` is 1 if
- * the caller has waited for the device.  The caller frees the superblock like *empty of weir__superblocks_put(). */
+/* Removes and returns an empty superblock whose work has completed, or NULL.  `all_done` is 1 if the caller has waited
+ * for the device.  The caller frees the superblock like *empty of weir__superblocks_put(). */
 struct weir_superblock *weir__superblocks_idle(struct weir_superblocks *list, int all_done);
-/* Returns 1 if an empty superblock needs a device wait, since another stream has freed one of its slabs; else 0. */
+/* Returns 1 if an empty superblock can be freed only after a device wait, else 0. */
 int weir__superblocks_need_wait(struct weir_superblocks *list);
 /* Finds the superblock that contains the address, and writes its range to *out.  Returns 1 on success, else 0. */
 int weir__superblocks_find(struct weir_superblocks *list, uint64_t address,
