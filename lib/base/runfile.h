@@ -38,8 +38,8 @@ int weir__runfile_is_own(int file, struct stat *is);
  * with `head`. */
 int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes);
 
-/* Creates a file of `bytes` bytes that begins with `head`.  Returns 0, also if the file exists already, or -1 with
- * errno. */
+/* Creates a file of `bytes` bytes that begins with `head`, and names the file when it is complete.  Returns 0, also if
+ * the file exists already, or -1 with errno. */
 int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
 
 /* Removes the name `path` if it belongs to the open file `file`.  The check and the removal are not atomic.  Returns

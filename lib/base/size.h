@@ -7,7 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Caches allocate memory from an engine in multiples of this size. */
+/* Caches allocate memory from an engine in multiples of this size.  Blocks of the caches and regions of engines begin
+ * at a multiple of this size. */
 #define WEIR_PAGE ((size_t)16 << 10)
 
 /* Compute a sum or a product.  Return 1 on success.  On overflow return 0 and do not change *out. */

@@ -15,8 +15,8 @@ int weir__thread_is_own(void);
 /* Tries for one second to take a lock, which another thread may hold forever in a driver call.  Returns 1 on
  * success, else 0. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
-/* Calls `work` in a new thread, and waits up to `seconds` seconds.  Returns 1 if `work` has returned, 0 if the
- * thread still runs and uses `context`. */
+/* Calls `work` in a new thread, and waits up to `seconds` seconds.  Returns 1 if `work` has returned, 0 if the thread
+ * still runs and uses `context`.  If no thread can be started, calls `work` in the calling thread. */
 int weir__thread_in_time(void (*work)(void *context), void *context, int seconds);
 /* Sets a function that each of weir's threads calls at its start.  Must be called before weir starts a thread. */
 void weir__thread_watch(void (*begins)(void));

@@ -16,7 +16,8 @@ enum { WEIR_COMMAND_BYTES = 256 }; /* the maximum length of a command, with its 
 uint64_t weir__process_start(pid_t pid);
 /* Returns 0 if the process with this id and start time has ended, else 1, also if /proc cannot be read. */
 int weir__process_lives(pid_t pid, uint64_t start);
-/* Returns 1 if the process is ending, else 0.  The kernel and the driver may need a while to free its memory. */
+/* Returns 1 if the process is ending, else 0.  Such a process executes no more code of its program, but the kernel and
+ * the driver may need a while to free its memory. */
 int weir__process_is_ending(pid_t pid, uint64_t start);
 /* Returns 1 if the process exists and is stopped, by SIGSTOP or by a debugger; else 0. */
 int weir__process_is_stopped(pid_t pid);

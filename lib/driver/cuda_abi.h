@@ -45,7 +45,8 @@ typedef struct CUmemLocation_st {
 } CUmemLocation;
 
 /* The properties of a new memory pool, as in <cuda.h>.  A driver requires zero in fields that are newer than the
- * driver. */
+ * driver: `maxSize` is from version 12.2, `usage` from 12.8.  From version 13.4 on, reserved[0] selects GPUDirect
+ * RDMA. */
 typedef struct CUmemPoolProps_st {
     CUmemAllocationType allocType;
     CUmemAllocationHandleType handleTypes;

@@ -39,10 +39,12 @@ struct weir_device {
     int decompresses; /* set if the memory must support hardware decompression */
     /* Set if weir replaces the driver's memory pools in an unmodified program (`weir run`). */
     int drop_in;
-    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC. */
+    /* Set if the program has switched off CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC.  Memory that stream A freed is
+     * then reused on stream B only after the host has waited for A.  The only exception is memory that weir has
+     * returned to the device. */
     atomic_int forbids_opportunistic;
-    /* Returns 1 if weir has intercepted the creation of the stream, else 0.  NULL if weir intercepts no driver
-     * calls. */
+    /* Returns 1 if weir has intercepted the creation of the stream, else 0.  weir then also intercepts the captures and
+     * the destruction of the stream.  NULL if weir intercepts no driver calls. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access;
     /* The small block that an earlier weir__device_wait() could not free, or 0.  The next wait frees it. */
@@ -54,15 +56,18 @@ struct weir_device {
 /* Returns the status for a result of the driver, and stores the result as the thread's last driver result.  If the
  * result means that the context is unusable, marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* Sets *kind to the properties with which weir calls cuMemCreate on the device. */
+/* Sets *kind to the properties with which weir calls cuMemCreate on the device.  Exportable memory makes no call slower
+ * (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
 /* Returns the free bytes of the device, or UINT64_MAX if the driver fails to report them. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Returns how many bytes, at most `most`, cuMemAlloc can provide after a free of `back` bytes; 0 on failure. */
+/* Returns how many bytes, at most `most`, cuMemAlloc can provide after a free of `back` bytes; 0 on failure.  The
+ * result is a multiple of 2 MiB. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
-/* Set once a call on a default stream has failed because this thread has no current context. */
+/* Set once a call on a default stream has failed because this thread has no current context.  From then on, weir makes
+ * the device's context current before such a call, since a failed call takes a microsecond. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
 /* Makes the context of the device current if the calling thread has no current context.  Returns 1 if it has done so,
  * else 0; the caller passes the result to weir__device_restore_context(). */
@@ -105,11 +110,13 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream);
 /* Returns the id of the stream's capture, or 0 if there is none.  The driver never reuses these ids. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
-/* Sets *id to the driver's id of a stream, or to 0 if the driver has no stream ids.  Fails if the stream is being
- * captured, since a query would break the capture. */
+/* Sets *id to the driver's id of a stream, or to 0 if the driver has no stream ids.  A default stream is that of the
+ * current context or, if there is none, of the device's context.  Fails with CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if
+ * the stream is being captured, since a query would break the capture. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
-/* The calling thread's cached ids of its two default streams.  Each creation of an allocator invalidates them. */
+/* The calling thread's cached ids of its two default streams.  Each creation of an allocator invalidates the ids, since
+ * a new allocator may use a new context. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
     CUcontext context; /* the context of both streams; NULL if the element is unused */
@@ -124,8 +131,8 @@ extern _Atomic uint64_t weir__device_age;
 extern _Atomic unsigned weir__device_per_thread_ids;
 extern _Thread_local unsigned weir__device_has_per_thread_id WEIR_FAST_TLS;
 
-/* Sets *id to the cached id of a default stream.  Returns 1 on success, else 0.  The caller must intercept the start of
- * every capture (`weir run`). */
+/* Sets *id to the cached id of a default stream.  Returns 1 on success, else 0.  Does not check whether the stream is
+ * being captured, so the caller must intercept the start of every capture (`weir run`). */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =
@@ -143,7 +150,8 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
 /* Caches the queried id of a default stream.  The caller must intercept the start of every capture (`weir run`). */
 void weir__device_store_default_id(const struct weir_device *device, weir_stream stream,
                                    unsigned long long id);
-/* Returns WEIR_E_STREAM if the stream belongs to another device, else WEIR_OK. */
+/* Returns WEIR_E_STREAM if the stream belongs to another device, else WEIR_OK.  Returns WEIR_OK, too, if the driver
+ * does not report the stream's device. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
 /* Returns 1 if a call failed because of a stream capture, else 0. */
 static inline int weir__device_is_capture(CUresult result) {
@@ -163,7 +171,8 @@ CUresult weir__device_order_after(struct weir_device *device, weir_stream waits,
                                   uint64_t id);
 /* Returns 1 if all work on the stream is completed, else 0. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
-/* Waits, without a time limit, until the device has completed all submitted work.  Breaks no stream capture. */
+/* Waits, without a time limit, until the device has completed all submitted work.  Breaks no stream capture.  Returns
+ * CUDA_ERROR_OUT_OF_MEMORY if there is no memory for the small block that a wait needs. */
 CUresult weir__device_wait(struct weir_device *device);
 /* Frees the small block that an earlier weir__device_wait() could not free, if there is one. */
 void weir__device_free_wait_block(struct weir_device *device);

@@ -21,7 +21,8 @@
 /* The duration of the work for a check.  A free that does not wait takes at most 280 us (H200). */
 #define CHECK_NS 1000000L
 
-/* The maximum time from the end of the work to the end of the free. */
+/* The maximum time from the end of the work to the end of the free.  A longer time proves nothing, since the thread may
+ * have been preempted. */
 #define SOON_NS 300000
 
 enum wait_call { BY_BLOCK, BY_HOST_BLOCK, WAIT_CALLS };

@@ -112,7 +112,8 @@ unsigned weir__driver_capabilities(int version);
  * NULL. */
 void weir__driver_set_capabilities(struct weir_driver *table);
 
-/* Returns a driver table that counts each call and forwards it to `inner`.  A process has only one such table. */
+/* Returns a driver table that counts each call and forwards it to `inner`.  A process has only one such table, so a
+ * later call with another `inner` returns NULL. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
 /* Reads how often each driver call was made; exact only while no call is running. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);

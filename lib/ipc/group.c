@@ -157,8 +157,9 @@ static int was_killed_with_child(const struct weir_group *g, const struct weir_s
            !weir__process_lives((pid_t)owner->pid, owner->start);
 }
 
-/* Subtracts the bytes of ended members.  Returns the bytes that stay counted, because the kernel has not freed them
- * yet.  The caller holds the group's lock. */
+/* Subtracts the bytes of ended members.  Returns the bytes that stay counted, because the kernel has not freed the
+ * memory yet or a child holds the member's life lock.  exec() also ends a member.  The caller holds the group's
+ * lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     struct group_file *file = group_map(g);
     uint64_t ending = 0;
@@ -356,8 +357,9 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Opens or creates the group's shared file again, after it was removed.  On failure, all requests for memory fail.
- * The caller holds the lock. */
+/* Opens or creates the group's shared file again, after it was removed.  Adds this process's bytes to the new file's
+ * counter, even above the limit.  On failure keeps the old file, and all requests for memory fail.  The caller holds
+ * the lock. */
 static void join_again(struct weir_group *g) {
     struct group_slot *own = own_slot(g);
     uint64_t bytes = bytes_of_slot(own), idle = atomic_load(&own->idle),
@@ -498,7 +500,8 @@ uint64_t weir__group_used(struct weir_group *g) {
     return used;
 }
 
-/* Copies the data of the process in slot `at` to *out.  Returns 1, or 0 on failure. */
+/* Copies the data of the process in slot `at` to *out.  Returns 1, or 0 if the slot is free, its process has ended, or
+ * another process has claimed the slot during the copy. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
     struct group_slot *slot = &group_map(g)->slot[at];
     uint64_t words[COMMAND_WORDS], pid = atomic_load(&slot->pid);

@@ -84,7 +84,8 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
                          void *context);
 /* Closes the shared file.  A member also leaves the group, and the last member removes the file. */
 void weir__group_leave(struct weir_group *g);
-/* Records that this process begins to exit.  Its bytes stay counted until it has ended. */
+/* Records that this process begins to exit.  Its bytes stay counted until it has ended, because the driver may free the
+ * memory late.  Another member then subtracts the bytes. */
 void weir__group_end(struct weir_group *g);
 /* Closes the group's file in a child of fork().  The child is not a member of the group. */
 void weir__group_close_in_child(struct weir_group *g);

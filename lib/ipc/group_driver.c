@@ -184,6 +184,7 @@ static CUresult count_pool_create(CUmemoryPool *pool, const CUmemPoolProps *prop
     return result;
 }
 
+/* Returns NULL if the pool has no record. */
 static struct weir_group *group_of_pool(CUmemoryPool pool, uint64_t *counted) {
     uintptr_t word = 0;
     int is_known;
@@ -235,8 +236,8 @@ static void correct_pool_count(struct weir_group *g, CUmemoryPool pool, uint64_t
     pthread_mutex_unlock(&correcting_count);
 }
 
-/* Polls the stream for at most a second.  Returns 1 if its work is completed, else 0.  No capture of the stream may
- * be active. */
+/* Polls the stream for at most a second.  Returns 1 if its work is completed and synchronised with the host, else 0.
+ * No capture of the stream may be active. */
 static int poll_stream(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
     struct weir_driver_scope scope;
@@ -255,8 +256,9 @@ static int poll_stream(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* Charges `units` bytes, the most by which the driver may enlarge the pool.  If the limit forbids this, trims the
- * pool and tries again.  Returns 1 on success, else 0. */
+/* Charges `units` bytes, the most by which the driver may enlarge the pool.  The driver may enlarge even a pool with
+ * enough idle memory.  If the limit forbids the growth, trims the pool and tries again.  Returns 1 on success, else
+ * 0. */
 static int count_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units,
                        uint64_t counted) {
     CUstreamCaptureStatus status;

@@ -53,7 +53,7 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
  * charged only once.  Returns 1, or 0 if the limit would be exceeded. */
 int weir__group_context_begins(struct weir_group *g, int is_primary);
 /* Subtracts the estimated memory of a destroyed context from the group.  Call it at each release of the primary
- * context. */
+ * context; the last release subtracts the estimate. */
 void weir__group_context_ends(struct weir_group *g, int is_primary);
 /* Subtracts the estimated memory of the primary context after cuDevicePrimaryCtxReset. */
 void weir__group_context_lost(struct weir_group *g);
@@ -61,7 +61,8 @@ void weir__group_context_lost(struct weir_group *g);
 /* Returns the bytes that all members together may still allocate. */
 uint64_t weir__group_room(struct weir_group *g);
 
-/* Requests idle memory from the other processes that use the device, or only from members of the group. */
+/* Requests idle memory from the other processes that use the device, or only from members of the group if too little of
+ * the group's limit is left. */
 struct weir_answers weir__group_request_memory(struct weir_process_peers *n,
                                                struct weir_memory_request request);
 

@@ -52,10 +52,12 @@ void weir__memory_text_clear(struct weir_memory_text *t);
 void weir__memory_sender_allow(void);
 
 /* Sets *sender to a pidfd that the caller must close, or to -1 if this process is the sender.  On failure writes a
- * message.  E_NOT_OWNED means that the sender has ended. */
+ * message.  E_NOT_OWNED means that the sender has ended.  E_NOT_SUPPORTED means that the kernel or another pid
+ * namespace does not allow the call. */
 weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender,
                                      const struct weir_message *message);
-/* Copies the sender's file descriptor `theirs` to *file, which the caller must close.  On failure writes a message. */
+/* Copies the sender's file descriptor `theirs` to *file, which the caller must close.  On failure writes a message.
+ * E_NOT_OWNED means that the sender has ended or has closed the descriptor. */
 weir_status weir__memory_sender_copy_file(const struct weir_memory_text *t, int sender, int theirs,
                                           int *file, const struct weir_message *message);
 

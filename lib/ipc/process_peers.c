@@ -42,13 +42,15 @@
 #define ENDING_NS (2000 * MILLISECOND)
 /* The estimated device memory that a process has besides its reserved bytes, for example for its context. */
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* In ms.  REFRESH_MS: how long a request waits for other processes to publish their memory.  TICK_MS, LONG_TICK_MS:
- * the longest sleep of the answering thread, with and without limits that are shares of the device. */
+/* In ms.  REFRESH_MS: how long a request waits for other processes to publish their memory.  TICK_MS, LONG_TICK_MS: the
+ * longest sleep of the answering thread, with and without limits that are shares of the device.  A killed process does
+ * not wake the thread, so TICK_MS is shorter. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000 };
 /* The number of processes that weir__process_peers_describe() names at most. */
 enum { MOST_SHOWN = 3 };
 
-/* By slot: a process that left a request unanswered, and a process that was killed or exiting. */
+/* By slot: a process that left a request unanswered, and a process that was killed or exiting.  A later process of the
+ * slot has another `start`. */
 struct unresponsive {
     uint64_t start, as_of_ns, until_ns;
 };
@@ -162,6 +164,7 @@ static int sum_allocator_memory(struct weir_process_peers *n, struct weir_alloca
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.report_memory(s->owner, &h);
+        /* The sum below contains h.reserved, so weir__process_peers_publish_reserved() must add only later changes. */
         if (h.published)
             atomic_store_explicit(h.published, h.reserved, memory_order_relaxed);
         sum->reserved += h.reserved;
@@ -486,8 +489,8 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out,
     }
 }
 
-/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that it has
- * freed. */
+/* Returns 1 if the process has answered the request or has ended, else 0.  Sets *bytes to the bytes that it has freed.
+ * An ended process has freed all its idle bytes. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;

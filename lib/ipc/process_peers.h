@@ -48,7 +48,8 @@ struct weir_process_peers_calls {
 };
 
 /* Registers an allocator, so that other processes can request its idle memory.  The caller must not change `claim`
- * until weir__process_peers_leave().  On failure returns NULL with the reason in `why`, which may be "". */
+ * until weir__process_peers_leave().  On failure returns NULL with the reason in `why`.  The reason is "" if no other
+ * process can use the device, or if an earlier call has written the reason. */
 struct weir_process_peers *weir__process_peers_join(const struct weir_driver *driver,
                                                     CUdevice device,
                                                     const struct weir_process_peers_calls *calls,
@@ -66,7 +67,8 @@ void weir__process_peers_publish_reserved(struct weir_process_peers *n, _Atomic 
 /* The result of a request to other processes for idle memory. */
 struct weir_answers {
     uint64_t freed; /* by other processes, for this request */
-    /* The bytes that the request cannot get from the other processes.  UINT64_MAX if there are no other processes. */
+    /* The bytes that the request cannot get from the other processes.  The bytes do not include memory of ending
+     * processes.  UINT64_MAX if there are no other processes. */
     uint64_t unavailable;
     int has_answer;  /* set if any process has answered, or published its memory meanwhile */
     int has_timeout; /* set if a process did not answer before the deadline */

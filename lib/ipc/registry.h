@@ -80,8 +80,8 @@ void weir__registry_publish(struct weir_slot_file *f, struct weir_registry_entry
 /* Copies the entry of a slot to *out.  Returns 1 on success, 0 if the slot has no complete entry or its process has
  * ended. */
 int weir__registry_read(struct weir_slot_file *f, int slot, struct weir_registry_entry *out);
-/* Calls `visit` for each exiting or killed process, whose memory may not be free yet.  Holds the lock of the file
- * during the calls. */
+/* Calls `visit` for each exiting or killed process, whose memory may not be free yet.  Skips processes of other pid
+ * namespaces.  Holds the lock of the file during the calls. */
 void weir__registry_each_ending(struct weir_slot_file *f,
                                 void (*visit)(int slot, const struct weir_registry_entry *entry,
                                               void *context),

@@ -248,7 +248,8 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    /* Sleeps until a process reads the file, or only for the given time if the file was read recently. */
+    /* Sleeps until a process reads the file, or only for the given time if the file was read recently, or if the mapped
+     * page is gone, so that no reader can wake the writer. */
     if (is_recent(watched) || syscall(SYS_futex, segment_bell(s->page), WEIR_FUTEX_WAIT,
                                       (uint32_t)watched, NULL, NULL, 0) != 0)
         nanosleep(&longest, NULL);

@@ -70,7 +70,8 @@ struct weir_segment {
     char path[WEIR_SEGMENT_PATH_BYTES];
 };
 
-/* Creates the segment of this process, in place of one that it made before exec.  Returns 0, or -1 with errno. */
+/* Creates the segment of this process, in place of one that it made before exec.  Returns 0, or -1 with errno.  A child
+ * of fork() inherits the open file, but does not use the file. */
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind);
 /* Publishes kind->bytes bytes of `body`.  If the file was removed or truncated, no reader sees the data. */
 void weir__segment_publish(struct weir_segment *s, const void *body);
@@ -78,7 +79,8 @@ void weir__segment_publish(struct weir_segment *s, const void *body);
 int weir__segment_is_watched(struct weir_segment *s);
 /* Waits for the given milliseconds or, if no process has read the segment recently, until a process reads it. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
-/* Removes the file, which stays mapped.  Does nothing in a child of fork(), since its parent uses the file. */
+/* Removes the file, which stays mapped, since a thread may sleep on the mapped page.  Does nothing in a child of
+ * fork(), since its parent uses the file. */
 void weir__segment_remove(struct weir_segment *s);
 
 /* ---- readers ------------------------------------------------------------------------------------- */
@@ -96,8 +98,8 @@ typedef void weir_segment_visitor(const struct weir_segment_name *name, void *co
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 
-/* Copies the newest complete data of a segment to *body.  If the result is NOT_YET or TORN, the caller may try
- * again.  On failure *body is undefined. */
+/* Copies the newest complete data of a segment to *body, and wakes the segment's writer.  If the result is NOT_YET or
+ * TORN, the caller may try again.  On failure *body is undefined. */
 enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,
                                            void *body);
 

@@ -71,8 +71,8 @@ static int is_slot_file_valid(const struct weir_slot_file *f, int file) {
                                   offsetof(struct weir_slot_head, limit));
 }
 
-/* Returns 1 if the error of open() means that the name is no plain file of this user, so that weir removes it; else
- * 0. */
+/* Returns 1 if the error of open() means that the name is no plain file of this user, so that weir removes it; else 0.
+ * Returns 0 for EPERM, because weir could not remove the name. */
 static int is_not_plain_file(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
@@ -233,8 +233,8 @@ static void clear_slot(const struct weir_slot_file *f, int file, int slot) {
         (void)!weir__file_write_at(file, nothing, f->kind->slot_bytes, weir__slot_offset(f, slot));
 }
 
-/* Claims a slot, preferably one without an ending owner.  Returns its number, or -1 with errno.  EAGAIN means that
- * another process is removing the file. */
+/* Claims a slot, preferably one without an ending owner, because other processes still read that owner's memory from
+ * the slot.  Returns its number, or -1 with errno.  EAGAIN means that another process is removing the file. */
 static int claim_slot(const struct weir_slot_file *f, int file) {
     for (int all = 0; all < 2; all++) {
         for (int slot = 0; slot < WEIR_SLOTS; slot++) {
@@ -278,8 +278,8 @@ static int map_slot_file(struct weir_slot_file *f, int file) {
     return 0;
 }
 
-/* Opens or creates the file, claims a slot and maps the file, in place of the old ones.  Returns 0, or -1 with
- * errno. */
+/* Opens or creates the file, claims a slot and maps the file, in place of the old ones.  If a stopped process has begun
+ * to remove the file, creates another file.  Returns 0, or -1 with errno. */
 static int attach_slot_file(struct weir_slot_file *f) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
@@ -377,7 +377,8 @@ void weir__slot_file_each(const char *begins, size_t most,
     weir__runfile_each(begins, visit_file, &(struct visit){begins, most, visit, context});
 }
 
-/* Returns 1 if another open file holds the lock of this process's slot, else 0. */
+/* Returns 1 if another open file holds the lock of this process's slot, else 0.  The program may have closed the
+ * descriptor, and another part of the process may have opened the slot file again. */
 static int is_another(const struct weir_slot_file *f) {
     return weir__kept_is(&f->file) && f->slot >= 0 && weir__slot_is_locked(f, f->slot);
 }
@@ -402,7 +403,8 @@ int weir__slot_file_renew(struct weir_slot_file *f) {
     return f->file.number < 0 ? attach_slot_file(f) : -1;
 }
 
-/* Unlocks this process's slot, and removes the file if no process has a slot or is ending. */
+/* Unlocks this process's slot, and removes the file if no process has a slot or is ending.  If two processes release
+ * their slots at once, at least one of them gets all locks, so the file is removed. */
 static void remove_if_alone(const struct weir_slot_file *f) {
     int file = f->file.number;
 

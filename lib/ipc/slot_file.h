@@ -26,7 +26,8 @@ enum {
     /* The offset of the first slot, behind a page for the head of the file. */
     WEIR_SLOTS_AT = 4096,
     WEIR_SLOT_OWNER_AT = 8, /* the offset of struct weir_slot_owner in a slot */
-    /* The offset of a word that the process sets when it begins to exit normally.  Only in slots that count memory. */
+    /* The offset of a word that the process sets when it begins to exit normally.  Only in slots that count memory.
+     * The file may then be removed before the process has ended. */
     WEIR_SLOT_ENDS_AT = 32
 };
 enum { WEIR_SLOT_PATH = 256 };
@@ -47,8 +48,9 @@ struct weir_slot_kind {
     uint32_t version;
     size_t slot_bytes; /* at most 512 */
     size_t map_bytes;  /* the number of bytes that a process maps, from the start of the file */
-    /* Set if a slot counts the memory of a process.  Such a slot has a second lock, the life lock, which shows
-     * whether the process still runs. */
+    /* Set if a slot counts the memory of a process.  Such a slot has a second lock, the life lock, which shows whether
+     * the process still runs.  slot_file.c never clears such a slot, since its bytes stay counted until the process has
+     * ended. */
     int is_counted;
 };
 
@@ -94,11 +96,11 @@ void weir__slot_file_close_in_child(struct weir_slot_file *f);
 /* Returns 1 if the stored file descriptor still belongs to the slot file, else 0.  The program may have closed the
  * descriptor and opened another file with this number. */
 int weir__slot_file_has(const struct weir_slot_file *f);
-/* Returns 1 if this process has a slot in a file that was removed or damaged, else 0.  The caller holds the lock of
- * `f`. */
+/* Returns 1 if this process has a slot in a file that was removed or damaged, and must renew the file; else 0.  The
+ * caller holds the lock of `f`. */
 int weir__slot_file_is_lost(struct weir_slot_file *f);
-/* Opens or creates the file again, and claims a slot.  Keeps the address of the mapping.  Returns 0, or -1 with
- * errno.  The caller holds the lock of `f`. */
+/* Opens or creates the file again, and claims a slot.  Keeps the address of the mapping.  Returns 0.  On failure
+ * returns -1 with errno, and keeps the old mapping.  The caller holds the lock of `f`. */
 int weir__slot_file_renew(struct weir_slot_file *f);
 
 /* Returns the offset of a slot in the file. */

@@ -186,7 +186,8 @@ struct call {
     int is_recorded; /* set if the call must be added to the recorded driver calls */
 };
 
-/* Returns CUDA_SUCCESS if the driver call may run in a child of fork(), else an error. */
+/* Returns CUDA_SUCCESS if the driver call may run in a child of fork(), else an error.  As on a real driver, a child
+ * can still allocate from a pool's idle memory. */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:

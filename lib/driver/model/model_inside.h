@@ -487,7 +487,8 @@ const char *weir__model_virtual_check(int device, uint64_t *physical);
  * owners. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
-/* Checks that the free of these bytes is ordered after all uses.  `stream` is NULL if the host frees them. */
+/* Checks that the free of these bytes is ordered after all uses.  `stream` is NULL if the host frees the bytes; the
+ * host must then have observed the completion of all uses. */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
 /* Records that the last operation of the stream uses a whole mapping. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
@@ -528,7 +529,8 @@ int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *d
                          struct model_identity *identity);
 /* Maps the memory of a pool of another process, and sets *device to its device.  Returns NULL on failure. */
 struct model_import *weir__model_import_open(int file, int *device);
-/* Unmaps the memory of an imported pool.  The caller has removed its blocks from the tree of blocks. */
+/* Unmaps the memory of an imported pool, and frees the structs of its blocks, which the caller has removed from the
+ * tree of blocks. */
 void weir__model_import_close(struct model_import *import);
 
 /* Writes the export data for a pointer to *data.  `offset` is the block's offset in its pool, `before` the pointer's

@@ -31,7 +31,7 @@ struct model_share {
 
 static struct {
     struct model_node *shares;
-    /* The ranges that fills and copies have used in mappings of physical memory. */
+    /* The ranges that fills and copies have used in mappings of physical memory.  The `owner` of these ranges is 0. */
     struct model_node *touched;
     /* The operations whose completion the host has observed, for streams with recorded uses. */
     struct model_orders observed;
@@ -66,7 +66,8 @@ static void append_fault_orders(size_t *length, const struct model_orders *order
         append_fault_text(length, "none");
 }
 
-/* Stores a text about a use that is not ordered after an earlier use.  `stream` is NULL for the host. */
+/* Stores a text about a use that is not ordered after an earlier use.  Does nothing if a list of orders is incomplete
+ * (`lost`), since the text might be wrong.  `stream` is NULL for the host. */
 static void store_order_fault(const struct model_share *share, const char *what,
                               const struct model_stream *stream) {
     size_t length = 0;
@@ -142,7 +143,8 @@ static void drop_share(struct model_share *share) {
     remove_share_from(&oracle.shares, share);
 }
 
-/* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory. */
+/* Adds a range of used bytes to a tree.  Returns NULL if there is no host memory; the oracle then may miss a fault, but
+ * reports no false fault. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);

@@ -84,7 +84,8 @@ void weir__model_orders_keep_streams(struct model_orders *orders,
     orders->count = kept;
 }
 
-/* Removes the orders of streams that are not in `named` from a context's streams and events. */
+/* Removes the orders of streams that are not in `named` from a context's streams and events.  Keeps the list of an
+ * event that was recorded in a capture, since the numbers in this list identify captured steps. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

@@ -144,7 +144,9 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
     return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Ends the process where a real driver would crash: once the host memory of a destroyed pool is reused (measured). */
+/* Ends the process where a real driver would crash: once the host memory of a destroyed pool is reused (measured).
+ * Until then, a real driver returns INVALID_VALUE.  In the model, the next physical allocation reuses the memory
+ * (assumed). */
 static void crash_if_pool_destroyed(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;

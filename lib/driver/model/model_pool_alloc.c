@@ -327,7 +327,8 @@ void weir__model_pool_free_now(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Frees a block after the present work of `stream`. */
+/* Frees a block after the present work of `stream`.  Without host memory for the record of this work, waits for the
+ * work and frees the block at once. */
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
     struct model_pool *pool = block->pool;
     struct model_span *span;

@@ -6,8 +6,9 @@
 
 #include <stdint.h>
 
-/* Makes this process share the memory of the modelled devices, if WEIR_MODEL_SHARED is set.  Returns 0 on success.  On
- * failure returns -1 with errno; EEXIST means that the file has other contents. */
+/* Makes this process share the memory of the modelled devices, if WEIR_MODEL_SHARED is set.  A second call frees the
+ * memory that the process had.  Returns 0 on success.  On failure returns -1 with errno; EEXIST means that the file has
+ * other contents. */
 int weir__model_shared_join(void);
 /* Returns 1 if this process shares the memory of the modelled devices, else 0. */
 int weir__model_shared_is(void);

@@ -108,11 +108,12 @@ uint64_t weir__model_range_missing_units(const struct model_range *range,
 /* Returns the number of units in free spans whose physical memory could move into a block at the start of `span`. */
 uint64_t weir__model_range_movable_units(const struct model_range *range,
                                          const struct model_span *span, uint64_t bytes);
-/* Cuts a block from a free span, and maps the missing memory.  Sets *moved to the number of moved units.  Returns NULL
- * on failure. */
+/* Cuts a block from a free span, and maps the missing memory.  Sets *moved to the number of moved units.  On failure
+ * returns NULL and changes nothing. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
-/* Adds physical memory at the place of the next block (rule R6), but makes no block.  Returns 0 on success, else -1. */
+/* Adds physical memory at the place of the next block (rule R6), but makes no block.  Returns 0 on success.  On failure
+ * returns -1 and changes nothing. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
 /* Frees the span of a block.  Every stream may reuse the span immediately. */
@@ -120,7 +121,8 @@ void weir__model_range_free(struct model_range *range, struct model_span *span);
 /* Frees the span of a block on a stream, as operation `seq`.  The work before the free is completed at `end_ns`. */
 void weir__model_range_defer(struct model_range *range, struct model_span *span, uint64_t stream_id,
                              int device, uint64_t seq, uint64_t end_ns);
-/* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`. */
+/* Records that operation `seq` of the stream is a launch whose work begins at `begin_ns`.  Before this time, other
+ * streams cannot use spans that were freed on the stream since its last launch. */
 void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint64_t seq,
                              uint64_t begin_ns);
 /* Makes the spans of a queue whose work is completed at `now_ns` free for all streams.  Removes the queue of a

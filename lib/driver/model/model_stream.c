@@ -533,7 +533,7 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
 /* ---- modules and kernels ---- */
 
 /* Every module has one kernel, weir_delay.  Its only parameter is the time for which it keeps the stream busy, in
- * nanoseconds. */
+ * nanoseconds.  The addresses of these variables are the handles. */
 static char delay_module, delay_kernel;
 
 static int is_module(CUmodule handle) {

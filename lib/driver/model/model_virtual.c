@@ -187,6 +187,8 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
+/* Frees a physical allocation without a handle and mappings.  If the host fails to free the pages, the pages stay until
+ * the reset of the model. */
 static void drop_unused_memory(struct model_memory *memory) {
     if (memory->references > 0 || memory->mappings > 0)
         return;
