@@ -154,7 +154,8 @@ static weir_status bfc_grow(struct weir_heap *h, uint64_t reserve, uint64_t goal
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
-/* Frees idle regions.  Only the mode WAIT may wait for the device, as cuMemFree does. */
+/* Frees idle regions.  Only the mode WAIT may wait for the device, as cuMemFree does.  Other modes free regions only if
+ * a single stream is in use and all frees on this stream have completed. */
 static weir_status bfc_shrink(struct weir_heap *h, const struct weir_trim *trim) {
     const struct weir_order *o = &h->order;
     CUresult result = CUDA_SUCCESS;

@@ -36,13 +36,14 @@ CUresult weir__async_make_pool(const struct weir_device *device, const struct we
 /* Frees a block of a driver's pool.  On a captured stream, the free becomes a node of the graph. */
 CUresult weir__async_free_on(struct weir_device *device, CUdeviceptr block, weir_stream stream);
 
-/* Returns E_CAPTURE if one of these streams is captured.  `uses` may be NULL. */
+/* Returns E_CAPTURE if `stream` or a stream in `uses` is captured, since a stream that waits for an event on a captured
+ * stream would join the capture.  `uses` may be NULL. */
 weir_status weir__uses_check(struct weir_device *device, weir_stream stream,
                              struct weir_use_list *uses);
 
 /* Frees a block of the driver on `stream`, or, if other streams use it, on weir's stream `joined`.  On a captured
- * stream, returns E_CAPTURE for blocks from outside the capture or with other streams.  May be called while another
- * thread captures a stream. */
+ * stream, returns E_CAPTURE for blocks from outside the capture or with other streams.  Returns E_NOT_OWNED if the
+ * driver does not know the block.  May be called while another thread captures a stream. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
@@ -102,10 +103,13 @@ struct weir_nodes {
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
-/* Allocates a block as a memory node of the captured graph.  An error leaves the capture valid. */
+/* Allocates a block as a memory node of the captured graph.  Returns E_CAPTURE if the driver (before 11.4) or the
+ * device cannot create memory nodes, or under `weir run`, where the driver allocates the block.  An error leaves the
+ * capture valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Changes a device's access to memory nodes that are created later. */
+/* Changes a device's access to memory nodes that are created later.  Destroys the pool if possible, since a pool's list
+ * of devices is fixed. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

@@ -29,7 +29,8 @@
 /* The driver grows and shrinks a pool by this number of bytes (H200, driver 580). */
 #define WEIR_POOL_UNIT ((size_t)32 << 20)
 
-/* Returned by `free_batch` if the blocks are freed, but the stream should now record an event. */
+/* Returned by `free_batch` if the blocks are freed, but the stream should now record an event.  Without the event,
+ * other streams cannot reuse the memory. */
 #define WEIR_ENGINE_DUE ((weir_status)1)
 
 /* Values of `id` in `free_batch`.  OBSERVED: all work on the blocks has completed.  UNKNOWN: only a wait for the device
@@ -47,7 +48,8 @@ enum {
     WEIR_REQUEST_FORCED = 1,
     /* The stream is captured, so the block is a memory node of a graph. */
     WEIR_REQUEST_CAPTURED = 2,
-    /* The block is a slab, which a cache cuts into small blocks. */
+    /* The block is a slab, which a cache cuts into small blocks.  The cache frees a slab in a call on the request's
+     * stream, or after all work on the slab has completed. */
     WEIR_REQUEST_SLAB = 4
 };
 
@@ -55,8 +57,8 @@ enum {
 struct weir_freed {
     const CUdeviceptr *block;
     size_t count;
-    /* `room`: the bytes that the stream may still free without an event.  `lacked`: the number of requests so far that
-     * found no free memory. */
+    /* Set by engines with the trait SUBALLOCATES.  `room`: the bytes that the stream may still free without an event.
+     * `lacked`: the number of requests so far that found no free memory. */
     uint64_t room, lacked;
 };
 
@@ -65,7 +67,8 @@ struct weir_request {
     size_t bytes; /* the bytes to allocate, above 0 */
     size_t least; /* the fewest bytes that the caller accepts, or 0 if it needs all of `bytes` */
     size_t asked; /* the bytes that the program requested */
-    /* The address at which the block must start, 0 for any address, or WEIR_ENGINE_FAR. */
+    /* The address at which the block must start, 0 for any address, or WEIR_ENGINE_FAR.  If the address is not free,
+     * the request fails. */
     uint64_t at;
     weir_stream stream;
     /* The stream's id, or 0 if the engine must query it.  If it is not 0, the stream is not captured. */
@@ -217,7 +220,8 @@ struct weir_engine_ops {
     /* Frees a block.  `uses` lists the block's other streams, or is NULL.  An error leaves the block live. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees live blocks outside a call on their stream.  Without the trait SUBALLOCATES, `id` must be OBSERVED. */
+    /* Frees live blocks outside a call on their stream.  `id` is the stream's id, OBSERVED or UNKNOWN.  Without the
+     * trait SUBALLOCATES, `id` must be OBSERVED. */
     weir_status (*free_batch)(struct weir_engine *e, struct weir_freed *freed, uint64_t id);
     /* Grows reserved memory to `target` bytes or more, a step towards `goal`.  `cause` is a WEIR_EVENT_ constant. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
@@ -239,7 +243,8 @@ struct weir_engine {
     struct weir_device *device;
     const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    /* The number of requests without free memory and signals of low memory.  Not next to fields that requests write. */
+    /* The number of requests that found no free memory, plus the number of the program's signals of low memory.  Not
+     * next to fields that requests write, since each large free reads `lacked`. */
     _Atomic uint64_t lacked;
     /* The largest number of bytes that may be reserved (limit.c), or UINT64_MAX. */
     const _Atomic uint64_t *limit;
@@ -258,7 +263,8 @@ struct weir_engine {
         _Atomic uint64_t in_use, most_in_use;
         /* The bytes of frees without an event, which no request may reuse before a wait for the device. */
         _Atomic uint64_t quarantined;
-        /* All addresses that the engine has ever used for blocks lie in [low, high). */
+        /* All addresses that the engine has ever used for blocks lie in [low, high).  An engine without the trait
+         * SUBALLOCATES sets them only if the allocator has caches. */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -270,7 +276,8 @@ weir_status weir__mapped_open(const struct weir_engine *setup, struct weir_engin
 /* For WEIR_ENGINE_BFC (regions that grow) and WEIR_ENGINE_BFC_FIXED (one region). */
 weir_status weir__bfc_open(const struct weir_engine *setup, struct weir_engine **out);
 
-/* Exports the memory of a part of a live block as the file descriptors in *out, which is empty at first. */
+/* Exports the memory of a part of a live block as the file descriptors in *out, which is empty at first.  Returns
+ * E_NOT_SUPPORTED if the device cannot export memory. */
 weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
                                struct weir_memory_files *out);
 
@@ -314,7 +321,8 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
     return figures.reserved;
 }
 
-/* Returns 0 only if the engine has never had a block at the address.  Needs no lock. */
+/* Returns 0 if the address lies outside [low, high).  Needs no lock, since the engine extends these bounds before it
+ * returns a block. */
 static inline int weir__engine_may_contain(const struct weir_engine *e, uint64_t address) {
     return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
            address < atomic_load_explicit(&e->seen.high, memory_order_relaxed);
@@ -325,7 +333,8 @@ int weir__engine_has_blocks(struct weir_engine *e);
 /* Finds the object of the kind `what` at an address.  Returns 1 on success, 0 if none, -1 if not supported. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
-/* Lists all objects of the kind `what` in *out, which the caller frees.  Returns their number, or 0 on failure. */
+/* Lists all objects of the kind `what` in *out, which the caller frees.  Returns their number, or 0 on failure.  If
+ * the result is 0, *out is NULL. */
 size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
                              struct weir_extent **out);
 

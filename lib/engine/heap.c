@@ -76,6 +76,7 @@ static void end_operation(struct weir_heap *h, struct weir_freed *freed,
                           const struct weir_order_stream *on) {
     uint64_t reserved = weir__heap_reserve(h);
 
+    /* Above the release threshold, each free needs an event, so that the next trim can release the memory. */
     h->order.always_due =
         reserved > h->e.threshold && h->e.options->engine != WEIR_ENGINE_BFC_FIXED;
     if (freed) {
@@ -182,6 +183,7 @@ static weir_status free_without_event(struct weir_heap *h, CUdeviceptr block,
     struct weir_placement_block was;
     weir_status status;
 
+    /* Memory that an event covers stays apart, since other streams may soon need it. */
     if (on->net_bytes <= on->net_low && on->open == 0)
         weir__placement_set_merge_floor(weir__heap_placement(h, block), &on->placed, on->sequence);
     status = free_live_block(h, block, &on->placed, h->order.sequence + 1, &was);
@@ -230,7 +232,8 @@ static weir_status heap_free_batch(struct weir_engine *e, struct weir_freed *fre
     return status;
 }
 
-/* Frees a block during a capture, on the stream that last called with this handle. */
+/* Frees a block during a capture, in which the driver does not report the stream's id.  Assumes the id of the stream
+ * that last called with this handle. */
 static weir_status free_captured(struct weir_heap *h, CUdeviceptr block, weir_stream stream) {
     struct weir_freed one = {.block = &block, .count = 1};
     uint64_t id = weir__order_last_id(&h->order, stream);
@@ -335,7 +338,8 @@ static weir_status heap_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* ---- requests ---- */
 
-/* Places the request in free memory, after up to `most` queries of events.  Returns a result of placement.h. */
+/* Places the request in free memory.  If no chunk fits, queries up to `most` events, and retries.  Returns a result of
+ * placement.h. */
 static int place_free(struct weir_heap *h, struct weir_request *r, struct weir_placement_stream *on,
                       size_t most, struct weir_placement_block *out) {
     int result = weir__placement_alloc(h->placement[r->kind], r->bytes, on, out);
@@ -534,6 +538,7 @@ static weir_status heap_shrink(struct weir_heap *h, struct weir_trim *trim) {
     if (status == WEIR_OK)
         status = h->backing->shrink(h, trim);
     after = weir__heap_reserve(h);
+    /* Makes each stream record an event in its next call, so that a later trim can release more. */
     if (trim->mode == WEIR_TRIM_COMPLETED && after > trim->keep && h->order.streams_with_open > 0)
         weir__heap_count_lack(h);
     trim->released = (size_t)weir__size_subtract(before, after);

@@ -30,7 +30,7 @@ struct weir_mapped_range;
 /* The parts of the address range, from low to high addresses.  They keep small blocks apart from large ones. */
 enum {
     WEIR_HEAP_COMMON, /* for all requests but those below */
-    /* For small requests, and for blocks that will probably be live at the next trim. */
+    /* For small requests.  Above the release threshold, also for blocks that will probably be live at the next trim. */
     WEIR_HEAP_SMALL,
     WEIR_HEAP_AT_ADDRESS, /* for requests that name an address */
     WEIR_HEAP_KINDS
@@ -104,7 +104,8 @@ void weir__heap_count_lack(struct weir_heap *h);
 int weir__heap_query_events(struct weir_heap *h, size_t most);
 /* Makes all freed memory available to all streams, after a wait for the device. */
 void weir__heap_observe_all(struct weir_heap *h);
-/* Waits for the device if `must` is set or some frees have no event.  Releases the heap's lock during the wait. */
+/* Waits for the device if `must` is set or some frees have no event.  Releases the heap's lock during the wait.
+ * Afterwards, all frees from before the wait are available to all streams. */
 weir_status weir__heap_wait(struct weir_heap *h, int must);
 /* Returns 1 if other streams may wait on the device for this free, else 0. */
 int weir__heap_may_wait(const struct weir_heap *h, uint64_t id, uint64_t sequence);

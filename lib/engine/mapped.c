@@ -300,8 +300,8 @@ static weir_status insert_handle(struct weir_heap *h, weir_status status,
     return status;
 }
 
-/* Removes the idle physical allocation at `base` from the heap.  Its old addresses stay mapped until all work there has
- * completed.  The caller has called reserve_entries(). */
+/* Removes the idle physical allocation at `base` from the heap.  Makes `stream` wait for work of other streams there.
+ * The old addresses stay mapped until all work there has completed.  The caller has called reserve_entries(). */
 static weir_status detach_handle(struct weir_heap *h, weir_stream stream, size_t piece,
                                  uint64_t base, struct weir_mapped_handle *unit) {
     struct weir_mapped_range *g = h->range;
@@ -489,7 +489,7 @@ static void find_addressed_window(const struct weir_heap *h, const struct weir_r
 
 /* ---- requests ---- */
 
-/* Maps the memory that is missing in the window. */
+/* Maps the memory that is missing in the window.  Moves memory with uncompleted work only if the stream has an id. */
 static weir_status fill_window(struct weir_heap *h, struct weir_request *r, int kind,
                                const struct weir_mapped_window *w, int method) {
     int least = r->id != 0 && kind != WEIR_HEAP_AT_ADDRESS ? BEHIND : CLEAN;

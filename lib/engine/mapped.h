@@ -189,9 +189,11 @@ static inline unsigned lasting_bit(size_t bytes) {
 /* Returns 1 if the time budget allows moves and small physical allocations, else 0. */
 int weir__mapped_has_budget(const struct weir_heap *h);
 
-/* Lists free and unmapped pieces in g->pieces, with the states for the stream `id`.  Returns 0 without host memory. */
+/* Lists free and unmapped pieces in g->pieces, with the states for the stream `id`.  If `id` is 0, no piece is OWN.
+ * Returns 0 without host memory. */
 int weir__mapped_survey(struct weir_heap *h, uint64_t id);
-/* Sets `spare` of each physical allocation to 1 if it is idle and may move into the window, else to 0. */
+/* Sets `spare` of each physical allocation to 1 if it is idle and may move into the window, else to 0.  Its pieces must
+ * have the state `least` or better. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
 /* Finds the window of `bytes` bytes in which the fewest are missing.  Sets w->missing to SIZE_MAX on failure. */

@@ -216,7 +216,9 @@ int weir__mapped_grows_small(const struct weir_heap *h) {
 
 /* ---- sizes ---- */
 
-/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved. */
+/* Returns the largest size of a new physical allocation for `want` bytes when `total` bytes will be reserved.
+ * With several streams, the size is half, since one stream's last free keeps a whole physical allocation from the
+ * others.  Above the release threshold there is no least size, since one block that lasts keeps a whole one. */
 static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint64_t total) {
     int is_pending = h->order.several && h->order.pending_marks > 0;
     int is_above = total > h->e.threshold;
@@ -226,7 +228,7 @@ static size_t unit_bytes(const struct weir_heap *h, int kind, size_t want, uint6
 
     if (kind == WEIR_HEAP_SMALL && !is_above)
         return FINE_LEAST;
-    /* Before the first trim, weir does not know which blocks live long. */
+    /* Before the first trim, weir does not know which blocks will last, so blocks share no physical allocation. */
     if (kind == WEIR_HEAP_SMALL)
         return within(PAGE, h->range->was_trimmed ? SIZE_MAX : want,
                       fine_bytes(total - want, PAGE, LASTING_MOST));

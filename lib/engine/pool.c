@@ -200,7 +200,8 @@ static uint64_t own_idle_bytes(struct weir_pool_engine *p) {
            atomic_load_explicit(&p->superblocks.idle, memory_order_relaxed);
 }
 
-/* Returns the bytes of the program's blocks, without probe blocks and idle slabs. */
+/* Returns the bytes of the program's blocks, without probe blocks and idle slabs.  If the driver reports no figure,
+ * returns 0 only if the counters show no block. */
 static uint64_t pool_requested(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t before = own_idle_bytes(p), used;
@@ -620,7 +621,7 @@ static __attribute__((noinline, cold)) weir_status handle_failure(struct weir_po
     return status;
 }
 
-/* Returns 1 if a large request, which the driver would refuse slowly, exceeds the device's memory; else 0. */
+/* Returns 1 if a large request, which the driver would refuse slowly, exceeds the free memory; else 0. */
 static int exceeds_device(struct weir_pool_engine *p, struct weir_request *r) {
     uint64_t idle;
 
@@ -764,7 +765,8 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         UNIT);
 }
 
-/* Reports whether frees on `joined` are pending.  If one is, driver 580 crashes when weir destroys the pool (H200). */
+/* Reports whether frees on `joined` are pending; weir does not know other pending frees.  weir waits for the frees
+ * on `joined` before it destroys the pool, since driver 580 crashes otherwise (H200). */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 

@@ -628,7 +628,8 @@ CUresult weir__order_wait(struct weir_order *o, weir_stream stream, uint64_t id,
     const struct weir_order_mark *last = find_mark(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    /* Unknown streams share one record, so `stream` waits for all its events. */
+    /* Unknown streams share one record, and memory of several such streams may have coalesced.  So `stream` waits for
+     * all events in the record up to the sequence number. */
     if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
@@ -666,6 +667,7 @@ void weir__order_publish(struct weir_order *o, uint64_t id, weir_stream stream) 
         return;
     if (weir__device_is_idle(o->device, stream))
         finish_idle(o, s, stream);
+    /* Records no event on a default stream, since later work on blocking streams would wait for the event. */
     else if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE)
         weir__order_cover(o, s, stream);
 }

@@ -116,7 +116,8 @@ struct weir_fence {
     CUevent event[];
 };
 
-/* Opens an order.  The device must outlive the order.  `observed` and `ended` may be NULL if they are never needed. */
+/* Opens an order.  The device must outlive the order.  `observed` may be NULL if the owner never calls
+ * weir__order_stream.  `ended` may be NULL if the owner never calls weir__order_defer. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, weir__order_ended_fn *ended,
                       void *context);
@@ -134,7 +135,8 @@ uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, si
 /* Records a free on `s` and an event that covers it.  On an error, records no free. */
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence);
-/* Returns the id of the stream that last called with this handle, or 0 if it is unknown. */
+/* Returns the id of the stream that last called with this handle.  That stream may no longer exist.  Returns 0 if the
+ * id is unknown, or for a default stream. */
 uint64_t weir__order_last_id(const struct weir_order *o, weir_stream stream);
 /* Records that a second stream uses the engine.  weir then records events for frees. */
 void weir__order_set_several(struct weir_order *o);
@@ -168,7 +170,8 @@ void weir__order_observe_all(struct weir_order *o);
 /* Records that all frees with numbers up to `sequence` have completed, after a wait for the device. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
-/* Records an event on `stream`.  `id` may be 0.  The caller passes the event to weir__order_recycle after use. */
+/* Records an event on `stream`, whose id is `id`, or 0 if it is unknown.  The caller passes the event to
+ * weir__order_recycle after use. */
 weir_status weir__order_record(struct weir_order *o, weir_stream stream, uint64_t id,
                                CUevent *event);
 int weir__order_is_done(const struct weir_order *o, CUevent event);

@@ -47,8 +47,8 @@ struct weir_superblock *weir__superblocks_make(struct weir_superblocks *list,
 void weir__superblocks_add(struct weir_superblocks *list, struct weir_superblock *superblock,
                            size_t bytes);
 /* Frees a slab, in a call on the stream `id` or after all work on it.  If the superblock is then empty, may remove it
- * and set *empty to it; else sets *empty to NULL.  The caller subtracts the size of *empty from `idle`, then frees
- * *empty or adds it again. */
+ * and set *empty to it; else sets *empty to NULL.  The caller frees *empty, or adds it again if the driver fails,
+ * and then subtracts its size from `idle`.  Returns 1 on success, 0 if no slab starts at the address. */
 int weir__superblocks_put(struct weir_superblocks *list, CUdeviceptr slab, uint64_t id,
                           struct weir_superblock **empty);
 /* Removes and returns an empty superblock whose work has completed, or NULL.  `all_done` is 1 if the caller has waited
