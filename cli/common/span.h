@@ -70,7 +70,7 @@ struct span_clock {
     struct stopwatch watch;
     /* The driver table of the device model, or NULL on a real device. */
     const struct weir_driver *driver;
-    /* The real time to count one driver call on the device model, in picoseconds. */
+    /* The real time, in picoseconds, that the device model needs to count one driver call. */
     uint64_t call_cost_ps;
 };
 

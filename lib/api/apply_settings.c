@@ -204,7 +204,7 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the limit or the preallocation is a share, but the engine cannot release memory. */
+/* Warns if the limit or the preallocation is a part of the device's memory, but the engine cannot release memory. */
 static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 

@@ -29,7 +29,8 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
 /* Returns 1 if the address lies in memory that the caches hold, else 0. */
 int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
 
-/* Binds a stream if `more` is set, else unbinds it.  weir does not query the id of a bound created stream. */
+/* Binds a stream if `more` is 1, and unbinds it if `more` is 0.  weir does not query the id of a bound created
+ * stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
 /* Flushes the cache of a stream, and detaches the stream if `ends` is set.  A created stream must exist,

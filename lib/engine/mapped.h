@@ -15,7 +15,8 @@
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
 #define GRANULARITY ((size_t)512)
-/* Requests of up to SMALL bytes have their own addresses, since a small live block would pin a large allocation. */
+/* Requests of up to SMALL bytes get addresses from a separate range, since a small live block would pin a
+ * large allocation. */
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
 

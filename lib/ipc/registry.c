@@ -76,7 +76,8 @@ void weir__registry_ring(struct weir_slot_file *f) {
                   registry_bell(f), WEIR_FUTEX_ADD_1);
 }
 
-/* Sleeps until the bell differs from `bell`.  Returns 0, ETIMEDOUT, or EFAULT if the file was truncated. */
+/* Sleeps until the word `bell` of the file has another value than `bell`.  Returns 0, ETIMEDOUT, or EFAULT
+ * if the file was truncated. */
 static int sleep_on_registry(struct weir_slot_file *f, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
