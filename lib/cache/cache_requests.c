@@ -11,7 +11,7 @@
 enum {
     /* The slabs of a class double in size, from SLAB_FIRST up to 2^SLAB_DOUBLINGS times SLAB_FIRST. */
     SLAB_DOUBLINGS = 3,
-    /* The limit of has_many_idle() is this part of the bytes in use, but at least IDLE_LEAST. */
+    /* The limit of has_many_idle() is 1 / IDLE_PART of the bytes in use, but at least IDLE_LEAST. */
     IDLE_PART = 4,
     SLABS_EXAMINED = 4096, /* has_many_idle() examines at most this number of slabs */
     RESULT_PART = 16 /* has_many_idle() repeats a result from n slabs in n / RESULT_PART calls */
@@ -21,6 +21,7 @@ enum {
 #define SLAB_LEAST ((size_t)32 << 10)
 #define IDLE_LEAST ((uint64_t)1 << 20)
 
+/* The value of `lacked` in struct weir_freed before the engine has written a result. */
 #define NO_RESULT UINT64_MAX
 
 /* A request examines at most this number of the inbox's newest blocks. */
@@ -114,7 +115,7 @@ size_t weir__caches_fit(size_t bytes) {
 
 /* ---- blocks to the engine ---- */
 
-/* Updates the maximum number of bytes in the inbox.  The caller holds the cache's lock. */
+/* Updates the maximum number of bytes in the inbox, after a call of the engine.  The caller holds the cache's lock. */
 static void update_room(const struct weir_caches *f, struct weir_cache *c,
                         const struct weir_freed *freed) {
     const struct weir_goal *goal = &f->v->goal;
@@ -129,11 +130,12 @@ static void update_room(const struct weir_caches *f, struct weir_cache *c,
                   : freed->room;
 }
 
+/* With driver_orders, the engine does not know the sizes of blocks, so this file counts the freed bytes. */
 static void subtract_freed(struct weir_caches *f, size_t bytes) {
     atomic_fetch_sub_explicit(&f->engine->seen.in_use, bytes, memory_order_relaxed);
 }
 
-/* Makes the driver free blocks.  Unlocks f->lock meanwhile. */
+/* Makes the driver free blocks in the order of `stream`, or at once if `id` is OBSERVED.  Unlocks f->lock meanwhile. */
 static void free_driver_ordered(struct weir_caches *f, struct weir_slab *blocks, uint64_t id,
                                 weir_stream stream) {
     struct weir_slab *refused = NULL, *next;
@@ -326,7 +328,8 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* Serves a request from the engine.  `c` is the cache of the request's stream, or NULL. */
+/* Serves a request from the engine.  The same call frees the blocks of the inbox, except with driver_orders.  `c` is
+ * the cache of the request's stream, or NULL. */
 static weir_status alloc_fresh(struct weir_caches *f, struct weir_cache *c,
                                struct weir_request *r) {
     struct weir_cache *counts = c ? c : f->uncached;
@@ -455,7 +458,7 @@ static uint64_t mark_freed(struct weir_slab *s, CUdeviceptr block) {
                : 0;
 }
 
-/* Makes weir return a freed slot to its slab after the last use. */
+/* Makes weir return a freed slot to its slab after the last use, or after a device wait if `captured` is set. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint32_t slot,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -569,7 +572,8 @@ static void defer_maintenance(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Frees whole blocks to the engine, as freed on the stream `freed_on`. */
+/* Frees whole blocks to the engine, as freed on the stream `freed_on`.  If `stream` is now the handle of another
+ * stream, weir reuses the blocks only after a device wait. */
 static void release_whole_blocks(struct weir_caches *f, const struct cached_free *p,
                                  struct weir_slab *blocks, uint64_t freed_on, weir_stream stream) {
     unsigned long long id = p->id;
@@ -613,7 +617,8 @@ static int post_remote(const struct cached_free *p) {
     return result;
 }
 
-/* Puts a whole block into the inbox.  If the inbox is full, moves all to *out. */
+/* Puts a whole block into the inbox.  If the inbox is full, moves all to *out.  With driver_orders, accepts a block
+ * only during a capture, when the driver frees nothing. */
 static int put_whole(const struct weir_caches *f, const struct cached_free *p,
                      struct weir_slab **out) {
     struct weir_cache *c = p->c;

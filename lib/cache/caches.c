@@ -135,7 +135,8 @@ static int has_elapsed(const struct weir_caches *f, uint64_t then, uint64_t now)
 }
 
 /* Sets the cap of one cache to its share of the bytes that all caches may keep idle.  Lowers larger caps of other
- * caches to this cap.  The caller holds f->lock. */
+ * caches to this cap.  With a limit from the user, the cap is at most what the other caches leave, since these flush
+ * only in calls on their streams.  The caller holds f->lock. */
 static void set_cap(struct weir_caches *f, struct weir_cache *c) {
     const weir_amount *limit = &f->v->options->cache_limit;
     uint64_t peak = atomic_load_explicit(&f->engine->seen.most_in_use, memory_order_relaxed);
@@ -235,7 +236,8 @@ int weir__caches_complete_remotes(struct weir_caches *f) {
 
 /* ---- flushing one cache ---- */
 
-/* Flushes idle memory to the engine.  The caller holds f->lock, which may be released meanwhile. */
+/* Flushes idle memory to the engine.  The caller holds f->lock, so that OOM recovery in another thread finds the memory
+ * in the cache or in the engine.  With driver_orders, unlocks f->lock meanwhile. */
 static void flush_cache(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                         uint64_t id, size_t keep, int unused, uint32_t least) {
     struct weir_flushed h = {0};
@@ -318,7 +320,8 @@ static void retire_cache(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
 /* ---- flushing all caches ---- */
 
-/* Returns the stream id for memory that weir flushes after a device wait. */
+/* Returns the stream id for memory that weir flushes after a device wait: the id of the only stream, which needs no
+ * events, or else OBSERVED. */
 static uint64_t flushed_id(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -365,7 +368,8 @@ static CUresult flush_all(struct weir_caches *f, int *more) {
     return CUDA_SUCCESS;
 }
 
-/* Only one thread flushes at a time, since a second thread would find nothing to flush. */
+/* Only one thread flushes at a time, since a second thread would find nothing to flush.  Slabs that become empty after
+ * the first wait need a second wait, since any stream may have freed their slots. */
 weir_status weir__caches_empty(void *caches) {
     struct weir_caches *f = caches;
     CUresult result;
@@ -432,7 +436,8 @@ static uint64_t calls_of(struct weir_cache *c) {
            atomic_load_explicit(&c->queue.count, memory_order_relaxed) + c->early_calls;
 }
 
-/* Flushes the newest unused cache of an unbound default stream.  Returns the cache, or NULL if none is unused. */
+/* Flushes the newest unused cache of an unbound default stream, and removes the cache from its bucket.  Returns NULL if
+ * no cache is unused. */
 static struct weir_cache *evict_unused(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t calls;
@@ -452,7 +457,8 @@ static struct weir_cache *evict_unused(struct weir_caches *f) {
     return silent;
 }
 
-/* Frees an inbox that was filled during captures.  The caller holds f->lock, which is released meanwhile. */
+/* Frees an inbox that was filled during captures.  If an earlier stream with the handle freed the blocks, the blocks
+ * wait for the device.  The caller holds f->lock, which is released meanwhile. */
 static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                              uint64_t id) {
     int taken = weir__bias_take(&c->lock);
@@ -462,7 +468,8 @@ static void free_early_inbox(struct weir_caches *f, struct weir_cache *c, weir_s
     weir__caches_give(f, blocks, id, c->early_id == id ? c : NULL, stream);
 }
 
-/* Finds or makes the cache of a stream, or returns NULL.  The caller holds f->lock, which may be released meanwhile. */
+/* Finds or makes the cache of a stream.  Returns NULL without host memory, or if unbound default streams have too many
+ * caches.  The caller holds f->lock, which may be released meanwhile. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
@@ -707,7 +714,8 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
                                         : weir__graphs_has(&f->v->graphs, block);
 }
 
-/* Returns the record of the slab or whole block that contains the address, or NULL. */
+/* Returns the record of the slab or whole block that contains the address, or NULL.  Searches backwards page by page,
+ * since only the first page of a whole block leads to the record. */
 static const struct weir_slab *find_span(struct weir_caches *f, CUdeviceptr address) {
     uint64_t largest = atomic_load_explicit(&f->largest, memory_order_relaxed);
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -788,7 +796,8 @@ static void raise_peak(uint64_t *peak, int64_t bytes) {
         *peak = (uint64_t)bytes;
 }
 
-/* Adds up the counts of all caches, and updates the peaks.  The caller holds f->lock. */
+/* Adds up the counts of all caches, and updates the peaks, which are exact only if a single cache is used.  The caller
+ * holds f->lock. */
 static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int64_t requested = 0, in_use = 0;
@@ -823,7 +832,8 @@ static void sum_counts(struct weir_caches *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
-/* Sets the bytes in use above which a miss adds up the counts of all caches. */
+/* Sets the bytes in use above which a miss adds up the counts of all caches.  For drop_in, any growth is enough, since
+ * programs read and reset the peak of the driver's pool. */
 static void set_sum_trigger(struct weir_caches *f) {
     uint64_t now = atomic_load_explicit(&f->engine->seen.in_use, memory_order_relaxed);
     uint64_t more = f->device->drop_in ? 0 : weir__size_larger(now / GROWN_PART, GROWN_LEAST);

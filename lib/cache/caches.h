@@ -9,7 +9,8 @@ struct weir_caches;
 
 /* Creates the caches above the open engine of `v`, which outlives the caches.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
-/* Frees the host memory of the caches.  No block is live, and the device is idle.  `f` may be NULL. */
+/* Frees the host memory of the caches, and with driver_orders also their blocks.  No block is live, and the device is
+ * idle.  The caller closes the engine next.  `f` may be NULL. */
 void weir__caches_close(struct weir_caches *f);
 
 /* Serves a request at the address r->at from the engine, without OOM recovery. */
@@ -33,8 +34,8 @@ int weir__caches_has_address(struct weir_caches *f, CUdeviceptr address);
  * stream. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* Flushes the cache of a stream, and detaches the stream if `ends` is set.  A created stream must exist,
- * and must not be captured. */
+/* Flushes the cache of a stream, and detaches the stream if `ends` is set.  A created stream must exist, and must not
+ * be captured.  Skips a default stream that has work, unless `ends` is set. */
 void weir__caches_flush_stream(struct weir_caches *f, weir_stream stream, int ends);
 /* Moves remote frees whose events have completed to their slabs.  Returns 1 if it has moved any, else 0. */
 int weir__caches_complete_remotes(struct weir_caches *f);
@@ -43,7 +44,8 @@ void weir__caches_stream_created(struct weir_caches *f, weir_stream stream);
 /* Makes later calls query all streams, since the preload library no longer reports captures and ends of streams. */
 void weir__caches_unwatch(struct weir_caches *f);
 
-/* Flushes the idle memory of all caches to the engine, after a device wait.  `caches` is a struct weir_caches. */
+/* Flushes the idle memory of all caches to the engine, after a device wait, since no event covers the memory.  If the
+ * wait fails, weir does not reuse the memory before a later wait.  `caches` is a struct weir_caches. */
 weir_status weir__caches_empty(void *caches);
 
 /* Returns 1 if a block of the caches is live, else 0. */
@@ -61,7 +63,7 @@ void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *visit_blo
 typedef void weir__live_fn(void *context, uint64_t base, size_t bytes);
 void weir__caches_live(void *caches, weir__live_fn *visit_span, void *context);
 
-/* Adds the caches' figures to *out. */
+/* Adds the caches' figures to *out, which already has the figures of the counters and of the engine. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out);
 
 #endif

@@ -79,7 +79,8 @@ static void populate_words(struct weir_records *r, struct weir__pagemap_leaf *le
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-/* Makes the leaves for [address, address + bytes).  Returns 1 on success, else 0. */
+/* Makes the leaves for [address, address + bytes).  Returns 0 without host memory, or if the address is above 2^57 or
+ * not a multiple of a page; else 1. */
 static int reserve_words(struct weir_records *r, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
@@ -161,7 +162,8 @@ static void recycle_record(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Returns 1 if a block uses a word for 512 KiB, 0 if it uses words of pages. */
+/* Returns 1 if a block uses a word for 512 KiB, 0 if it uses words of pages.  A slab that crosses the end of a leaf
+ * uses words of pages, since a look-up reads two adjacent words of one leaf. */
 static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     enum { LEAF_SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 
@@ -170,7 +172,8 @@ static int uses_large(uint64_t base, size_t bytes, int is_slab) {
     return bytes == WEIR_SLAB_SMALL && base >> LEAF_SHIFT == (base + (bytes - 1)) >> LEAF_SHIFT;
 }
 
-/* Stores `value` in the words of a block, and drops records of earlier blocks there. */
+/* Stores `value`, a record or NULL, in the words of a slab or the first word of a whole block.  Drops records of
+ * earlier whole blocks there. */
 static void set_words(struct weir_records *r, const struct weir_slab *s, struct weir_slab *value) {
     uint64_t base = weir__slab_base(s), bytes = weir__slab_bytes(s);
     int is_slab = s->slot_units > 0, large = uses_large(base, bytes, is_slab);
@@ -262,7 +265,7 @@ uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s) {
     return base;
 }
 
-/* Skips dropped records and the unused end of a chunk. */
+/* Skips dropped records, to which no word leads, and the unused end of a chunk, where all bytes are 0. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context) {
     weir__lock_take(&r->lock);

@@ -108,7 +108,8 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* Returns the slot at `address`, or SLOT_NONE (Granlund, Montgomery: "Division by invariant integers", section 9). */
+/* Returns the slot that starts at `address`, or SLOT_NONE.  If no slot starts there, the product gives a number above
+ * every slot number (Granlund, Montgomery: "Division by invariant integers", section 9). */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
     uint64_t slot = product >> s->shift | product
@@ -313,7 +314,8 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
     if ((word | last) == 0)
         return atomic_load_explicit(words.page, memory_order_acquire);
     if (word && !(word & WEIR__RECORDS_TAG)) {
-        /* Another thread may reuse the record at any time, so reads s->bytes before the base. */
+        /* Another thread may reuse the record at any time.  Reads s->bytes first: if the value is not 0, the base that
+         * is read next is that of this block or of a later block. */
         s = (struct weir_slab *)word;
         if (atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
             weir__slab_base(s) == address)
@@ -336,7 +338,8 @@ weir__records_find(const struct weir_records *r, uint64_t address) {
 int weir__records_open(struct weir_records *r);
 void weir__records_close(struct weir_records *r);
 
-/* Makes the record of a slab of free slots, or of a whole block if `slots` is 0.  Returns NULL on failure. */
+/* Makes the record of a slab of free slots, or of a whole block if `slots` is 0.  Returns NULL without host memory, or
+ * if the address is above 2^57 or not a multiple of a page. */
 struct weir_slab *weir__records_begin(struct weir_records *r, uint64_t base, size_t bytes,
                                       unsigned size_class, uint32_t slots);
 /* Finds the record that an earlier whole block left, or makes a record.  Returns NULL if there is no host memory. */
@@ -344,7 +347,7 @@ struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, siz
 /* Ends a block's record before the block returns to the engine, which may reuse it at once.  Returns the address. */
 uint64_t weir__records_end(struct weir_records *r, struct weir_slab *s);
 /* Visits the records of all blocks, live or not, under the lock.  For a whole block, `visit` may read only atomic
- * fields and `slot_units`. */
+ * fields and `slot_units`, since another thread may write the other fields. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);
 

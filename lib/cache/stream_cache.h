@@ -113,7 +113,8 @@ struct weir_cache {
     uint64_t filler[4];
     struct weir_bias lock;
 
-    /* Hits write these fields under the lock.  If `is_ready` is 0, hits must not use the cache. */
+    /* Hits write these fields under the lock; other threads read the atomic fields.  If `is_ready` is 0, hits must not
+     * use the cache. */
     int is_ready;
     _Atomic uint64_t hits;   /* the requests that the cache served */
     _Atomic uint64_t misses; /* the requests that weir served in another way */
@@ -124,7 +125,8 @@ struct weir_cache {
     /* Lists of slabs with free slots.  The first slab of a list may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
 
-    /* The inbox: freed whole blocks, linked by next. */
+    /* The inbox: freed whole blocks, linked by next.  `room` is its maximum of bytes.  weir computes `room` again if
+     * the engine's `lacked` differs from this copy. */
     struct weir_slab *inbox;
     unsigned inbox_count;
     _Atomic size_t inbox_bytes;
@@ -300,7 +302,9 @@ struct weir_caches {
     struct weir_device *device;
     int checks;                  /* nonzero if options.stream_checks is on */
     struct weir_records records; /* hits read only the first field */
-    /* A hash table of caches by key, linked by `after`.  Changes need `lock`, reads need no lock. */
+    /* A hash table of caches by key, linked by `after`.  Changes need `lock`, reads need no lock.  A reader that finds
+     * no cache for a default stream searches again under `lock`, since an eviction may lead the reader into another
+     * bucket. */
     _Atomic(struct weir_cache *) bucket[2 * WEIR_CACHE_BUCKETS];
 
     struct weir_reserve *v;
@@ -321,7 +325,7 @@ struct weir_caches {
     size_t default_streams;    /* the number of caches of default streams that are not bound */
     size_t cached;             /* the number of caches that have served a stream */
     struct weir_order order;   /* defers the return of batches of remote frees */
-    /* Memory that is reused only after a device wait. */
+    /* Memory that is reused only after a device wait: remote frees, and with driver_orders also freed blocks. */
     struct weir_flushed stranded;
     _Atomic size_t stranded_bytes;
     size_t host_bytes;
@@ -380,7 +384,7 @@ static inline int is_vouched_for(const struct weir_caches *f, const struct weir_
            (!f->checks && !is_default(stream));
 }
 
-/* Queries the driver for the stream's id.  Returns 1 on success, else 0. */
+/* Queries the driver for the stream's id.  Returns 1 on success, 0 if the stream is captured or a query fails. */
 static inline int query_id(struct weir_caches *f, weir_stream stream, unsigned long long *id) {
     const struct weir_driver *driver = f->device->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -408,7 +412,8 @@ find_cache(struct weir_caches *f, weir_stream stream, unsigned long long *id, in
     return weir__cache_find(f, *id | WEIR_CACHE_BY_ID);
 }
 
-/* Returns 1 if the cache's stream has this id, or `id` is 0.  Callers check again under the cache's lock. */
+/* Returns 1 if the cache's stream has this id, or if `id` is 0 (not queried).  Callers check again under the cache's
+ * lock, since another thread may give the cache to another stream. */
 static inline int is_its(const struct weir_cache *c, uint64_t id) {
     return (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -449,7 +454,8 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(struct weir
     }
 }
 
-/* Frees a slot into the cache of the stream `id`.  Returns 1, or 0 if nothing has changed. */
+/* Frees a slot into the cache of the stream `id`.  Returns 1, or 0 if nothing has changed, for example because the lock
+ * is not biased to this thread. */
 static inline __attribute__((always_inline)) int
 free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr block) {
     int done;
@@ -463,23 +469,27 @@ free_cached(struct weir_cache *c, uint64_t id, struct weir_slab *s, CUdeviceptr 
 
 /* ---- cache_requests.c ---- */
 
-/* Allocates a block after a miss in `c`, which may be NULL.  Releases the cache's lock, whose state is `taken`. */
+/* Allocates a block after a miss in `c`, which may be NULL.  Releases the cache's lock, whose state is `taken`.
+ * r->id is 0 if the stream's id was not queried. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken,
                               struct weir_request *r);
 
-/* Frees a block as weir_free does, without checks of the arguments.  `c`, `s` and `uses` may be NULL. */
+/* Frees a block as weir_free does, without checks of the arguments.  `c`, `s` and `uses` may be NULL.  Success
+ * restores the thread's last driver result. */
 weir_status weir__caches_free(struct weir_caches *f, struct weir_cache *c, struct weir_slab *s,
                               CUdeviceptr block, weir_stream stream, struct weir_use_list *uses);
 /* Frees blocks to the engine, as freed on the stream `id`.  Returns 1 if the stream needs an event, else 0.  The
- * caller holds no cache's lock; with driver_orders, it holds `lock`, which is released meanwhile. */
+ * caller holds no cache's lock.  With driver_orders, the caller holds `lock`, which is released meanwhile; a block is
+ * stranded if the driver refuses the free, or if `c` is NULL and `id` is not OBSERVED. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id,
                       struct weir_cache *c, weir_stream stream);
 
 /* ---- caches.c ---- */
 
-/* Queries a stream's id.  Checks that the stream belongs to this device. */
+/* Queries a stream's id.  Checks that the stream belongs to this device, unless a cache has this id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* Queries a stream's id and finds its cache, or NULL, in a call on the stream.  During a capture returns E_CAPTURE. */
+/* Queries a stream's id and finds its cache, or NULL, in a call on the stream.  During a capture returns E_CAPTURE,
+ * and finds the cache by the handle alone. */
 weir_status weir__caches_query_stream(struct weir_caches *f, weir_stream stream, uint64_t *id,
                                       struct weir_cache **c);
 /* Does the deferred work of the cache in a call on the stream. */

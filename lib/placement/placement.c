@@ -372,7 +372,8 @@ static void free_chunk_add(struct weir_placement *p, struct weir_placement_owner
         list_insert(p, owner, id);
 }
 
-/* Cuts the chunk `id` at `address`.  Returns the record of the second part, which the caller has reserved. */
+/* Cuts the chunk `id`, which must be in no set, at `address`.  Returns the record of the second part, which the caller
+ * has reserved. */
 static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
     uint32_t rest = record_add(&p->all, address);
     struct chunk *c = &p->all.chunk[id];
@@ -519,8 +520,9 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* Removes the chunks of the first stream, unless their frees are observed, from the clean set.  Returns them as a
- * list, linked by `newer`.  Cuts a chunk at `used`, above which there was no block. */
+/* Removes the chunks of the first stream, unless their frees are observed, from the clean set.  Returns these chunks as
+ * a list, linked by `newer`.  Sets the sequence of all other free chunks to 0.  Cuts a chunk at `used`: no block was
+ * above `used`, and memory there has a sequence only because it joined a freed block. */
 static uint32_t unlink_first_stream(struct weir_placement *p) {
     uint32_t chain = 0;
 
@@ -565,7 +567,7 @@ static void second_stream(struct weir_placement *p) {
     }
 }
 
-/* Stores the first stream in p->only, or calls second_stream() for a second one. */
+/* Stores the first stream in p->only, or calls second_stream() for a second one, or if `s` is NULL (unknown). */
 static void update_only_stream(struct weir_placement *p, struct weir_placement_stream *s) {
     int is_known = s != NULL && s->id != 0;
 
@@ -671,7 +673,8 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
-/* Frees the chunk `id`, for all streams if `sequence` is 0.  Returns 1, or 0 without host memory. */
+/* Frees the chunk `id`, which must be in no set, for all streams if `sequence` is 0.  Returns 1.  Without host memory
+ * returns 0 and changes nothing. */
 static int chunk_free(struct weir_placement *p, uint32_t id, struct weir_placement_stream *s,
                       uint64_t sequence) {
     struct weir_placement_owner *owner = &p->clean;
@@ -893,7 +896,7 @@ static void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
     block_describe(p, id, out);
 }
 
-/* Returns the best fit among the clean chunks and the chunks of `owner`, or 0. */
+/* Returns the best fit among the clean chunks and the chunks of `owner`, which may be NULL; or 0 if none fits. */
 static uint32_t best_for(const struct weir_placement *p, const struct weir_placement_owner *owner,
                          uint64_t want) {
     uint32_t first = owner == NULL ? 0 : set_find(p, &owner->set, want), clean;
@@ -1043,7 +1046,8 @@ int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
 
 /* ---- freeing blocks ---- */
 
-/* Returns the reason why no live block starts at `address`: FOREIGN, FREE or INTERIOR. */
+/* Returns the reason why no live block starts at `address`: FOREIGN, FREE or INTERIOR.  For INTERIOR, writes the block
+ * around the address to *out, unless `out` is NULL. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;

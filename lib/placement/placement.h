@@ -128,7 +128,8 @@ void weir__placement_destroy(struct weir_placement *p);
 /* Adds the region [base, base + bytes) as one chunk that is free for all streams.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Returns OK if the whole region at `base` is free for this stream, or for all streams if `stream` is 0.  Else
- * returns FREE, BUSY or FOREIGN. */
+ * returns FREE if some chunks are free only for other streams, BUSY if the region has a block or an unmapped range, or
+ * FOREIGN if no region starts there. */
 int weir__placement_region(const struct weir_placement *p, uint64_t base, uint64_t stream);
 /* Finds the first region that ends above `address`.  Returns 1 on success, 0 if there is none. */
 int weir__placement_region_above(const struct weir_placement *p, uint64_t address, uint64_t *base,
@@ -139,10 +140,12 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 /* Adds a region that is one unmapped range.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
 /* Makes unmapped addresses a free chunk, after the caller has mapped memory there.  `within` is the start of the
- * unmapped range.  If `sequence` is 0, all streams may use the chunk. */
+ * unmapped range.  If `sequence` is 0, all streams may use the chunk.  Otherwise only `s` may use the chunk until the
+ * free of `s` with this sequence has completed.  Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
                          struct weir_placement_stream *s, uint64_t sequence);
-/* Makes free chunks, of which the first starts at `within`, an unmapped range.  The caller then unmaps the memory. */
+/* Makes free chunks, of which the first starts at `within`, an unmapped range.  The caller then unmaps the memory.
+ * Returns OK, INVALID or NO_MEMORY. */
 int weir__placement_unmap(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
@@ -151,17 +154,19 @@ void weir__placement_reserve_records(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) for work on `s`.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_alloc(struct weir_placement *p, size_t bytes, struct weir_placement_stream *s,
                           struct weir_placement_block *out);
-/* Places a block at `address`.  Returns NO_FIT unless a large enough free chunk starts there. */
+/* Places a block at `address`.  Returns NO_FIT unless a large enough chunk that is free for all streams starts there,
+ * else OK, NO_MEMORY or INVALID. */
 int weir__placement_alloc_at(struct weir_placement *p, uint64_t address, size_t bytes,
                              struct weir_placement_stream *s, struct weir_placement_block *out);
 /* Places a block in adjacent free chunks, which the stream may use now or after a wait for other streams.  Takes
- * linear time in the number of chunks. */
+ * linear time in the number of chunks.  Returns OK, NO_MEMORY, INVALID, or NO_FIT if nothing fits or a wait fails. */
 int weir__placement_alloc_wait(struct weir_placement *p, size_t bytes,
                                struct weir_placement_stream *s,
                                const struct weir_placement_waits *waits,
                                struct weir_placement_block *out);
-/* Frees the live block at `address` on the stream `s`, or for all streams if `sequence` is 0; then `s` may be NULL.
- * On an error, changes nothing. */
+/* Frees the live block at `address` on the stream `s`, or for all streams if `sequence` is 0; then `s` may be NULL.  On
+ * an error, changes nothing and returns FOREIGN, INTERIOR, FREE, or NO_MEMORY (never if `sequence` is 0 or `s` is the
+ * fallback). */
 int weir__placement_free(struct weir_placement *p, uint64_t address,
                          struct weir_placement_stream *s, uint64_t sequence,
                          struct weir_placement_block *out);
@@ -169,7 +174,8 @@ int weir__placement_free(struct weir_placement *p, uint64_t address,
 void weir__placement_defer(struct weir_placement *p, uint64_t address);
 /* Turns a deferred block into a live one, which the caller then frees. */
 void weir__placement_undefer(struct weir_placement *p, uint64_t address);
-/* Sets a sequence: memory that the stream freed up to it does not join memory that the stream frees later. */
+/* Sets the merge floor: memory that the stream freed up to this sequence does not join memory that the stream frees
+ * later, so that other streams can use the earlier memory as soon as its frees have completed. */
 void weir__placement_set_merge_floor(struct weir_placement *p, struct weir_placement_stream *s,
                                      uint64_t sequence);
 /* Finds the live block at `address`.  Returns OK, FOREIGN, FREE, or INTERIOR with the block around the address. */
@@ -177,13 +183,15 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out);
 /* Makes the stream's chunks with sequences up to `s->observed` free for all streams, and coalesces them. */
 void weir__placement_observe(struct weir_placement *p, struct weir_placement_stream *s);
-/* Removes all pointers to a stream's record.  Its frees have completed, or the caller destroys the placement next. */
+/* Removes all pointers to a stream's record, which the caller can then free.  The stream's frees have completed, or the
+ * caller destroys the placement next. */
 void weir__placement_remove_stream(struct weir_placement *p, struct weir_placement_stream *s);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
 /* Finds the unmapped range at the end of the last region.  Returns 1 on success, 0 if there is none. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Finds the chunk after *span by address, or the first one if *span is zero.  Returns 0 after the last chunk. */
+/* Finds the chunk after *span by address, or the first one if *span is zero.  Returns 0 after the last chunk.  The
+ * placement must not change during such a walk. */
 int weir__placement_next(const struct weir_placement *p, struct weir_placement_span *span);
 /* Marks a live block as old.  Returns 1 if it was not old before, else 0. */
 int weir__placement_age(struct weir_placement *p, const struct weir_placement_span *live);

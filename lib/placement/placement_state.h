@@ -53,7 +53,7 @@ struct chunk {
     };
 };
 
-/* The tag of a free chunk or of an old live block. */
+/* The tag of a free chunk, or of an old live block, whose sequence is OLD.  A clean chunk uses only `sequence`. */
 struct chunk_tag {
     /* the sequence number of the latest free in the chunk; 0 if every stream may use the chunk */
     uint64_t sequence;

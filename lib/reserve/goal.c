@@ -85,7 +85,8 @@ int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, ui
     return now >= atomic_load_explicit(&g->decay.ends, memory_order_relaxed);
 }
 
-/* Updates the ratio of reserved to used memory after a window, in which at most `peak' bytes were in use. */
+/* Updates the ratio of reserved to used memory after a window, in which at most `peak' bytes were in use.  The ratio
+ * rises only if reserved memory grew in the window, since the program then needed all of it. */
 static void learn_need(struct weir_goal *g, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t needed = reserved - weir__size_smaller(weir__size_subtract(reserved, peak), g->idle);
     double *ratio = &g->decay.reserved_per_used,
@@ -183,7 +184,8 @@ static int is_release_due(const struct weir_reserve *v, uint64_t now) {
 }
 
 /* Sets the time of the next check whether to release memory, and the bytes still to be released.  The last check was
- * due at `due', took place at `now' and released `got' bytes. */
+ * due at `due', took place at `now' and released `got' bytes.  With a finite release threshold, the first check
+ * releases all idle memory, and so ends a call of weir_low_memory. */
 static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, uint64_t wanted,
                            uint64_t got) {
     struct weir_goal *g = &v->goal;
@@ -202,7 +204,8 @@ static void schedule_check(struct weir_reserve *v, uint64_t now, uint64_t due, u
     p->pause = weir__size_smaller(p->pause, LONGEST_PAUSE_NS);
 }
 
-/* Lowers reserved memory without a wait.  Not inlined, since clearing a struct weir_statistics is slow. */
+/* Lowers reserved memory without a wait.  `pause' is the time between the last two requests.  Not inlined, since
+ * clearing a struct weir_statistics is slow. */
 static __attribute__((noinline)) void lower_now(struct weir_reserve *v,
                                                 const struct weir_request *r, uint64_t now,
                                                 int is_over, uint64_t pause) {
@@ -263,7 +266,7 @@ void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_reque
 /* The maximum time to wait while other processes preallocate. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
 /* SHARE_NS: the time to wait for other processes' replies.  STILL_NS: weir stops waiting if the free memory has not
- * grown for this time. */
+ * grown for this time.  A process needs 0.2 s to release all memory of an H200. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
@@ -272,7 +275,8 @@ static uint64_t share_margin_of(const struct weir_reserve *v) {
     return v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? v->limit.share_margin : 0;
 }
 
-/* Computes the target of the preallocation again.  Lowers a share to the free memory, but not below `least'. */
+/* Computes the target of the preallocation again.  Counts this allocator's reserved memory as free.  Lowers a share to
+ * the free memory, but not below `least'. */
 static void refresh_target(struct weir_reserve *v) {
     struct weir_preallocation *p = &v->goal.preallocation;
     const weir_amount *amount = &v->options->prealloc;
@@ -296,7 +300,9 @@ static void refresh_target(struct weir_reserve *v) {
     p->target = weir__size_smaller(target, v->limit.bytes);
 }
 
-/* Takes a lock, so that only one process of a user preallocates on a device.  Gives up after LONGEST_WAIT_NS. */
+/* Takes a lock, so that only one process of a user preallocates on a device.  Without the lock, processes that start
+ * together would all read the same free memory, and most of them would fail.  After LONGEST_WAIT_NS, or without a lock,
+ * the preallocation continues. */
 static void lock_preallocation(struct weir_reserve *v) {
     struct weir_process_lock *lock = &v->goal.preallocation.lock;
     uint64_t began = weir__clock_ns(), waited;
@@ -477,7 +483,8 @@ static uint64_t stop_ahead(struct weir_ahead *a) {
     return UNTIL_WOKEN;
 }
 
-/* Grows the reserved memory by one step.  *lacks is the number of idle bytes still to add. */
+/* Grows the reserved memory by one step.  *lacks is the number of idle bytes still to add.  Returns E_NO_MEMORY if the
+ * limit or the device has no room. */
 static weir_status grow_by_step(struct weir_reserve *v, uint64_t reserved, uint64_t *lacks) {
     uint64_t room = weir__size_subtract(v->limit.bytes, reserved), step = v->engine->step_bytes;
     uint64_t device_free;
@@ -539,7 +546,8 @@ static uint64_t grow_if_low(struct weir_reserve *v) {
 
 /* ---- grow-ahead: the thread -------------------------------------------------------------------- */
 
-/* Held during each step of grow-ahead.  exit() waits for it, since the driver is unloaded afterwards. */
+/* Held during each step of grow-ahead.  exit() waits for this lock, but at most a second, since the driver is unloaded
+ * afterwards. */
 static pthread_mutex_t process_step_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* set when the process exits; no step begins afterwards */

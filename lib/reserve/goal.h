@@ -86,7 +86,8 @@ struct weir_goal {
     int in_requests;   /* 1 if requests release memory, since the engine can do so without a wait */
     int has_threshold; /* 1 if the release threshold is finite */
     uint64_t idle;     /* the number of idle bytes up to which grow-ahead grows */
-    /* The reserved bytes below which weir releases no memory.  Sequentially consistent, as is the limit. */
+    /* The reserved bytes below which weir releases no memory.  Accesses are sequentially consistent, so that all
+     * threads see changes of the floor and of the limit in one order. */
     _Atomic uint64_t floor;
     struct weir_decay decay;
     struct weir_pressure pressure;
@@ -98,10 +99,12 @@ struct weir_goal {
 
 void weir__goal_open(struct weir_goal *g, uint64_t half_life_ns, uint64_t floor, int in_requests,
                      uint64_t idle);
-/* Returns the reserved bytes to keep if weir should release `wanted' bytes. */
+/* Returns the reserved bytes to keep if weir should release `wanted' bytes: at least the floor, and at least the memory
+ * in use and the idle memory of grow-ahead. */
 uint64_t weir__goal_target(const struct weir_goal *g, uint64_t reserved, uint64_t in_use,
                            uint64_t wanted);
-/* Flushes the caches, and releases idle memory until at most `keep` bytes are reserved.  May wait for the device. */
+/* Flushes the caches and the guard, and releases idle memory until at most `keep` bytes are reserved.  May wait for the
+ * device. */
 weir_status weir__goal_lower(struct weir_reserve *v, size_t keep, int cause, size_t *released);
 /* Releases idle memory, without a wait, if decay, weir_low_memory or the release threshold requires this. */
 void weir__goal_lower_in_request(struct weir_reserve *v, const struct weir_request *r);
@@ -111,7 +114,9 @@ size_t weir__goal_release_surplus(struct weir_reserve *v);
 
 /* Records the bytes in use after a request at the time `now'.  Returns 1 if the current window is over, else 0. */
 int weir__goal_record_use(struct weir_goal *g, uint64_t now, uint64_t in_use, uint64_t *pause);
-/* Ends the windows of decay that are over, and returns the reserved bytes to keep.  `pause' is 0 for weir_decay. */
+/* Ends the windows of decay that are over, and returns the reserved bytes to keep.  `pause' is the time between the
+ * last two requests, or 0 for weir_decay.  After a pause longer than a half-life keeps all memory, since the program
+ * will probably use the memory again now. */
 uint64_t weir__goal_end_window(struct weir_goal *g, uint64_t now, uint64_t in_use,
                                uint64_t reserved, uint64_t pause);
 
@@ -122,13 +127,16 @@ void weir__goal_lower_signal(struct weir_goal *g, uint64_t wanted, uint64_t rest
 
 /* ---- raising ---- */
 
-/* Reserves the preallocated memory, or a part of it.  On an error, writes the reason to `text'. */
+/* Reserves the preallocated memory, or a part of it.  Returns OK if at least prealloc_min bytes, and more than 0 bytes,
+ * are reserved.  On an error, writes the reason to `text'. */
 weir_status weir__goal_preallocate(struct weir_reserve *v, char *text, size_t text_bytes);
-/* Logs that the preallocation has reserved only `reserved' of `asked' bytes.  Any thread may call this function. */
+/* Logs that the preallocation has reserved only `reserved' of `asked' bytes.  `share_margin' is 0 if the preallocation
+ * is not a share.  Any thread may call this function. */
 void weir__goal_log_preallocation(const struct weir_reserve *v, uint64_t asked, uint64_t reserved,
                                   uint64_t share_margin);
 
-/* Grows until `low' bytes are idle, and starts the thread of grow-ahead.  The engine must be open. */
+/* Grows until `low' bytes are idle, and starts the thread of grow-ahead.  The engine must be open and have a step size.
+ * Returns OK, or E_HOST_MEMORY if no thread can start; grow-ahead is then off. */
 weir_status weir__goal_start_ahead(struct weir_reserve *v, uint64_t low);
 /* Ends the thread of grow-ahead after its current step, and closes the lock of the preallocation. */
 void weir__goal_close(struct weir_reserve *v);

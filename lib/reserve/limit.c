@@ -136,6 +136,6 @@ void weir__limit_lower_floor(struct weir_reserve *v, uint64_t weights) {
     if (most == UINT64_MAX)
         return;
     weir__lower_to(&v->goal.floor, weir__size_larger(most, atomic_load(&limit->least_floor)));
-    /* Another thread may have raised `least_floor' meanwhile. */
+    /* Another thread may have raised `least_floor' meanwhile, and the floor must not stay below `least_floor'. */
     weir__raise_to(&v->goal.floor, atomic_load(&limit->least_floor));
 }

@@ -22,7 +22,8 @@
 #define PROCESS_PEERS_PART 10
 /* The time to wait for the driver to free the memory of ended processes. */
 #define ALONE_NS UINT64_C(10000000)
-/* weir requests at least 1 / ASKED_PART of the device's memory at once. */
+/* weir requests at least 1 / ASKED_PART of the device's memory at once, since each request makes other processes
+ * trim. */
 #define ASKED_PART 64
 
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
@@ -45,7 +46,8 @@ static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) 
     return device_free == UINT64_MAX ? 0 : weir__size_subtract(device_free, v->limit.keep_free);
 }
 
-/* Returns 1 if memory of other processes can help a failed request, else 0. */
+/* Returns 1 if memory of other processes can help a failed request, else 0.  With --keep-free, the memory can help even
+ * after E_LIMIT, since the limit then depends on the device's free memory. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->limit.keep_free > 0);
 }
@@ -128,7 +130,8 @@ static void poll_frees(struct recovery *c) {
     }
 }
 
-/* Flushes the per-stream caches and the guard, and trims all idle memory. */
+/* Flushes the per-stream caches and the guard, and trims all idle memory.  If the request exceeds the limit, the trim
+ * releases nothing, and only waits for pending frees. */
 static void flush_and_trim(struct recovery *c) {
     struct weir_engine *e = c->v->engine;
     size_t released = 0;
@@ -185,7 +188,8 @@ static uint64_t missing_bytes(const struct weir_reserve *v, const weir_failure *
                                now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns the figures of a failed request, with only live blocks as memory in use. */
+/* Returns the figures of a failed request, with only live blocks as memory in use.  The engine's figure may also
+ * contain internal blocks, and memory that another thread is releasing. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -320,7 +324,8 @@ static void ask_processes(struct recovery *c) {
     }
 }
 
-/* Calls the driver even though the device reports too little free memory. */
+/* Calls the driver even though the device reports too little free memory, since the device may have more than it
+ * reports. */
 static void insist(struct recovery *c) {
     if (!c->r->is_predicted)
         return;

@@ -105,7 +105,8 @@ static uint64_t next_number(const char **at) {
     return number;
 }
 
-/* Reads the lines of a profile after `settings', without checks. */
+/* Reads the lines of a profile after `settings', without checks.  The caller writes the result as text again, and
+ * accepts the profile only if both texts are equal. */
 static struct weir_profile read_lines(const char *at) {
     struct weir_profile profile = {0};
 

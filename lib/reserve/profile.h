@@ -67,8 +67,9 @@ enum weir_profile_found {
     WEIR_PROFILE_FOREIGN, /* the file is no profile, or cannot be read, so weir must not change it */
 };
 
-/* These functions read a profile from a text that ends in a byte 0, or from a file.  On failure they write the reason
- * to *problem. */
+/* These functions read a profile from a text that ends in a byte 0, or from a file.  `key' has the lines `device' and
+ * `settings' that the profile must contain.  Unless the result is WEIR_PROFILE_READ, *profile is unchanged and *problem
+ * has the reason. */
 enum weir_profile_found weir__profile_parse(const char *text, size_t bytes, const char *key,
                                             struct weir_profile *profile,
                                             struct weir_problem *problem);

@@ -10,14 +10,17 @@
 #include "reserve/goal.h"
 #include "reserve/limit.h"
 
-/* Makes other allocators release at most `most' idle bytes.  Returns the released bytes.  The caller holds no lock. */
+/* Makes other allocators of this process release idle memory until they have released `most' bytes.  Does nothing if
+ * they have fewer than `least' idle bytes together.  Waits for the device only if `may_wait' is set.  Returns the
+ * released bytes.  The caller holds no lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
 /* Flushes idle memory to the engine, after a wait for the device.  The caller must hold no lock. */
 typedef weir_status weir__flush_fn(void *context);
 
-/* Frees memory that the layer above the allocator, such as a framework's pool, no longer needs.  Sets *pending to an
- * upper bound of the bytes of pending frees.  Returns 1 if memory was freed, else 0.  The caller must hold no lock. */
+/* Frees memory that the layer above the allocator, such as a framework's pool, no longer needs, if all work on the
+ * memory has completed.  If `may_wait' is set, first waits for the device.  Sets *pending to an upper bound of the
+ * bytes of pending frees.  Returns 1 if memory was freed, else 0.  The caller must hold no lock. */
 typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
 /* Returns the bytes that the layer above could free after a wait for the device.  The caller must hold no lock. */
 typedef uint64_t weir__reclaimable_fn(void *context);
@@ -45,7 +48,8 @@ struct weir_reserve {
 
 /* Makes the layer above the allocator free memory (weir__reclaim_fn).  Returns 0 if there is no such layer. */
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending);
-/* Returns the bytes that the layer above could free after a wait for the device.  Frees nothing itself. */
+/* Returns the bytes that the layer above could free after a wait for the device, or 0 if there is no layer above.
+ * Frees nothing. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
 /* Tries to allocate a block once, without OOM recovery.  On failure sets r->result to the driver's result. */
@@ -54,7 +58,8 @@ weir_status weir__reserve_try(struct weir_reserve *v, struct weir_request *r);
  * is NULL. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r);
 
-/* Runs OOM recovery for a request that failed with `why'.  Returns OK if the request has its block. */
+/* Runs OOM recovery for a request that failed with `why' (E_NO_MEMORY or E_LIMIT).  Returns OK if the request has its
+ * block.  Otherwise returns the last status, and writes the figures to *r->refused. */
 weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r, weir_status why);
 /* Returns the size of the largest request that would have succeeded instead, or 0 on a captured stream. */
 uint64_t weir__oom_recovery_largest(struct weir_reserve *v,

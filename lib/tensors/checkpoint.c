@@ -12,7 +12,8 @@
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
-/* A saved live block.  `chunk` is the size of its chunk in bytes, with padding. */
+/* A saved live block.  `chunk` is the size of its chunk in bytes, with padding.  `request.note` is NULL, because a
+ * restore cannot keep the program's note. */
 struct saved_block {
     size_t chunk;
     struct weir_tensor_request request;
@@ -25,7 +26,9 @@ struct weir_tensors_state {
     size_t block_count, block_room;
 };
 
-/* Returns the stream that owns the free memory after a restore. */
+/* Returns the stream that owns the free memory after a restore: the pool's only stream, so that adjacent free chunks
+ * can join, or `unknown_streams`.  Other streams may use the memory, too, since the caller has waited for the
+ * device. */
 static struct weir_placement_stream *restoring_stream(struct weir_tensor_pool *pool) {
     return pool->streams && !pool->streams->next ? &pool->streams->placed : &pool->unknown_streams;
 }
@@ -139,7 +142,8 @@ static struct weir_placement *make_placement(const weir_tensors *t,
     return NULL;
 }
 
-/* Allocates a saved block at its old address.  Meanwhile also allocates the memory from `from` up to the block. */
+/* Allocates a saved block at its old address.  Meanwhile also allocates the memory from `from` up to the block, since a
+ * placement allocates only at the beginning of free memory. */
 static int place_saved_block(struct weir_placement *p, struct weir_placement_stream *stream,
                              uint64_t from, const struct saved_block *block) {
     struct weir_placement_block place;
@@ -151,7 +155,8 @@ static int place_saved_block(struct weir_placement *p, struct weir_placement_str
            (at == from || weir__placement_free(p, from, stream, 0, NULL) == WEIR_PLACEMENT_OK);
 }
 
-/* Creates new placements for all parts, in which only saved blocks are live.  Returns 1, or 0 without host memory. */
+/* Creates new placements for all parts, in which only saved blocks are live.  Any stream may use the free memory, since
+ * the caller has waited for the device.  Returns 1, or 0 without host memory. */
 static int make_placements(const weir_tensors *t, struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {

@@ -11,7 +11,8 @@
 
 /* ---- figures ------------------------------------------------------------------------------------ */
 
-/* Computes the statistics of reserved memory, with the memory of private memory pools. */
+/* Computes the statistics of reserved memory, with the memory of private memory pools.  Small and large blocks share
+ * the memory outside pools, so weir reports the bytes of small blocks as small, and all other bytes as large. */
 static void read_reserved_figures(weir_tensors *t, const weir_statistics *s,
                                   weir_tensors_figures *f) {
     weir_tensors_figure *all = &f->reserved_bytes[0], *small = &f->reserved_bytes[1];
@@ -259,7 +260,8 @@ static void show_free(const struct visit *v, uint64_t from, uint64_t to,
         v->show(v->context, &block);
 }
 
-/* Lists the memory from `from` to `to` as one segment with the given blocks. */
+/* Lists the memory from `from` to `to` as one segment with the given blocks.  No segment of a private memory pool may
+ * lie in this range. */
 static void show_run(const struct visit *v, uint64_t from, uint64_t to, const struct item *blocks,
                      size_t count) {
     struct weir_tensor_segment segment = {from, to - from};

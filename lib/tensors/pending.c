@@ -31,7 +31,8 @@ static void add_failed_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- freeing blocks ------------------------------------------------------------------------------ */
 
-/* Checks that the handle still belongs to the stream.  Returns OK, E_STREAM or E_CAPTURE. */
+/* Checks that the handle still belongs to the stream.  Returns OK, E_STREAM if not, or E_CAPTURE if the query would
+ * break a stream capture. */
 static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     uint64_t now;
@@ -44,7 +45,8 @@ static weir_status check_stream_handle(weir_tensors *t, struct weir_tensor_use u
     return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
 }
 
-/* Frees a block outside private memory pools on its stream, if necessary in the device's context. */
+/* Frees a block outside private memory pools on its stream, if necessary in the device's context.  If the stream has
+ * been destroyed, weir_free_any() waits for the device. */
 static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
@@ -66,13 +68,15 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
     return status;
 }
 
-/* Returns 1 if a free with this status had no effect and may succeed later, else 0. */
+/* Returns 1 if a free with this status had no effect and may succeed later, else 0.  weir retries such a free, because
+ * a framework ignores errors of a free. */
 static int may_succeed_later(weir_status status) {
     return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
            status != WEIR_E_FORKED;
 }
 
-/* Frees a block that no other stream uses any more.  Returns 1 on success, 0 if weir has to retry. */
+/* Frees a block that no other stream uses any more.  Uses the handle of the block's stream only if this stream is never
+ * destroyed.  Returns 1 on success, 0 if weir has to retry. */
 static int free_tensor(weir_tensors *t, struct weir_tensor *tensor) {
     weir_status status;
 
@@ -122,7 +126,8 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* Records an event after the stream's present work.  Returns OK, E_CAPTURE or E_STREAM. */
+/* Records an event after the stream's present work.  Returns OK, E_CAPTURE if the stream is being captured, or E_STREAM
+ * if the handle means another stream or none. */
 static weir_status record_use(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
     weir_status status = check_stream_handle(t, use);
 
@@ -138,7 +143,8 @@ static int wait_for_use(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Delays the free of a block until the stream has finished its present work, or its capture has ended. */
+/* Delays the free of a block until the stream has finished its present work.  During a capture, weir records the event
+ * only after the capture.  Returns OK, E_HOST_MEMORY, or an error of record_use(), but never E_CAPTURE. */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = t->queues, *queue;
@@ -237,7 +243,8 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
     }
 }
 
-/* After the stream's capture, records one event for all blocks of the queue that waited for its end. */
+/* After the stream's capture, records one event for all blocks of the queue that waited for the end of the capture.  If
+ * the recording fails, waits for the stream and frees all blocks of the queue. */
 static void record_event_for_waits(weir_tensors *t, struct weir_tensor_queue *queue) {
     weir_status status = record_use(t, queue->use, &queue->first_unrecorded->event);
 
@@ -285,7 +292,8 @@ void weir__pending_complete(weir_tensors *t, int waits) {
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* weir's own threads must not record an event, which could become a part of a graph. */
+    /* weir's own threads must not record an event: another thread may begin to capture the stream at any time, and
+     * the event would become a part of the graph. */
     if (!weir__thread_is_own()) {
         retry_failed_frees(t);
         for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)

@@ -310,7 +310,8 @@ static int has_pool_segments(const struct weir_tensor_pool *pool) {
     return pool->part[0].count > 0 || pool->part[1].count > 0;
 }
 
-/* Destroys the pool if nothing uses it any more. */
+/* Destroys the pool if the pool has no users, segments or requests, and no running call uses the pool without the lock
+ * (`pins`). */
 static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
@@ -661,7 +662,8 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
     return user;
 }
 
-/* Marks earlier streams with the handle as destroyed, because the driver now reports another id. */
+/* Marks earlier streams with the handle as destroyed, because the driver now reports another id.  Does nothing for the
+ * per-thread default stream: its handle means another stream in each thread. */
 static void mark_destroyed(weir_tensors *t, struct weir_tensor_pool *pool,
                            struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
@@ -696,7 +698,8 @@ static struct weir_tensor_user *find_or_add_user(weir_tensors *t, struct weir_te
     return user_record;
 }
 
-/* Returns 1 if the stream may have freed memory of the pool inside a stream capture, else 0. */
+/* Returns 1 if the stream may have freed memory of the pool inside a stream capture, else 0.  The captures of a
+ * destroyed stream have ended.  For other streams the answer is a guess, since weir must not query captures here. */
 static int may_free_in_capture(const struct weir_tensor_pool *pool,
                                const struct weir_tensor_user *user) {
     const struct weir_tensor_user *captured = pool->streams;
@@ -708,7 +711,9 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return captured || !(user->placed.id & WEIR_TENSORS_ID);
 }
 
-/* Lets all streams reuse memory freed up to `waited`, except memory that a capture may have freed. */
+/* Lets all streams reuse memory freed up to `waited`, after a wait for these frees.  While the pool receives requests,
+ * memory that may have been freed inside a capture stays with its stream, since the wait does not order the branches
+ * of a graph. */
 static void observe_part(struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (struct weir_tensor_user *user = pool->streams; user; user = user->next) {
@@ -753,7 +758,8 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     }
 }
 
-/* Frees a block of the pool.  Only `reuser`, or no stream, may reuse the memory before a wait for the device. */
+/* Frees a block of the pool.  Only `reuser` may reuse the memory before a wait for the device, or no stream if `reuser`
+ * is NULL or there is no host memory. */
 static void free_in_pool(weir_tensors *t, struct weir_tensor_pool *pool, uint64_t address,
                          struct weir_tensor_user *reuser) {
     struct weir_placement *p = weir__pool_part(pool, address)->placement;
@@ -830,13 +836,15 @@ static struct weir_tensor_user *name_in_capture(weir_tensors *t, const struct we
     return user.name != 0 ? find_or_add_user(t, tensor->pool, user) : NULL;
 }
 
-/* Returns 1 if the capture in which the block was allocated still runs, else 0. */
+/* Returns 1 if the capture in which the block was allocated still runs, else 0.  After the capture, the stream may have
+ * used the block outside of a graph, and the stream's handle may mean another stream. */
 static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) {
     return tensor->pool->accepts && tensor->capture != 0 &&
            weir__device_capture_id(&t->allocator->device, tensor->home.stream) == tensor->capture;
 }
 
-/* Returns the record of the stream that may reuse the freed block at once, or NULL. */
+/* Returns the record of the stream that may reuse the freed block at once.  Returns NULL if the block's stream has been
+ * destroyed, or if the capture in which the block was allocated has ended. */
 static struct weir_tensor_user *find_reusing_stream(weir_tensors *t,
                                                     const struct weir_tensor *tensor) {
     struct weir_tensor_user *user;
@@ -861,8 +869,10 @@ void weir__pool_free(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-/* Returns 1 if a trim may free the pool's unused segments, else 0.  weir's own threads must not call the program's
- * functions, which may need a lock that a waiting thread holds. */
+/* Returns 1 if a trim may free the pool's unused segments, else 0.  A graph may contain the addresses of a pool with
+ * users.  If the pool was closed after `waited`, the last launch of its graphs may still run.  weir's own threads must
+ * not call the program's functions, which may need a lock, such as Python's, that a thread waiting for weir may
+ * hold. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->accepts && pool->closed <= waited &&
            !(pool->source.alloc && weir__thread_is_own()) &&

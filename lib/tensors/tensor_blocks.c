@@ -202,7 +202,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *reque
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-/* Locks `t` and returns 1.  A thread of weir must not wait for the device, so returns 0 if the lock stays busy. */
+/* Locks `t` and returns 1.  In a thread of weir, returns 0 if the lock stays busy: its holder may wait for the device,
+ * and a thread of weir must not wait for the device. */
 static int lock_for_reclaim(weir_tensors *t) {
     if (weir__thread_is_own())
         return weir__tensors_try_lock(t);
@@ -234,7 +235,8 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     return some;
 }
 
-/* Returns the bytes that reclaim() would free after a wait for the device.  Does not wait for a busy lock. */
+/* Returns the bytes that reclaim() would free after a wait for the device.  If the lock stays busy, returns the
+ * previous result, since the calling thread must not wait for the lock. */
 static uint64_t reclaimable(void *tensors) {
     weir_tensors *t = tensors;
 
@@ -416,7 +418,7 @@ report_oom(weir_tensors *t, const struct weir_tensor_request *request, weir_stat
     return status;
 }
 
-/* Records a new block outside private memory pools.  Without host memory, frees the block. */
+/* Records a new block outside private memory pools.  Without host memory, frees the block and returns E_HOST_MEMORY. */
 static weir_status record_shared(weir_tensors *t, const struct weir_tensor_request *request) {
     int is_recorded;
 
@@ -430,7 +432,8 @@ static weir_status record_shared(weir_tensors *t, const struct weir_tensor_reque
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Allocates a block in the private memory pool of the stream.  Returns 0 if the stream has no pool. */
+/* Frees blocks that other streams have finished with, and allocates a block in the private memory pool of the stream.
+ * Stores the result in *status and returns 1.  Returns 0 if the stream has no pool. */
 static __attribute__((noinline)) int
 alloc_routed(weir_tensors *t, struct weir_tensor_request *request, int lasts, weir_status *status) {
     struct weir_tensor_pool *pool;
@@ -507,7 +510,9 @@ find_in(weir_tensors *t, uint64_t address, int removes, weir_tensors **owner) {
     return NULL;
 }
 
-/* Finds the record of a block if there are several devices.  Tries all locks before it waits, against deadlocks. */
+/* Finds the record of a block if several devices are in use.  Tries all locks before it waits for a busy lock.
+ * Otherwise a deadlock is possible: a thread may hold a lock while it waits for its device, and this device may wait
+ * for work that the calling thread has not submitted yet. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int removes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;

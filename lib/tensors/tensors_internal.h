@@ -149,7 +149,8 @@ struct weir_tensors {
     _Atomic uint64_t idle;                 /* the bytes that a trim would free, as last computed */
     struct weir_tensor_pool *routed;       /* pools that receive requests, newest first */
     struct weir_tensor_reserved *reserved; /* the records, newest pool first */
-    /* The number of frees in private memory pools so far. */
+    /* The number of frees in private memory pools so far.  A wait for the device covers all frees up to the value of
+     * `sequence` when the wait began. */
     uint64_t sequence;
     struct weir_map permanent_streams; /* the streams that are never destroyed, by name */
     /* The id of the legacy default stream, or 0 before weir_bind. */
@@ -226,7 +227,8 @@ int weir__tensor_record(weir_tensors *t, const struct weir_tensor_request *reque
 /* Add a block to the statistics, or subtract it, and report the change by an event. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
-/* Adds the stream of the allocation to the block's streams, if necessary.  Returns 1, or 0 without host memory. */
+/* Adds the stream of the allocation to the block's streams.  Does nothing if this stream is never destroyed, or if the
+ * block belongs to a private memory pool.  Returns 1, or 0 without host memory. */
 int weir__tensor_use_alloc_stream(struct weir_tensor *tensor);
 /* Adds a freed block that other streams still use to the statistics, or subtracts it if `sign` is -1. */
 void weir__tensors_count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
@@ -253,7 +255,9 @@ static inline __attribute__((always_inline)) void weir__figure_add(weir_tensors_
 
 /* ---- the lock ---- */
 
-/* The weir_tensors of the only device in use; NULL if no device or several are in use. */
+/* The weir_tensors of the only device in use; NULL if no device or several are in use.  With several devices, no lock
+ * is biased to a thread: the thread could wait for its device while it holds the lock, and threads of other devices
+ * must not wait for this thread. */
 extern _Atomic(weir_tensors *) weir__tensors_only;
 
 /* Locks the weir_tensors.  Lock order: this lock, then the locks of the allocator's caches. */
@@ -281,9 +285,11 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 /* Returns the private memory pool that allocates the stream's blocks, or NULL.  The caller holds the lock. */
 struct weir_tensor_pool *weir__pool_with_route(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
-/* Locks `t` and returns the pool `id`.  On failure returns NULL without the lock, and sets *status. */
+/* Locks `t` and returns the pool `id`; the caller unlocks `t`.  If `t` is NULL or there is no such pool, returns NULL
+ * without the lock, and sets *status. */
 struct weir_tensor_pool *weir__pool_enter(weir_tensors *t, weir_tensors_id id, weir_status *status);
-/* Allocates a block in the pool.  If `no_growth` is set, uses only present memory.  May unlock `t` meanwhile. */
+/* Allocates a block in the pool.  If `no_growth` is set, uses only memory that the pool already has.  Unlocks `t` while
+ * it waits for the device or allocates a segment. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool,
                              struct weir_tensor_request *request, int no_growth);
 /* Allocates a block in a pool that lends memory (weir_tensors_pool_lend).  The caller does not hold the lock.  Returns
@@ -325,7 +331,8 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 void weir__pending_complete(weir_tensors *t, int waits);
 /* Returns 1 if a freed block waits for a recorded event, else 0.  The caller holds the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
-/* Frees a block outside private memory pools, whose record was removed.  The caller does not hold the lock. */
+/* Frees a block outside private memory pools, whose record was removed.  If the free may succeed later, weir retries
+ * the free, and the statistics show the block as freed but still in use.  The caller does not hold the lock. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
                                struct weir_tensor_use home);
 
