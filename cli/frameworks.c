@@ -81,7 +81,8 @@ int frameworks_need_version(void) {
     return is && strcasecmp(is, "platform") == 0;
 }
 
-/* Sets the variables of JAX; frameworks_set_variables() describes the arguments. */
+/* Sets the variables of JAX; frameworks_set_variables() describes the arguments.  JAX preallocates with every allocator
+ * except "platform", and ignores upper and lower case in this name. */
 static int set_jax_variables(command_put_function *put, void *context, int serves_plain,
                              int preallocates, const struct version *jax, FILE *lacks,
                              FILE *notes) {

@@ -21,7 +21,8 @@ struct check {
     int failed;
 };
 
-/* If the group has members on the device, checks that the user's limit is equal to the group's limit. */
+/* If the group has members on the device, checks that the user's limit is equal to the group's limit.  Does not compare
+ * percentages, because their values in bytes depend on the device. */
 static void check_limit(const char *device, void *context) {
     struct check *check = context;
     char has[WEIR_SPELL_BYTES], own[WEIR_SPELL_BYTES];

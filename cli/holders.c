@@ -74,7 +74,8 @@ static int is_unresponsive(const struct holders_device *d, const struct weir_reg
     return e->as_of_ns < d->requested_ns;
 }
 
-/* Returns 1 if all figures of the process are current, else 0. */
+/* Returns 1 if all figures of the process are current, else 0.  A process writes only its limit and its reserved memory
+ * at each change, and other figures on request. */
 static int are_figures_current(const struct holders_device *d, const struct holders_process *p) {
     return !p->is_stopped && !is_unresponsive(d, &p->entry);
 }

@@ -163,7 +163,8 @@ static void read_profile_prealloc(struct info *info) {
     weir__run_profile_close(learn);
 }
 
-/* Checks the settings as a new allocator does.  Returns 0, or 1 after the library has logged what is wrong. */
+/* Checks the settings as a new allocator does.  Returns 0, or 1 after the library has logged what is wrong.  Ignores
+ * driver calls that fail, because they may succeed when the device has more free memory. */
 static int check_settings(struct info *info) {
     weir_options options = info->settings.options;
     struct weir_device_memory memory = {info->device.total, info->device.total};

@@ -357,8 +357,8 @@ static int board_has_new(void) {
     return atomic_load(&board.map->files) != board.searched_files;
 }
 
-/* Appends the files that processes have created since the last call to record.found.  Sorts record.found by start
- * time. */
+/* Appends the files that processes have created since the last call to record.found.  Sorts record.found by start time.
+ * Returns 0, or an errno if a file could not be mapped. */
 static int board_find_new(void) {
     int error = 0, failed;
 
@@ -379,8 +379,8 @@ static int board_find_new(void) {
     return error;
 }
 
-/* Returns 1 if another process has locked any of `length' bytes from `first' on, else 0.  A `length' of 0 means up to
- * the end. */
+/* Returns 1 if another process has locked any of `length' bytes from `first' on, or if the kernel reports an error;
+ * else 0.  A `length' of 0 means up to the end. */
 static int is_locked_by_other(uint64_t first, off_t length) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = length};
@@ -513,7 +513,7 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
 }
 
 /* Writes the waiting events before process->complete_until, or all if `is_last' is set, in the order of their times.
- * If more than MAX_WAITING events wait, also writes later ones. */
+ * If more than MAX_WAITING events wait for a thread in a long driver call, also writes later ones. */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the earliest time of the waiting events of all other rings */

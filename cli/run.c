@@ -68,7 +68,8 @@ static int set_run_variable(void *context, const char *name, const char *value) 
     return fprintf(run->variables, " %s=%s", name, value) < 0;
 }
 
-/* Tells the library which framework's variable sets the preallocation. */
+/* Tells the library which framework's variable sets the preallocation.  The library then reduces the preallocation to
+ * the limit, and reports no error. */
 static int set_prealloc_source(struct run *run) {
     const char *name = weir__framework_prealloc(&run->settings.options);
 
@@ -130,7 +131,8 @@ static int set_reported_unknowns(struct run *run) {
     return *unknown && set_run_variable(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* Sets WEIR_RUN_FIRST to this process's id, unless weir run waits for the command.  The command keeps the id. */
+/* Sets WEIR_RUN_FIRST to this process's id, unless weir run waits for the command.  The command keeps the id.  Its
+ * child processes have other ids, and do not report that statistics are missing. */
 static int set_first_process(struct run *run) {
     char process[24];
 

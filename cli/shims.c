@@ -172,6 +172,7 @@ static int run_and_read(char *const *command, int from, char *text, size_t bytes
     posix_spawn_file_actions_adddup2(&actions, ends[1], from);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO + STDERR_FILENO - from, "/dev/null",
                                      O_WRONLY, 0);
+    /* waitpid(2) returns no status in a process that ignores SIGCHLD */
     before = signal(SIGCHLD, SIG_DFL);
     error = posix_spawn(&process, command[0], &actions, NULL, command, plain);
     posix_spawn_file_actions_destroy(&actions);

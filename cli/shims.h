@@ -44,7 +44,7 @@ void shim_find(struct shim *shim, const char *python);
 void shim_build(struct shim *shim);
 
 /* Starts a process that compiles the shim if it is missing, and returns at once.  The process is no child of this
- * process. */
+ * process, and has none of its files open. */
 void shim_build_beside(const char *python);
 
 #endif

@@ -278,7 +278,7 @@ static struct block *remove_block(struct weir_map *map, uint64_t key) {
 }
 
 /* Removes the block that a free ends from the map, and returns it.  Returns NULL if there is none, or if it was
- * allocated after the free. */
+ * allocated after the free.  In the second case, the trace already contains a free of the older block. */
 static struct block *remove_freed_block(struct tracing *tracing, struct weir_map *map,
                                         const struct weir_record_event *event) {
     uintptr_t value;
@@ -336,7 +336,8 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
                       event);
 }
 
-/* Writes the free of a block.  cuMemFree has no stream, so the trace names the stream of the allocation. */
+/* Writes the free of a block.  cuMemFree (event->bytes is not 0) has no stream, so the trace names the stream of the
+ * allocation. */
 static void add_trace_free(struct tracing *tracing, struct weir_record_event *event,
                            uint64_t time_us) {
     struct block *block = remove_freed_block(tracing, &tracing->blocks, event);

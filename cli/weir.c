@@ -301,7 +301,8 @@ static void print_version(void) {
     print_driver_version();
 }
 
-/* Opens /dev/null for each of the descriptors 0 to 2 that is closed, so that no other file gets them. */
+/* Opens /dev/null for each of the descriptors 0 to 2 that is closed, so that no other file gets them.  Reads from
+ * descriptor 0 and writes to 1 and 2 still fail, as on closed descriptors. */
 static void fill_standard_descriptors(void) {
     for (int i = 0; i <= STDERR_FILENO; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF)

@@ -153,7 +153,8 @@ const char *suggestion_closest(const struct suggestion *suggestion) {
                : NULL;
 }
 
-/* Compares the misspelt word with all options of a command.  Returns 1 if an option begins with the word, else 0. */
+/* Compares the misspelt word with all options of a command.  Returns 1 if an option begins with the word, because argp
+ * accepts such a word; else 0. */
 static int compare_options(struct suggestion *suggestion, const struct argp *argp) {
     int is_known = 0;
 

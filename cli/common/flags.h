@@ -29,8 +29,9 @@ struct weir_cli_settings {
     char error[512]; /* the message about the first wrong value of a flag, or "" */
 };
 
-/* Returns the flags of all settings for a struct argp_child, whose input is a struct weir_cli_settings.  Help texts do
- * not list the setting `hidden', if it is not negative.  Not thread-safe. */
+/* Returns the flags of all settings for a struct argp_child, whose input is a struct weir_cli_settings that
+ * weir_cli_settings_init() has initialised.  The result is static memory.  Help texts do not list the setting `hidden',
+ * if it is not negative.  Not thread-safe. */
 const struct argp *weir_settings_argp(int hidden);
 /* Returns the setting whose name is the first `length' bytes of `name'.  Returns WEIR_SETTING_COUNT if there is no
  * such setting. */

@@ -9,7 +9,7 @@
 #include "base/map.h"
 
 /* Makes an array large enough for one more element.  `array' is the address of a pointer to it.  Returns 0 if there is
- * no host memory. */
+ * no host memory, and then leaves the array unchanged. */
 static inline int memory_make_room(void *array, size_t *room, size_t used, size_t element) {
     size_t more = *room ? *room * 2 : 64;
     void *memory;

@@ -46,8 +46,8 @@ struct job {
 void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source);
 
-/* Runs the job in a child process.  trace_fd is a binary trace, or -1.  On failure, returns NULL and writes the reason
- * to `message', or "" if the child has printed it. */
+/* Runs the job in a child process, and returns the result as a new reference.  trace_fd is a binary trace, or -1.  On
+ * failure, returns NULL and writes the reason to `message', or "" if the child has printed it. */
 json_t *runner_run(const struct job *job, int trace_fd, char *message, size_t message_bytes);
 
 /* Reads and checks the job in the child.  Returns 1 on success, 0 if runner_run() has not started this process. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* lines.c: see input.h.  zlib reads the file, and decompresses gzip.  If the file is compressed by zstd, zstd
- * decompresses the bytes from zlib. */
+ * decompresses the bytes from zlib.  If the file ends inside compressed data, read_decompressed() returns all bytes
+ * before the end, and the next call fails. */
 #include "cli/formats/input.h"
 
 #include <ctype.h>

@@ -71,7 +71,8 @@ static unsigned read_digits(const char **text, size_t most, size_t *count) {
     return value;
 }
 
-/* Converts a time of day such as "11:19:04.000123" to microseconds.  Older logs have a colon instead of the point. */
+/* Converts a time of day such as "11:19:04.000123" to microseconds.  Older logs have a colon and a number of
+ * microseconds instead of the point and a fraction of a second. */
 static int read_time_of_day(const char *text, uint64_t *us) {
     static const unsigned most[] = {23, 59, 60};
     size_t digits;

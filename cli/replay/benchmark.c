@@ -399,7 +399,8 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* A message mentions other processes only if they use more than 1 / OTHERS_PART of the device's memory. */
+/* A message mentions other processes only if they use more than 1 / OTHERS_PART of the device's memory.  Less memory
+ * may be only the contexts of these processes. */
 enum { OTHERS_PART = 16 };
 
 /* Returns the device memory of other processes: before the replay or in the OOM report, whichever is larger. */

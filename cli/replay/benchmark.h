@@ -85,7 +85,7 @@ void benchmark_free(struct benchmark *benchmark);
 /* find_smallest_limit() tries multiples of this number: 32 MiB, the step by which CUDA's pools grow. */
 extern const uint64_t limit_step;
 /* Finds a limit on reserved memory with which a replay of the trace succeeds, while a replay with limit_step less
- * fails.  `busy' is a factor of GPU work or 0.
+ * fails.  Because of fragmentation, a larger limit may fail.  `busy' is a factor of GPU work or 0.
  *
  * Returns the limit in bytes, or 0 if no limit is enough.  If a replay cannot run, writes the reason to `message' and
  * returns 0.

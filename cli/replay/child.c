@@ -481,7 +481,8 @@ static int child_measure_loop(struct replay *replay) {
     return good;
 }
 
-/* Subtracts the time of the replay loop (replay->loop_ns) from the times of all iterations. */
+/* Subtracts the time of the replay loop (replay->loop_ns) from the times of all iterations.  A replay with GPU work or
+ * a pace reads the clock at other places than the measured loop. */
 static void child_subtract_loop(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
          i++) {

@@ -160,7 +160,8 @@ static void public_figures(void *allocator, struct figures *out) {
     out->has_in_use = out->has_reserve = 1;
 }
 
-/* Returns the reserved memory from the newest event, because weir_stats() may change the sizes of per-stream caches. */
+/* Returns the reserved memory from the newest event, because weir_stats() may change the sizes of per-stream caches.
+ * Engine direct has no events and no caches. */
 static uint64_t public_reserved(void *allocator) {
     struct public *opened = allocator;
     struct figures figures;

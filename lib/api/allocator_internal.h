@@ -101,7 +101,7 @@ weir_status weir__allocator_create_later(const struct weir_driver *driver,
                                          char *message, size_t message_bytes);
 
 /* Checks whether an allocator can be created with these options, and computes its preallocation.  After a failed driver
- * call, weir__driver_result is set. */
+ * call, weir__driver_result is set; the options may then be correct. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 
@@ -122,7 +122,7 @@ void weir__stats_read(weir_allocator *a, weir_statistics *out);
 
 /* weir__separate_addresses writes the range of addresses that only weir__alloc_separate uses, and returns 0 if there is
  * none.  weir__alloc_separate allocates whole 2 MiB pages at the address `at`, or far from all other blocks if `at` is
- * WEIR_ENGINE_FAR.  weir_free_any frees the block. */
+ * WEIR_ENGINE_FAR.  weir__alloc_separate fails if the addresses are in use.  weir_free_any frees the block. */
 int weir__separate_addresses(const weir_allocator *a, struct weir_extent *addresses);
 weir_status weir__alloc_separate(weir_allocator *a, size_t bytes, uint64_t at, void **block);
 /* Frees a block whose GPU work has completed, so that any stream can reuse it. */

@@ -74,6 +74,7 @@ static void cap_prealloc(weir_allocator *a, const char *asked) {
                       : a->reserve.limit.bytes / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
 }
 
+/* Does not compare percentages of free memory and shares, because their values change. */
 static weir_status check_prealloc_min(const weir_allocator *a, const char *asked) {
     const weir_options *o = &a->options;
     const char *of_another = weir__framework_prealloc(o);
@@ -155,7 +156,8 @@ static weir_status set_budget(weir_allocator *a) {
     return WEIR_OK;
 }
 
-/* Warns if grow-ahead would add more than possible, or memory that the driver would release again. */
+/* Warns if grow-ahead would add more than possible, or memory that the driver would release again.  At each
+ * synchronisation, the driver releases idle memory above the release threshold. */
 static void warn_of_useless_growth(const weir_allocator *a) {
     uint64_t all = weir__size_smaller(a->reserve.limit.bytes, a->device.total);
 
@@ -204,7 +206,8 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* Warns if the limit or the preallocation is a part of the device's memory, but the engine cannot release memory. */
+/* Warns if the limit or the preallocation is a share of the device, but the engine cannot release memory.  A share
+ * becomes smaller when more processes run. */
 static void warn_of_kept_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 

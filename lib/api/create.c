@@ -508,7 +508,8 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
            can;
 }
 
-/* Tries an allocation to find out whether the device allows hardware decompression, since no device attribute tells. */
+/* Tries an allocation to find out whether the device allows hardware decompression, since no device attribute tells.
+ * Also returns CUDA_SUCCESS if the device has no free memory. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;

@@ -35,8 +35,8 @@ static inline weir_status weir__end_call(int result_before, weir_status status) 
     return status;
 }
 
-/* Makes the device's context current if the thread has none.  The caller passes the result to
- * weir__device_restore_context(). */
+/* Makes the device's context current if the thread has none, because a default stream needs a context.  The caller
+ * passes the result to weir__device_restore_context(). */
 static inline int weir__make_context_current(const weir_allocator *a) {
     return weir__device_lacks_context && weir__device_make_context_current(&a->device);
 }
@@ -81,7 +81,8 @@ const char *weir__no_release_reason(const weir_allocator *a);
 weir_status weir__flush(void *allocator);
 /* Releases up to `wanted` idle bytes to the device, but keeps preallocated memory.  May wait for the device. */
 weir_status weir__release_idle(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
-/* Frees unused blocks of lib/tensors, and returns the bytes that the engine thereby releases to the device. */
+/* Frees unused blocks of lib/tensors, and returns the bytes that the engine thereby releases to the device.  Engines
+ * other than direct keep the freed bytes reserved until the caller trims. */
 uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending);
 
 /* Makes other allocators of the process release idle memory.  lib/reserve calls this function through a pointer. */

@@ -175,8 +175,8 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_publish(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Finds out which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  No capture may
- * begin and no stream may end during the call. */
+/* Finds out which frees on these streams have completed.  Returns 1 if all streams are idle, else 0.  Returns 0 at once
+ * if another thread holds the engine's lock.  No capture may begin and no stream may end during the call. */
 static int query_streams(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
@@ -197,6 +197,7 @@ static int query_streams(weir_allocator *a, const weir_stream *streams, size_t c
     is_idle = weir__device_is_idle(&a->device, legacy) && weir__device_is_idle(&a->device, own);
     for (size_t i = 0; is_idle && i < count; i++)
         is_idle = weir__device_is_idle(&a->device, streams[i]);
+    /* An event on the legacy stream would make blocking streams wait, so all streams must be idle. */
     if (is_idle && marks)
         observe_stream(a, legacy);
     return is_idle;
@@ -258,7 +259,8 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 
 enum { MOST_DEVICES = 64 };
 
-/* Adds this process to the device's shared registry at the first call. */
+/* Adds this process to the device's shared registry at the first call.  The process stays in the registry, so that weir
+ * remembers which other processes did not answer. */
 static struct weir_process_peers *join_registry_once(const struct weir_driver *driver,
                                                      CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

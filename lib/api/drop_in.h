@@ -12,16 +12,18 @@
 #include "driver/driver.h"
 #include "ipc/process_peers.h"
 
-/* If not NULL, weir_device_allocator() calls this function first, and returns the function's allocator if there is
- * one. */
+/* If not NULL, weir_device_allocator() calls this function first, and returns the function's allocator if there is one.
+ * libweir-preload.so sets this pointer when it is loaded. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
 
-/* If not NULL, called after each failed weir_tensors_alloc of an allocator that replaces the driver's pools. */
+/* If not NULL, called after each failed weir_tensors_alloc of an allocator that replaces the driver's pools.  Such an
+ * allocator writes no OOM report itself. */
 extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
-/* Makes the allocator a replacement of the driver's pools, before its first request.  Then the caller must not call
- * weir with a captured stream.  `watches` returns 1 if weir__drop_in_stream_begins() was called for the stream; it may
- * be NULL, and must not call weir, since weir may hold locks. */
+/* Makes the allocator a replacement of the driver's pools, before its first request.  A request on a captured stream
+ * then fails with WEIR_E_CAPTURE.  But weir does not query the capture of a watched stream or a default stream, so the
+ * caller must not call weir with a captured stream.  `watches` returns 1 if weir__drop_in_stream_begins() was called
+ * for the stream; it may be NULL, and must not call weir, since weir may hold locks. */
 void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
 /* Makes weir query the capture of each request's stream, because lib/adapters no longer sees every capture begin. */
 void weir__drop_in_query_all(weir_allocator *allocator);
@@ -30,7 +32,8 @@ void weir__drop_in_query_all(weir_allocator *allocator);
 void weir__drop_in_stop_logs(weir_allocator *allocator);
 
 /* Sets when a stream may reuse a block that another stream has freed.  If `on` is 0 (the default), the GPU work on the
- * block must have completed.  If `on` is set, the host must also have waited for it. */
+ * block must have completed.  If `on` is set, the host must also have waited for the work, or the memory must have been
+ * released to the device. */
 void weir__drop_in_forbid_opportunistic(weir_allocator *allocator, int on);
 
 /* Reads options as weir_options_from_env does, for an unmodified program.  `sources` may be NULL. */
@@ -64,7 +67,7 @@ int weir__drop_in_free_to_cache(weir_allocator *allocator, void *block, weir_str
 weir_status weir__drop_in_free_completed(weir_allocator *allocator, void *block);
 
 /* Frees a block after the work of `stream`, which belongs to another device or context.  `apart` is a stream without
- * work on the block's device. */
+ * work on the block's device.  Returns WEIR_E_STREAM if `apart` cannot wait for `stream`. */
 weir_status weir__drop_in_free_after(weir_allocator *allocator, void *block, weir_stream stream,
                                      weir_stream apart);
 

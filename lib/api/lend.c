@@ -29,7 +29,8 @@
 /* Above this number of 32 MiB parts of a driver's pool, weir assumes that no memory is pinned. */
 enum { UNITS_MOST = 1 << 16 };
 
-/* The pieces that an engine can only release whole.  `bytes` is the size of those that must stay. */
+/* The pieces that an engine can only release whole.  `bytes` is the size of those that must stay, and is too small if
+ * another thread adds memory at the same time. */
 struct pinned {
     struct weir_engine *engine;
     /* sorted by address; a piece that is counted in `bytes` gets the size 0 */
@@ -99,7 +100,7 @@ uint64_t weir__pinned_bytes(struct weir_engine *engine, weir__live_walk_fn *live
 /* ---- idle memory -------------------------------------------------------------------------------- */
 
 /* Returns the idle bytes that the allocator could release.  *above gets the idle bytes of private tensor pools without
- * users. */
+ * users.  Engine direct has idle bytes only in these pools. */
 static uint64_t reclaimable_bytes(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     uint64_t idle, stays, held;

@@ -81,7 +81,8 @@ static void save_all(void *unused) {
             (void)weir__run_profile_save(find_profiled_allocator(device), NULL);
 }
 
-/* Saves the profiles at exit, within a time limit, because the driver may no longer answer. */
+/* Saves the profiles at exit, within a time limit, because the driver may no longer answer.  weir registers this
+ * function after it has opened the driver, so the driver is still loaded. */
 static void save_at_exit(void) {
     if (!weir__driver_forked() && !weir__thread_in_time(save_all, NULL, SAVE_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
@@ -123,7 +124,8 @@ static void log_failed_creation(weir_status status, const weir_options *options,
     log_reason_once(status, options->log, text);
 }
 
-/* Switches off options that reserve memory if libweir-preload.so is loaded, which reserves memory itself. */
+/* Switches off options that reserve memory if libweir-preload.so is loaded, which reserves memory itself.  Applies only
+ * to engine pool, because libweir-preload.so intercepts the driver calls of this engine. */
 static void defer_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -173,8 +175,8 @@ static weir_status read_place(weir_options *options, struct place *place) {
     return WEIR_OK;
 }
 
-/* Publishes an allocator.  Other threads read `settings`, `the_place` and `the_first` only after a `made` above 0.  The
- * caller holds `lock`. */
+/* Publishes an allocator.  Other threads read `settings`, `the_place` and `the_first` without `lock`, but only after a
+ * `made` above 0.  The caller holds `lock`. */
 static void publish_allocator(weir_allocator *a, const weir_options *options,
                               const struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {

@@ -31,7 +31,8 @@ static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
         (void)weir__oom_report_new(a, &oom_report);
 }
 
-/* Returns 1 if weir reports a failure only at the end of the request, else 0. */
+/* Returns 1 if weir reports a failure only at the end of the request, else 0.  The guard's figures are correct only at
+ * the end, and an OOM callback may request a retry. */
 static int is_reported_last(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
@@ -159,7 +160,8 @@ alloc_in_cache(weir_allocator *a, struct weir_cache *c, uint64_t id, size_t byte
     return WEIR_OK;
 }
 
-/* Allocates a block on any stream.  Queries the stream's id, since a new stream may have an old handle. */
+/* Allocates a block on any stream.  Queries the stream's id, since a new stream may have an old handle.  If the query
+ * fails, miss() finds the reason. */
 static __attribute__((noinline)) weir_status alloc_searched(weir_allocator *a, struct weir_cache *c,
                                                             size_t bytes, weir_stream stream,
                                                             void **block) {
@@ -210,7 +212,8 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     return status;
 }
 
-/* Calls the program's OOM callback, except during a capture.  Returns 1 if the callback wants a retry, else 0. */
+/* Calls the program's OOM callback, except during a capture.  Returns 1 if the callback wants a retry, else 0.
+ * Restores the thread's last failure and driver result, since the callback may call weir. */
 static int call_oom_callback(weir_allocator *a, size_t bytes, weir_stream stream,
                              weir_status status, uint64_t attempt) {
     const weir_options *options = &a->options;
@@ -353,8 +356,8 @@ weir_status weir__allocator_free_below_guard(void *allocator, CUdeviceptr block,
     return status;
 }
 
-/* Returns 1 if a stream other than `stream` may have used the block, else 0.  The handle of a default stream can stand
- * for several streams. */
+/* Returns 1 if a stream other than `stream` may have used the block, else 0.  A use with an id is a use of a default
+ * stream, whose handle can stand for several streams. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)

@@ -12,7 +12,8 @@ struct weir_device_memory {
     uint64_t free;
 };
 
-/* Converts an amount to bytes.  Returns `standard` if the amount is not set, UINT64_MAX for "max". */
+/* Converts an amount to bytes, and rounds a fraction of the device's memory down to a multiple of 256 bytes.  Returns
+ * `standard` if the amount is not set, UINT64_MAX for "max". */
 uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
                             uint64_t standard);
 

@@ -53,7 +53,8 @@ static size_t step_by_policy(const weir_options *options, const weir_growth_stat
     }
 }
 
-/* Returns the number of bytes to add, a multiple of `unit`.  Only policy STEP rounds up. */
+/* Returns the number of bytes to add, a multiple of `unit`.  Only policy STEP rounds up, because the user has chosen
+ * the size. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);

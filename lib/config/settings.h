@@ -101,7 +101,8 @@ void weir__option_show(const weir_options *options, enum weir_setting setting, c
  * wrong. */
 weir_status weir__options_copy_in(const weir_options *options, weir_options *out, char *message,
                                   size_t message_bytes);
-/* Copies options to a caller's struct, which may be of another version.  Does not change its field `size`. */
+/* Copies options to a caller's struct, which may be of another version.  Does not change its field `size` or fields
+ * that this version does not know. */
 void weir__options_copy_out(const weir_options *from, weir_options *options);
 
 /* Checks a caller's options (NULL means all defaults), and writes the complete options to *out.  Replaces each default

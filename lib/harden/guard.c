@@ -79,7 +79,8 @@ struct weir_harden {
 
     pthread_mutex_t lock; /* guards the fields below; no other layer is called under it */
     struct weir_map live; /* maps the program's address of a block to its struct weir_guarded * */
-    /* The freed blocks that the guard keeps.  Blocks that must not be reused come first. */
+    /* The freed blocks that the guard keeps.  Blocks that must not be reused come first, then the other blocks, oldest
+     * first. */
     struct weir_guarded *kept;
     uint64_t blocks, block_bytes; /* all blocks from the layer below, and their sizes with gaps */
     uint64_t live_bytes;          /* the sizes of live blocks with their gaps */
@@ -470,7 +471,8 @@ static struct weir_guarded *remove_live(struct weir_harden *h, CUdeviceptr addre
     return b;
 }
 
-/* Allocates a block without gaps as a memory node of a graph, and records its address. */
+/* Allocates a block without gaps as a memory node of a graph, and records its address, because engine pool without
+ * caches does not notice the capture. */
 static weir_status guard_alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                         CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);

@@ -42,7 +42,8 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes);
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
 /* Finds the program's live block inside the block at `base` of the layer below.  Returns 0 if there is none, else 1. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
-/* Calls `visit` for each live block and for each block out of use, under the guard's lock.  Sizes include the gaps. */
+/* Calls `visit` for each live block and for each block out of use, under the guard's lock.  Sizes include the gaps.
+ * Skips blocks that are kept for reuse, since a trim frees them. */
 void weir__harden_live(void *guard, void (*visit)(void *context, uint64_t base, size_t bytes),
                        void *context);
 

@@ -75,7 +75,8 @@ static inline int weir__misses_captures(void) {
 }
 
 /* Nonzero while this thread executes a function of weir.  All driver calls of the thread then go to the driver
- * unchanged. */
+ * unchanged, even calls by the driver itself.  The TLS model initial-exec is possible because the library is loaded
+ * with the program. */
 extern _Thread_local int weir__is_serving __attribute__((tls_model("initial-exec")));
 
 #endif

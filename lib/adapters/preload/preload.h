@@ -124,10 +124,12 @@ const char *weir__torch_reason_unused(void);
 
 /* Returns the pool's record, or NULL if there is none. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
-/* Returns the pool's record, and creates the record if needed.  Returns NULL if there is no host memory. */
+/* Returns the pool's record, and creates the record if needed.  Returns NULL if there is no host memory.  `why` is the
+ * reason why the driver allocates the pool's memory, or WEIR_FALLBACK_NOT. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
                                  enum weir_fallback why);
-/* Records that the program has destroyed the pool.  Does nothing if p->generation is no longer `generation`. */
+/* Records that the program has destroyed the pool.  Does nothing if p->generation is no longer `generation`.  The
+ * pool's allocator stays until all blocks of the pool are freed. */
 void weir__pool_end(struct weir_pool *p, unsigned generation);
 /* Returns 1 if the program has destroyed the pool with this handle, else 0.  May be called outside begin_serving(). */
 int weir__pool_has_ended(CUmemoryPool handle);
@@ -201,7 +203,8 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
 int weir__stream_is_tracked(CUstream stream);
 /* Makes all allocators query the capture state of every stream from now on. */
 void weir__streams_query_all(void);
-/* Stops all queries of streams before a context ends.  The caller passes the result to weir__streams_resume(). */
+/* Stops all queries of streams before a context ends.  Returns 0 if the driver does not answer a query within a second,
+ * else 1.  The caller passes the result to weir__streams_resume(). */
 int weir__streams_pause(void);
 void weir__streams_resume(int is_held);
 /* Removes the records of the device's streams, which the driver has destroyed with their context. */
@@ -281,8 +284,8 @@ int weir__trace_is_on(void);
 /* Reads the present statistics and the new events of all allocators.  The reads may take long.  Returns 0 if recording
  * has ended, else 1. */
 int weir__trace_read(void);
-/* Divides the allocator's life into at most `most` parts, and describes each part in `out`.  Returns the number of
- * parts. */
+/* Divides the allocator's life into at most `most` parts, and describes each part in `out`.  Time 0 is the creation of
+ * the allocator.  Returns the number of parts. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
@@ -307,7 +310,7 @@ extern atomic_int weir__blocks_recorded, weir__blocks_have_ids;
 /* Finds the live block of weir that contains the address.  Returns 1 on success, 0 if there is no such block. */
 int weir__block_find(CUdeviceptr address, struct weir_found *found);
 /* Returns the allocator whose memory contains the address, or NULL.  If there is one, the caller must not pass the
- * address to the driver. */
+ * address to the driver, which could free memory of the allocator. */
 struct weir_served *weir__allocator_at(CUdeviceptr address);
 /* Records a new block if the allocator needs records.  Returns 1 on success, 0 if there is no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
@@ -323,7 +326,7 @@ uint64_t weir__block_id(const struct weir_found *found);
 
 enum { WEIR_PLAIN_CALLERS = 8, WEIR_PLAIN_NAME = 32 };
 
-/* A request for memory that the driver serves. */
+/* A request for memory that the driver serves.  The structure exists only during the program's call. */
 struct weir_plain {
     enum weir_group_kind kind;
     CUdevice device;
@@ -348,7 +351,8 @@ struct weir_plain_record;
 struct weir_plain_record *weir__plain_freeing(uint64_t key);
 void weir__plain_freed(struct weir_plain_record *record, uint64_t key, CUresult result);
 
-/* These functions record the references and mappings of physical memory (cuMemCreate). */
+/* These functions record the references and mappings of physical memory (cuMemCreate), which stays allocated as long as
+ * its handle has a reference or a mapping. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle);
 void weir__plain_released(struct weir_plain_record *record, CUmemGenericAllocationHandle handle,
                           CUresult result);
@@ -388,7 +392,7 @@ static inline int is_default_stream(CUstream stream) {
 }
 
 /* Marks this thread, so that its driver calls go to the driver unchanged.  Returns 0 if the thread is marked already,
- * or in a child of fork. */
+ * or in a child of fork, where a lock of weir may stay locked for ever. */
 static inline int begin_serving(void) {
     if (weir__is_serving || weir__driver_forked())
         return 0;
@@ -404,7 +408,8 @@ static inline void end_serving(void) {
 
 /* ---- streams ---- */
 
-/* Returns 1 if the stream and the allocator belong to different contexts, else 0. */
+/* Returns 1 if the stream and the allocator belong to different contexts, else 0.  Events may be unable to order the
+ * work of such a stream. */
 static inline int is_of_other_context(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 
@@ -420,7 +425,7 @@ static inline int is_any_captured(void) {
 }
 
 /* Returns 1 if the stream is a default stream and the thread has no current context, else 0.  weir must then return an
- * error, so that the CUDA runtime creates a context. */
+ * error, so that the CUDA runtime creates a context and repeats the call. */
 __attribute__((cold)) int weir__stream_lacks_context(CUstream stream);
 
 /* Returns 1 if the stream is being captured or if the driver cannot answer the query, else 0. */
@@ -431,8 +436,8 @@ static inline int is_stream_captured(CUstream stream) {
                                  status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* Returns 1 if the program has destroyed the pool, else 0.  The driver (580) may crash in a call with a destroyed
- * pool. */
+/* Returns 1 if the program has destroyed the pool, else 0.  The driver (580) may crash in a call with a destroyed pool,
+ * once the pool's host memory has been reused. */
 static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }

@@ -216,8 +216,8 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 /* ---- captures ---- */
 
-/* Called before a capture begins, because a query of a stream would break the capture.  Waits until no thread queries
- * streams. */
+/* Called before a capture begins, because a query of a stream would break the capture.  First increases weir__captures,
+ * so that no thread begins a query.  Then waits until no thread queries streams. */
 static void capture_begins(void) {
     if (weir__is_serving)
         return;
@@ -244,7 +244,8 @@ static int has_capture(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Decreases weir__captures if the driver's call has ended the stream's capture.  Returns `result`. */
+/* Decreases weir__captures if the driver's call has ended the stream's capture, even if the call failed.  Returns
+ * `result`. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream)) {
         weir__streams_capture(stream, 0);

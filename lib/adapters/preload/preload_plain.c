@@ -207,8 +207,8 @@ static int wait_for_killed_process(const struct weir_plain *p) {
     return 1;
 }
 
-/* Frees device memory for a request, but frees idle memory only once.  Returns 1 if memory may have become free, else
- * 0. */
+/* Frees device memory for a request, but frees idle memory only once, since frees by other threads could otherwise keep
+ * the request in a loop.  Returns 1 if memory may have become free, else 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 

@@ -59,7 +59,8 @@ static enum weir_fallback fallback_reason_of_pool(const CUmemPoolProps *properti
     return are_properties_known(properties) ? WEIR_FALLBACK_NOT : WEIR_FALLBACK_UNKNOWN;
 }
 
-/* Adds the record of a new pool.  First ends an old pool with the same handle. */
+/* Adds the record of a new pool.  First ends an old pool with the same handle, which the program has destroyed without
+ * weir's notice. */
 static void add_created_pool(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                              enum weir_fallback why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -133,7 +134,7 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
 }
 
 /* weir ignores a release threshold, because the user's settings decide.  Of the attributes for reuse, weir obeys only
- * the opportunistic one. */
+ * the opportunistic one, because the others depend on events of the program, which weir does not see. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
     CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));

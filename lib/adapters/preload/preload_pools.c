@@ -707,7 +707,8 @@ static void query_device_figures(void *device) {
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
-/* Writes the profiles of the device's allocators and frees their idle memory before a reset. */
+/* Writes the profiles of the device's allocators and frees their idle memory before a reset, which makes frees
+ * impossible. */
 static void release_device_pools(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

@@ -323,7 +323,8 @@ static int wants_report(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error, with a number that programs rarely choose (scripts use 200 for locks). */
+/* A duplicate of standard error, with a number that programs rarely choose (scripts use 200 for locks), and that is
+ * below most limits on open files. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
 /* Returns 1 if the duplicate is open, else 0.  A descriptor without FD_CLOEXEC belongs to the program. */
@@ -455,7 +456,8 @@ static void wait_for_reports(void) {
                   (long)getpid(), REPORT_S);
 }
 
-/* Writes all reports before the driver is unloaded.  Does nothing in a child process. */
+/* Writes all reports before the driver is unloaded.  Does nothing in a child process, even if the handlers of
+ * pthread_atfork(3) did not run in the child. */
 static void report(void) {
     const char *path = report_file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);

@@ -357,7 +357,8 @@ CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
                              REAL(cuMemAlloc_v2)(block, bytes), block, bytes);
 }
 
-/* The driver (580) rounds the bytes of a row up to a multiple of PITCH. */
+/* The driver (580) rounds the bytes of a row up to a multiple of PITCH.  weir must know the size of the memory before
+ * the driver's call. */
 enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,

@@ -27,8 +27,9 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* While its ring is full, a thread sleeps for PAUSE_NS, and then for the time waited so far divided by PAUSES.  Every
- * CHECK_EVERY_NS, the thread checks that `weir record` still runs. */
+/* While its ring is full, a thread sleeps for PAUSE_NS, and then for the time waited so far divided by PAUSES, so that
+ * hundreds of waiting threads do not keep the processors busy.  Every CHECK_EVERY_NS, the thread checks that `weir
+ * record` still runs. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 /* The shared file of this process's events.  NULL before the first event, or if weir could not create the file. */

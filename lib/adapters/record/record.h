@@ -30,7 +30,7 @@ void weir__record_name(uint64_t number, const char *name);
 /* ---- record_files.c ---- */
 
 /* Creates the shared file for this process's events.  On failure, reports the reason and returns NULL.  Sets *lost to
- * the counter of lost events, or to NULL. */
+ * the counter of lost events, or to NULL.  Called once. */
 struct weir_record_file *weir__record_file_create(int has_counter, _Atomic uint64_t **lost);
 
 /* Creates ring buffer number `index' of this process.  Returns NULL on failure. */
