@@ -99,7 +99,7 @@ struct weir_extent {
     uint64_t stream; /* the id of the stream on which the block was allocated, or 0 */
 };
 
-/* What an engine's `visit` can list. */
+/* The kinds of memory that an engine's `visit` can list. */
 enum weir_visited {
     /* pieces of reserved memory, sorted by address, each of which can only be released as a whole */
     WEIR_VISIT_UNITS,

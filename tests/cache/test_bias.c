@@ -271,6 +271,33 @@ TEST(a_hasty_guest_gets_only_a_free_lock) {
     expect_visit(0);
 }
 
+static struct weir_bias visited;
+
+static void visit_as(enum weir_bias_manner manner) {
+    weir__bias_give_at(&visited, weir__bias_take_at(&visited, WEIR_BIAS_INNER, manner),
+                       WEIR_BIAS_INNER);
+}
+
+static void *visit_as_guest(void *unused) {
+    visit_as(WEIR_BIAS_GUEST);
+    return unused;
+}
+
+/* A guest interrupts the run of another thread, so that this thread gets no bias. */
+TEST(a_guest_interrupts_only_the_runs_of_other_threads) {
+    for (int i = 0; i < 1000; i++) {
+        if (i % 10 == 0)
+            run_in_thread(visit_as_guest, NULL);
+        visit_as(WEIR_BIAS_USER);
+        MUST(!atomic_load(&visited.owner));
+    }
+    for (int i = 0; i < 1000; i++) {
+        visit_as(WEIR_BIAS_GUEST);
+        visit_as(WEIR_BIAS_USER);
+    }
+    MUST(!can_bias() || atomic_load(&visited.owner) == weir__bias_mark);
+}
+
 /* Threads work alike, or in bursts between which a bias comes and goes, or one works and three come rarely. */
 TEST_EACH(3, threads_exclude_each_other) {
     static const struct part parts[][MOST_THREADS] = {
